@@ -1,0 +1,161 @@
+"""The words that more than one folder must agree on. Values only: frozen, comparable, writable as JSON.
+
+A *stream* is what a connector offers; one stream, one table. A *state* is a connector's checkpoint,
+opaque to us. A *load* is a slice of a sync that ends at states: the staged files of its streams and the
+states that they free. It is the unit of commit and of recovery.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+FieldPath = tuple[str, ...]
+
+
+class StreamId(NamedTuple):
+    """A stream's name within a connection. Null and empty namespaces are one and the same."""
+
+    namespace: str | None
+    name: str
+
+    @classmethod
+    def of(cls, name: str, namespace: str | None = None) -> "StreamId":
+        return cls(namespace or None, name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+class ReadMode(StrEnum):
+    FULL_REFRESH = "full_refresh"
+    INCREMENTAL = "incremental"
+
+
+class WriteMode(StrEnum):
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    APPEND_DEDUP = "append_dedup"
+    OVERWRITE_DEDUP = "overwrite_dedup"
+    SOFT_DELETE = "soft_delete"
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """A stream as `discover` offers it. `raw` is the connector's own JSON for it, handed back as it came."""
+
+    id: StreamId
+    json_schema: Mapping[str, Any]
+    read_modes: tuple[ReadMode, ...] = (ReadMode.FULL_REFRESH,)
+    primary_key: tuple[FieldPath, ...] = ()
+    cursor: FieldPath = ()
+    is_cursor_fixed: bool = False
+    is_resumable: bool = False
+    is_file_based: bool = False
+    raw: bytes = b"{}"
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    streams: tuple[Stream, ...]
+
+
+class TableName(NamedTuple):
+    """A table within the writer's catalog."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+class PlannedStream(msgspec.Struct, frozen=True):
+    """A stream with all that was chosen for it in one sync."""
+
+    stream: Stream
+    table: TableName
+    read: ReadMode
+    write: WriteMode
+    primary_key: tuple[FieldPath, ...] = ()
+    cursor: FieldPath = ()
+    generation_id: int = 0
+    minimum_generation_id: int = 0
+
+    @property
+    def id(self) -> StreamId:
+        return self.stream.id
+
+
+class StateScope(StrEnum):
+    STREAM = "stream"
+    GLOBAL = "global"
+    LEGACY = "legacy"
+
+
+class State(msgspec.Struct, frozen=True):
+    """A checkpoint. `message` is the connector's own JSON, kept byte for byte and handed back as it came.
+
+    `stream` is set for the STREAM scope alone. `is_reset` says that the connector wants to start anew.
+    """
+
+    scope: StateScope
+    message: bytes
+    stream: StreamId | None = None
+    is_reset: bool = False
+
+
+class FileContent(StrEnum):
+    ROWS = "rows"
+    EQUALITY_DELETES = "equality_deletes"
+    POSITION_DELETES = "position_deletes"
+
+
+class StagedFile(msgspec.Struct, frozen=True):
+    """A Parquet file that lies in a table's data location; part of the table only once committed."""
+
+    path: str
+    content: FileContent
+    rows: int
+    size_bytes: int
+
+
+class StagedRows(msgspec.Struct, frozen=True):
+    """What one stream adds to a load.
+
+    `emitted == rows + rejected`. `rows` counts the rows in ROWS files, also those that a position delete
+    of the same part takes out again (`duplicates` of them). `changed` rows have a value nulled or truncated.
+    """
+
+    stream: StreamId
+    table: TableName
+    write: WriteMode
+    generation_id: int = 0
+    files: tuple[StagedFile, ...] = ()
+    keys: tuple[str, ...] = ()
+    emitted: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    changed: int = 0
+    rejected: Mapping[str, int] = {}
+    ignored_fields: Mapping[str, int] = {}
+    record_bytes: int = 0
+
+
+class Load(msgspec.Struct, frozen=True):
+    """The unit of commit and recovery: written down before it is committed, found again after a crash."""
+
+    load_id: str
+    connection: str
+    run_id: str
+    parts: tuple[StagedRows, ...]
+    states: tuple[State, ...]
+
+
+class CommittedRows(msgspec.Struct, frozen=True):
+    """What a table says after a commit. `was_there` when an earlier attempt had already landed it."""
+
+    stream: StreamId
+    snapshot_id: str
+    was_there: bool
+    deleted: int = 0
+    table_rows: int | None = None

@@ -1,0 +1,39 @@
+"""The named points between durable steps, for those who prove that dying there does no harm.
+
+`reach(point)` does nothing unless a test armed a hook; the crash sweep arms one that kills the process with
+SIGKILL. A point that is reached but not in `POINTS`, and one in `POINTS` that is never reached, fails the sweep.
+The hook is the one piece of module state in this package, and it is set once, before a sync starts.
+"""
+
+from collections.abc import Callable
+
+POINTS = (
+    "run.leased",
+    "run.begun",
+    "run.folders_noted",
+    "run.ended",
+    "table.prepared",
+    "stage.file_closed",
+    "load.staged",
+    "load.announced",
+    "table.committing",
+    "table.committed",
+    "load.committed",
+    "load.promoted",
+    "recover.begun",
+    "recover.swept",
+)
+
+_hook: Callable[[str], None] | None = None
+
+
+def arm(hook: Callable[[str], None] | None) -> None:
+    """Calls `hook` with each point's name from now on; None disarms."""
+    global _hook  # noqa: PLW0603 - see the top of this file
+    _hook = hook
+
+
+def reach(point: str) -> None:
+    """Marks the place between two durable steps."""
+    if _hook is not None:
+        _hook(point)

@@ -1,0 +1,193 @@
+"""What a protocol is to the rest of the house: requests in, bytes out; bytes in, events out.
+
+Nothing in this folder reads, writes, sleeps, starts a thread or asks the clock. A protocol makes an
+`Invocation` for a launcher to carry out, and turns single lines of the connector's output into events.
+Records take a faster road: `RecordShape` says how a run of record lines begins and where in each line the
+data stands, so that whole runs go to the parser as they are. Both roads must tell the same story.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, State, StreamId
+
+
+class FileArgument(NamedTuple):
+    """Stands in an argument list for the path of one of the invocation's files."""
+
+    name: str
+
+
+class Invocation(NamedTuple):
+    """A command line to carry out. `files` are made before the start, private to the run, and gone after it."""
+
+    arguments: tuple[str | FileArgument, ...]
+    files: Mapping[str, bytes] = {}
+
+
+class ReadRequest(NamedTuple):
+    config: Mapping[str, Any]
+    streams: tuple[PlannedStream, ...]
+    states: tuple[State, ...]
+    sync_id: int
+
+
+class RecordShape(NamedTuple):
+    """How records look on the wire.
+
+    `run` matches one or more whole lines (each with its newline) of one stream that begin alike; its group
+    `stream` is the stream's name as a JSON string with its quotes, its group `namespace` likewise or `null`,
+    or absent where the namespace stands behind the data. The paths say where in the parsed line things stand.
+    `kind` is None, or where the message type stands when a run does not fix it, with the value it must have.
+    """
+
+    run: re.Pattern[bytes]
+    data: FieldPath
+    emitted_at: FieldPath
+    namespace: FieldPath
+    stream: FieldPath
+    changes: FieldPath
+    kind: tuple[FieldPath, str] | None = None
+
+
+class LogLevel(StrEnum):
+    FATAL = "FATAL"
+    ERROR = "ERROR"
+    WARN = "WARN"
+    INFO = "INFO"
+    DEBUG = "DEBUG"
+    TRACE = "TRACE"
+
+
+class RecordLine(NamedTuple):
+    """A record whose line does not begin as its run should. `line` is the whole line, newline included."""
+
+    stream: StreamId
+    line: bytes
+
+
+class StateEvent(NamedTuple):
+    """`record_counts` is what the source counted since the previous state: None when it did not say."""
+
+    state: State
+    record_count: float | None = None
+
+
+class LogEvent(NamedTuple):
+    level: LogLevel
+    message: str
+
+
+class FailureKind(StrEnum):
+    SYSTEM = "system_error"
+    CONFIG = "config_error"
+    TRANSIENT = "transient_error"
+
+
+class ErrorEvent(NamedTuple):
+    """The connector says that it, or one of its streams, failed."""
+
+    message: str
+    kind: FailureKind = FailureKind.SYSTEM
+    stream: StreamId | None = None
+    internal_message: str = ""
+    stack_trace: str = ""
+    emitted_at_milliseconds: float = 0.0
+
+
+class EstimateEvent(NamedTuple):
+    """`stream` is None for an estimate of the whole sync."""
+
+    stream: StreamId | None
+    rows: int | None = None
+    size_bytes: int | None = None
+
+
+class StreamStatus(StrEnum):
+    STARTED = "STARTED"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    INCOMPLETE = "INCOMPLETE"
+
+
+class StatusEvent(NamedTuple):
+    """`limited_until_milliseconds` is the quota's reset, when the source waits for a rate limit."""
+
+    stream: StreamId
+    status: StreamStatus
+    limited_until_milliseconds: float | None = None
+
+
+class AnalyticsEvent(NamedTuple):
+    kind: str
+    value: str
+
+
+class ConfigEvent(NamedTuple):
+    """The connector changed its config (a rotated token): keep it at once."""
+
+    config: Mapping[str, Any]
+
+
+class SpecEvent(NamedTuple):
+    """`config_schema` is the JSON Schema of the config; `message` the whole specification."""
+
+    config_schema: Mapping[str, Any]
+    message: Mapping[str, Any]
+
+
+class CheckEvent(NamedTuple):
+    succeeded: bool
+    message: str
+
+
+class CatalogEvent(NamedTuple):
+    catalog: Catalog
+
+
+class UnknownEvent(NamedTuple):
+    """A message of a type we do not know, or one that lacks what its type needs: counted, kept in the log."""
+
+    kind: str
+    reason: str
+
+
+class PlainLine(NamedTuple):
+    """A line that is no message: the connector's own chatter. May hold personal data."""
+
+    line: bytes
+
+
+Event = (
+    RecordLine | StateEvent | LogEvent | ErrorEvent | EstimateEvent | StatusEvent | AnalyticsEvent | ConfigEvent
+    | SpecEvent | CheckEvent | CatalogEvent | UnknownEvent | PlainLine
+)  # fmt: skip
+
+
+class SourceProtocol(Protocol):
+    """A source's side of a protocol. Pure: see the top of this file."""
+
+    name: str
+    shape: RecordShape
+
+    def spec(self) -> Invocation: ...
+
+    def check(self, config: Mapping[str, Any]) -> Invocation: ...
+
+    def discover(self, config: Mapping[str, Any]) -> Invocation: ...
+
+    def read(self, request: ReadRequest) -> Invocation: ...
+
+    def event(self, line: bytes) -> Event:
+        """The event of one line (without its newline, or with it). Never raises: what is no message is a PlainLine."""
+        ...
+
+    def catalog(self, message: bytes) -> Catalog:
+        """A catalog from the JSON that `catalog_message` wrote; raises ProtocolViolation."""
+        ...
+
+    def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        """The connection's states once `new` is in: one a stream, or one for all. Mixed scopes raise ProtocolViolation."""
+        ...

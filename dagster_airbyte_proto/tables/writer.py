@@ -1,0 +1,51 @@
+"""What a table is to the rest of the house.
+
+Order of calls: `prepare` a stream's table, stage Parquet files under its `location` in its `schema`, then
+`commit` them in the name of a load. A commit is idempotent on its load id, and fenced: however many writers
+try, paused or dead ones among them, the rows of a load are in the table once or not at all.
+"""
+
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName
+
+
+class TableSpec(NamedTuple):
+    """A table as a stream needs it. Field metadata `comment` becomes the column's comment."""
+
+    name: TableName
+    schema: pa.Schema
+    keys: tuple[str, ...] = ()
+    comment: str = ""
+
+
+class TableTarget(NamedTuple):
+    """Where and how to write files for a table.
+
+    `schema` has the table's own columns in its order, each (nested ones too) with `PARQUET:field_id` in its metadata
+    where the format has ids. A column of the table that the stream lacks is there too, and is written as nulls.
+    `location` is a folder (path or URI) for the table's files; `qualified` is what a user writes in SQL.
+    """
+
+    name: TableName
+    schema: pa.Schema
+    location: str
+    qualified: str
+
+
+class TableWriter(Protocol):
+    """Raises TableError when a table refuses, CommitUnknown when nobody knows whether it did."""
+
+    def prepare(self, spec: TableSpec) -> TableTarget:
+        """Creates the table, or adds the columns that it lacks. Any other change is refused."""
+        ...
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        """Lands the part's files: append, upsert by keys, or replace, as its write mode says. May be called again."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what it holds (a session it made itself, for one)."""
+        ...
