@@ -29,7 +29,7 @@ _hook: Callable[[str], None] | None = None
 
 def arm(hook: Callable[[str], None] | None) -> None:
     """Calls `hook` with each point's name from now on; None disarms."""
-    global _hook  # noqa: PLW0603 - see the top of this file
+    global _hook
     _hook = hook
 
 

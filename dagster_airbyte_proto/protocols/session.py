@@ -189,5 +189,5 @@ class SourceProtocol(Protocol):
         ...
 
     def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
-        """The connection's states once `new` is in: one a stream, or one for all. Mixed scopes raise ProtocolViolation."""
+        """The connection's states once `new` is in: one a stream, or one for all. Mixed scopes: ProtocolViolation."""
         ...
