@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help setup system demo test check format bench soak lock clean
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+N ?= 100
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+setup: $(VENV)/.ready ## a virtual environment with the tested versions
+
+$(VENV)/.ready: pyproject.toml constraints.txt .ci/java
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: none was found on the PATH"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[dev$$(.ci/java && echo || echo ,java)]"
+	@touch $@
+
+system: ## what tests use if it is there: PostgreSQL (Debian's, when this is root on Debian)
+	@.ci/system
+
+demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there
+	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
+
+test: setup system ## everything but the soak
+	$(BIN)/pytest -m "not soak"
+
+check: setup ## format, lint, types, imports and tests: what a change has to pass
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+format: setup ## rewrites the code in the house's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## us beside the others, as ratios of CPU seconds
+	$(BIN)/python -m bench
+
+soak: setup ## N random kills of real syncs, and the whole crash matrix on Iceberg
+	$(BIN)/python -m tests.soak --kills $(N)
+
+lock: ## the versions that are tested, newly resolved
+	$(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --all-extras --upgrade pyproject.toml --output-file constraints.txt
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,94 @@
+"""Short conversations with a connector: spec, check, discover. One question, one answer, and it is gone."""
+
+import time
+from typing import NamedTuple, TypeVar
+
+from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
+from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.protocols.session import (
+    ErrorEvent,
+    Event,
+    FailureKind,
+    Invocation,
+    LogEvent,
+    PlainLine,
+    SourceProtocol,
+)
+from dagster_airbyte_proto.sync.run_log import RunLog
+
+_ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
+_READ_TIMEOUT_SECONDS = 1.0
+_MAX_ANSWER_BYTES = 256 << 20
+
+Answer = TypeVar("Answer", bound=Event)
+
+
+class Connector(NamedTuple):
+    """A program and the protocol that it speaks."""
+
+    launcher: Launcher
+    protocol: SourceProtocol
+
+    def launch(self, invocation: Invocation) -> RunningConnector:
+        return self.launcher.launch(invocation, environment=_ENVIRONMENT)
+
+
+def ask(
+    connector: Connector,
+    question: tuple[str, Invocation],
+    answer: type[Answer],
+    log: RunLog,
+    *,
+    patience_seconds: float = 600.0,
+) -> Answer:
+    """The answer, whatever the exit code: some connectors answer and then fail. None at all is a ConnectorError."""
+    verb, invocation = question
+    output, report = _output(connector.launch(invocation), verb, patience_seconds)
+    found: Answer | None = None
+    errors: list[ErrorEvent] = []
+    for line in output.splitlines():
+        event = connector.protocol.event(line)
+        if isinstance(event, answer):
+            found = event
+        elif isinstance(event, ErrorEvent):
+            errors.append(event)
+            log.write("ERROR", "\n".join(filter(None, (event.message, event.internal_message, event.stack_trace))))
+        elif isinstance(event, LogEvent):
+            log.write(event.level, event.message)
+        elif isinstance(event, PlainLine):
+            log.write("DEBUG", event.line.decode(errors="replace")[:4000])
+    if found is None:
+        raise _no_answer(verb, errors, report)
+    return found
+
+
+def _output(running: RunningConnector, verb: str, patience_seconds: float) -> tuple[bytes, ExitReport | None]:
+    deadline = time.monotonic() + patience_seconds
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while (chunk := running.read(_READ_TIMEOUT_SECONDS)) != b"":
+            if chunk is not None:
+                pieces.append(chunk)
+                size += len(chunk)
+            if size > _MAX_ANSWER_BYTES:
+                raise ProtocolViolation(f"asking the connector for its {verb}", f"it wrote over {_MAX_ANSWER_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise ConnectorError(
+                    f"asking the connector for its {verb}", f"no end within {patience_seconds:.0f} s", retryable=True
+                )
+        return b"".join(pieces), running.wait(max(0.0, deadline - time.monotonic()))
+    finally:
+        running.stop()
+
+
+def _no_answer(verb: str, errors: list[ErrorEvent], report: ExitReport | None) -> ConnectorError:
+    doing = f"asking the connector for its {verb}"
+    if errors:
+        first = min(errors, key=lambda error: error.emitted_at_milliseconds)
+        return ConnectorError(doing, first.message, retryable=first.kind is FailureKind.TRANSIENT)
+    if report is None or report.ended_cleanly:
+        return ProtocolViolation(doing, "it ended well but gave no answer")
+    how = f"it was ended by signal {report.signal}" if report.signal else f"it exited with code {report.code}"
+    tail = "\n".join(report.stderr_tail[-10:])
+    return ConnectorError(doing, f"{how} and gave no answer", remedy=f"Its last words on stderr:\n{tail}" if tail else "")

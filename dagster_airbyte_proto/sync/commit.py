@@ -1,0 +1,112 @@
+"""The commit order: announce, commit, promote. With `checkpoints/ledger.py` the only place that moves state.
+
+1. *announce*: the load is written down, with every file it lands and every state it frees.
+2. *commit*: each table takes its part, in the name of the load id. Tables commit side by side.
+3. *promote*: one transaction moves the states and ends the load.
+
+Dying anywhere is safe. Before 1 nothing refers to the files: the next run sweeps them, and the states that stand
+make the connector send the rows again. After 1 the next run drives the load to its end, and each table knows by the
+load id whether its part is in. A table that refuses fails its own stream only, unless a state is shared (GLOBAL,
+LEGACY): then the load stays announced, for half of it may be in, and no state may move before the other half is.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.errors import ProtoError, TableError
+from dagster_airbyte_proto.model import CommittedRows, Load, StagedRows, State, StateScope, StreamId
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.staging.area import sweep
+from dagster_airbyte_proto.tables.writer import TableWriter
+
+_TABLES_AT_ONCE = 4
+
+
+class LoadOutcome(NamedTuple):
+    """What became of a load. `refused` streams have none of its rows, and their states did not move."""
+
+    load: Load
+    committed: tuple[CommittedRows, ...]
+    moved: tuple[State, ...]
+    refused: Mapping[StreamId, TableError]
+
+
+class Committer:
+    """Brings the loads of one leased connection into their tables, one load at a time."""
+
+    def __init__(self, store: StateStore, tables: TableWriter, lease: Lease) -> None:
+        self._store = store
+        self._tables = tables
+        self._lease = lease
+        self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="commit")
+
+    def commit(self, load: Load) -> LoadOutcome:
+        """All three steps. Durable on return."""
+        reach("load.staged")
+        self._store.announce(self._lease, load)
+        reach("load.announced")
+        return self._finish(load)
+
+    def recover(self) -> list[LoadOutcome]:
+        """Ends what earlier runs announced, then removes what they staged and nobody announced."""
+        outcomes = [self._recover(load) for load in self._store.announced(self._lease.connection)]
+        for run_id, folder in self._store.unfinished_folders(self._lease):
+            sweep(folder, keep=self._store.files(self._lease.connection, run_id))
+            self._store.forget_folders(self._lease, run_id)
+            reach("recover.swept")
+        return outcomes
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def _recover(self, load: Load) -> LoadOutcome:
+        reach("recover.begun")
+        return self._finish(load)
+
+    def _finish(self, load: Load) -> LoadOutcome:
+        attempts = {part.stream: self._pool.submit(self._tables.commit, load.load_id, part) for part in load.parts}
+        committed, refused = _gathered(attempts)
+        reach("load.committed")
+        shared = [state for state in load.states if state.scope is not StateScope.STREAM]
+        if refused and shared:
+            raise _half_in(load, refused)
+        moved = tuple(state for state in load.states if state.stream not in refused)
+        self._store.promote(self._lease, load, moved, committed)
+        reach("load.promoted")
+        return LoadOutcome(load, committed, moved, refused)
+
+
+def _gathered(
+    attempts: Mapping[StreamId, Future[CommittedRows]],
+) -> tuple[tuple[CommittedRows, ...], dict[StreamId, TableError]]:
+    """Waits for every table, so that none is at work when an error leaves here. Any error but a refusal is raised."""
+    committed: list[CommittedRows] = []
+    refused: dict[StreamId, TableError] = {}
+    unknown: list[ProtoError] = []
+    for stream, attempt in attempts.items():
+        try:
+            committed.append(attempt.result())
+        except TableError as error:
+            refused[stream] = error
+        except ProtoError as error:
+            unknown.append(error)
+    if unknown:
+        raise unknown[0]
+    return tuple(committed), refused
+
+
+def _half_in(load: Load, refused: Mapping[StreamId, TableError]) -> TableError:
+    stream, first = next(iter(refused.items()))
+    return TableError(
+        f"committing load {load.load_id} of connection {load.connection}",
+        f"its streams share one state, and {len(refused)} of {len(load.parts)} tables refused: {first}",
+        remedy="No state has moved. Mend the table, then run the sync or `airbyte-proto recover` again: it ends the load.",
+        stream=str(stream),
+    )
+
+
+def rows_of(parts: Sequence[StagedRows]) -> dict[StreamId, int]:
+    """How many of each stream's record lines these parts account for."""
+    return {part.stream: part.emitted for part in parts}

@@ -1,0 +1,103 @@
+"""Cuts loads at states and has them committed while the next one is staged: one of each at the most."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+from uuid import uuid4
+
+from dagster_airbyte_proto.checkpoints.ledger import Ledger
+from dagster_airbyte_proto.model import Load, StagedRows, State, StreamId
+from dagster_airbyte_proto.staging.stage import Stage
+from dagster_airbyte_proto.sync.commit import Committer, LoadOutcome, rows_of
+from dagster_airbyte_proto.sync.plan import replaces
+from dagster_airbyte_proto.sync.streams import StreamRun
+
+
+class LoadLimits(NamedTuple):
+    """A load is closed at the first state after either is reached."""
+
+    max_bytes: int = 128 << 20
+    max_seconds: float = 60.0
+
+
+class Loader:
+    """Belongs to the reading thread. A slow table makes `close` wait, and so the connector: nothing piles up."""
+
+    def __init__(
+        self,
+        names: tuple[str, str],
+        parts: tuple[Stage, Ledger, Committer],
+        runs: Mapping[StreamId, StreamRun],
+        limits: LoadLimits,
+    ) -> None:
+        self._connection, self._run_id = names
+        self._stage, self._ledger, self._committer = parts
+        self._runs = runs
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._at_work: Future[LoadOutcome] | None = None
+        self._opened = time.monotonic()
+        self.committed_loads = 0
+        self.seconds_committing = 0.0
+
+    def is_due(self) -> bool:
+        """Whether the load has grown or waited enough. Ask when a state has come."""
+        return (
+            self._stage.marked_bytes >= self._limits.max_bytes
+            or time.monotonic() - self._opened >= self._limits.max_seconds
+        )
+
+    def close(self, streams: Sequence[StreamId], *, is_last: bool = False) -> None:
+        """Cuts what the marks allow and sets the commit going, once the load before it is in."""
+        self.settle()
+        self._opened = time.monotonic()
+        parts = tuple(part for stream in streams if (part := self._cut(stream, is_last=is_last)) is not None)
+        states = self._ledger.freed_by(rows_of(parts))
+        if not parts and not states:
+            return
+        load = Load(f"{self._run_id}-{uuid4().hex[:12]}", self._connection, self._run_id, parts, states)
+        self._at_work = self._pool.submit(self._commit, load)
+
+    def settle(self) -> None:
+        """Waits for the load at work and takes note of it. Raises what stopped it; no table is at work then."""
+        if self._at_work is None:
+            return
+        at_work, self._at_work = self._at_work, None
+        self._note(at_work.result())
+
+    def shut(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def _cut(self, stream: StreamId, *, is_last: bool) -> StagedRows | None:
+        run = self._runs[stream]
+        part = self._stage.cut(stream)
+        if part is None and is_last and run.is_complete and replaces(run.planned):
+            planned = run.planned
+            return StagedRows(stream, planned.table, planned.write, planned.generation_id)
+        return part
+
+    def _commit(self, load: Load) -> LoadOutcome:
+        began = time.monotonic()
+        try:
+            return self._committer.commit(load)
+        finally:
+            self.seconds_committing += time.monotonic() - began
+
+    def _note(self, outcome: LoadOutcome) -> None:
+        landed = {committed.stream: committed for committed in outcome.committed}
+        for part in outcome.load.parts:
+            if part.stream in landed:
+                self._runs[part.stream].land(part, landed[part.stream])
+            else:
+                self._runs[part.stream].refuse(part, outcome.refused[part.stream])
+                self._ledger.failed(part.stream)
+        good = tuple(part for part in outcome.load.parts if part.stream in landed)
+        self._ledger.landed(rows_of(good))
+        for state in outcome.moved:
+            self._moved(state)
+        self.committed_loads += 1
+
+    def _moved(self, state: State) -> None:
+        for run in self._runs.values() if state.stream is None else (self._runs[state.stream],):
+            run.state = state

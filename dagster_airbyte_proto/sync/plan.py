@@ -1,0 +1,197 @@
+"""From what the user chose and what the connector offers to one definite plan, or an error that names the fault."""
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.connection import Connection, StreamOptions
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import (
+    Catalog,
+    FieldPath,
+    PlannedStream,
+    ReadMode,
+    Stream,
+    StreamId,
+    TableName,
+    WriteMode,
+)
+from dagster_airbyte_proto.schema.names import unique_names
+
+_EVERY_OTHER = "*"
+_KEYED = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP}
+_REFRESHED = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
+
+
+class Wanted(NamedTuple):
+    """What one call asks for beyond the connection: some of its streams, or all anew."""
+
+    only: Collection[str] | None = None
+    refresh: bool = False
+
+
+def planned_streams(connection: Connection, catalog: Catalog, wanted: Wanted) -> tuple[PlannedStream, ...]:
+    """The streams of one sync, each with its table and modes; generations are the state store's to fill in."""
+    offered = {str(stream.id): stream for stream in catalog.streams}
+    chosen = _chosen(connection, offered)
+    if wanted.only is not None:
+        chosen = {name: chosen[_known(name, chosen, "--streams")] for name in wanted.only}
+    if not chosen:
+        raise ConfigError(
+            _planning(connection),
+            "no stream is chosen",
+            remedy=f"The connector offers: {', '.join(sorted(offered)) or 'none'}",
+        )
+    tables = _tables(connection, [(offered[name], options) for name, options in chosen.items()])
+    return tuple(
+        _planned(connection, offered[name], options, table, wanted)
+        for (name, options), table in zip(chosen.items(), tables, strict=True)
+    )
+
+
+def with_generations(
+    streams: Sequence[PlannedStream], generations: Mapping[StreamId, int]
+) -> tuple[PlannedStream, ...]:
+    """The streams with the generations of this run; one that replaces its table asks for nothing older."""
+    return tuple(
+        msgspec.structs.replace(
+            planned,
+            generation_id=generations[planned.id],
+            minimum_generation_id=generations[planned.id] if replaces(planned) else 0,
+        )
+        for planned in streams
+    )
+
+
+def replaces(planned: PlannedStream) -> bool:
+    """Whether the sync's rows take the place of all older ones, at once, when the stream is complete."""
+    return planned.write in (WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP)
+
+
+def is_checkpointed(planned: PlannedStream) -> bool:
+    """Whether rows may be landed at states, before the stream is complete.
+
+    A full refresh starts from nothing when it is tried again, so its rows land together or not at all;
+    what replaces a table does so at once.
+    """
+    return planned.read is ReadMode.INCREMENTAL and not replaces(planned)
+
+
+def _chosen(connection: Connection, offered: Mapping[str, Stream]) -> dict[str, StreamOptions]:
+    if connection.streams is None:
+        return dict.fromkeys(offered, StreamOptions())
+    named = {
+        _known(name, offered, "streams"): options
+        for name, options in connection.streams.items()
+        if name != _EVERY_OTHER
+    }
+    others = connection.streams.get(_EVERY_OTHER)
+    return named if others is None else {name: named.get(name, others) for name in offered}
+
+
+def _known(name: str, offered: Collection[str], where: str) -> str:
+    """The stream's full name; its namespace may be left out where that is no ambiguity."""
+    if name in offered:
+        return name
+    ends_alike = [full for full in offered if full.endswith(f".{name}")]
+    if len(ends_alike) == 1:
+        return ends_alike[0]
+    near = ends_alike or get_close_matches(name, offered, n=3)
+    raise ConfigError(
+        f"choosing streams ({where})",
+        f"there is no stream {name!r}",
+        remedy=f"Did you mean {' or '.join(repr(one) for one in near)}?"
+        if near
+        else f"The connector offers: {', '.join(sorted(offered)[:20]) or 'none'}",
+    )
+
+
+def _planned(
+    connection: Connection, stream: Stream, options: StreamOptions, table: TableName, wanted: Wanted
+) -> PlannedStream:
+    _refuse_what_is_to_come(connection, stream, options)
+    read = _read_mode(connection, stream, options)
+    write = _write_mode(connection, stream, options, read)
+    key = options.primary_key or stream.primary_key
+    if write in _KEYED and not key:
+        raise _fault(
+            connection, stream, f"write: {write} needs a primary key, and the source names none", "Add primary_key: [...]"
+        )
+    return PlannedStream(
+        stream=stream,
+        table=table,
+        read=read,
+        write=_REFRESHED.get(write, write) if wanted.refresh else write,
+        primary_key=key,
+        cursor=_cursor(stream, options),
+    )
+
+
+def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -> ReadMode:
+    if options.read is not None:
+        if options.read is ReadMode.INCREMENTAL and not _can_resume(stream, options):
+            why = "offers no incremental read" if not _is_incremental(stream) else "has no cursor of its own"
+            raise _fault(
+                connection, stream, f"read: incremental, but the source {why}", "Use read: full_refresh, or name a cursor"
+            )
+        return options.read
+    if options.write is WriteMode.OVERWRITE or not _can_resume(stream, options):
+        return ReadMode.FULL_REFRESH
+    return ReadMode.INCREMENTAL
+
+
+def _write_mode(connection: Connection, stream: Stream, options: StreamOptions, read: ReadMode) -> WriteMode:
+    if options.write in (WriteMode.SOFT_DELETE, WriteMode.OVERWRITE_DEDUP):
+        raise _fault(connection, stream, f"write: {options.write} is not built yet", "Use append_dedup or overwrite")
+    if options.write is not None:
+        return options.write
+    if read is ReadMode.FULL_REFRESH:
+        return WriteMode.OVERWRITE
+    return WriteMode.APPEND_DEDUP if options.primary_key or stream.primary_key else WriteMode.APPEND
+
+
+def _is_incremental(stream: Stream) -> bool:
+    return ReadMode.INCREMENTAL in stream.read_modes
+
+
+def _can_resume(stream: Stream, options: StreamOptions) -> bool:
+    return _is_incremental(stream) and (stream.is_cursor_fixed or bool(_cursor(stream, options)))
+
+
+def _cursor(stream: Stream, options: StreamOptions) -> FieldPath:
+    if stream.is_cursor_fixed and stream.cursor:
+        return stream.cursor
+    return options.cursor or stream.cursor
+
+
+def _tables(connection: Connection, chosen: Sequence[tuple[Stream, StreamOptions]]) -> list[TableName]:
+    """Where each stream lands. Two streams that would land in one table are told apart by a hash of their names."""
+    destination = connection.destination
+    wishes = []
+    for stream, options in chosen:
+        source_namespace = stream.id.namespace or connection.name
+        namespace = (destination.namespace or connection.name).replace("${source_namespace}", source_namespace)
+        wishes.append((namespace, destination.table_prefix + (options.rename or stream.id.name), str(stream.id)))
+    names = unique_names([(f"{namespace}.{name}", identity) for namespace, name, identity in wishes])
+    return [
+        TableName(namespace, full[len(namespace) + 1 :])
+        for (namespace, _, _), full in zip(wishes, names, strict=True)
+    ]
+
+
+def _refuse_what_is_to_come(connection: Connection, stream: Stream, options: StreamOptions) -> None:
+    if options.select is not None:
+        raise _fault(connection, stream, "select is not built yet", "Leave it out: every column is landed")
+    if connection.destination.schema_policy != "evolve":
+        policy = connection.destination.schema_policy
+        raise _fault(connection, stream, f"schema_policy: {policy} is not built yet", "Use schema_policy: evolve")
+
+
+def _fault(connection: Connection, stream: Stream, found: str, remedy: str) -> ConfigError:
+    return ConfigError(_planning(connection), found, remedy=remedy, stream=str(stream.id))
+
+
+def _planning(connection: Connection) -> str:
+    return f"planning the sync of connection {connection.name}"

@@ -1,0 +1,351 @@
+"""One connector's output, from its first byte to its last, into loads.
+
+The rules of exactly-once that are kept here:
+
+- Rows of a checkpointed stream are marked where a state covers them, and land in loads with that state. What follows
+  the last state of a stream that failed is dropped: the connector sends it again.
+- A stream that is read whole, or that replaces its table, lands at the end and only if it is complete.
+- A shared state (GLOBAL, LEGACY) covers every incremental stream. Once one of them has failed, or where one of them
+  lands only at the end, the others wait for it: none may land rows that no state can follow.
+- A state of a stream that has said INCOMPLETE is no progress.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from dagster_airbyte_proto.checkpoints.ledger import Ledger
+from dagster_airbyte_proto.errors import ConnectorError, ProtoError
+from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
+from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
+from dagster_airbyte_proto.protocols.session import (
+    AnalyticsEvent,
+    ConfigEvent,
+    ErrorEvent,
+    EstimateEvent,
+    Event,
+    FailureKind,
+    LogEvent,
+    LogLevel,
+    PlainLine,
+    RecordLine,
+    SourceProtocol,
+    StateEvent,
+    StatusEvent,
+    StreamStatus,
+)
+from dagster_airbyte_proto.staging.demux import Demux, Run
+from dagster_airbyte_proto.staging.stage import Stage
+from dagster_airbyte_proto.sync.loads import Loader
+from dagster_airbyte_proto.sync.plan import is_checkpointed
+from dagster_airbyte_proto.sync.report import LineCounts
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.streams import StreamRun
+
+_READ_TIMEOUT_SECONDS = 0.25
+_READING = "reading from the connector"
+
+
+class Patience(NamedTuple):
+    """How long a connector may be silent before it counts as hung."""
+
+    startup_seconds: float = 600.0
+    heartbeat_seconds: float = 3 * 3600.0
+    exit_seconds: float = 60.0
+
+
+class Surroundings(NamedTuple):
+    """What a pull turns to while it works. `is_cancelled` raises when the run has lost its right to go on."""
+
+    log: RunLog
+    is_cancelled: Callable[[], bool]
+    keep_config: Callable[[ConfigEvent], None]
+    progress: Callable[[], None]
+
+
+class Pull:
+    """Reads, stages and closes loads. `run` is called once; when it returns or raises, no load is at work."""
+
+    def __init__(
+        self,
+        protocol: SourceProtocol,
+        runs: Mapping[StreamId, StreamRun],
+        staging: tuple[Stage, Ledger, Loader],
+        around: Surroundings,
+        patience: Patience,
+    ) -> None:
+        self._protocol = protocol
+        self._runs = runs
+        self._stage, self._ledger, self._loader = staging
+        self._around = around
+        self._patience = patience
+        self._demux = Demux(protocol.shape.run)
+        self._incremental = [id for id, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL]
+        self._marked_at_states = [id for id in self._incremental if is_checkpointed(runs[id].planned)]
+        self._shares_state = False
+        self._heard_statuses = False
+        self._unplaced_error: ConnectorError | None = None
+        self._unknown_streams: set[StreamId] = set()
+        self.lines = LineCounts()
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self.cancelled = False
+        self.exit: ExitReport | None = None
+        self.seconds_waiting = 0.0
+        self.seconds_staging = 0.0
+
+    def run(self, connector: RunningConnector) -> None:
+        """Raises what ends the sync as a whole; what befell single streams is in their `StreamRun`s."""
+        try:
+            self._read_all(connector)
+            self.exit = self._ended(connector)
+        except ConnectorError as error:
+            self.errors.append(str(error))
+            self._unplaced_error = error
+        finally:
+            connector.stop()
+        self.exit = self.exit or connector.wait(0)
+        self._judge(self.exit)
+        self._land_the_rest()
+
+    def _read_all(self, connector: RunningConnector) -> None:
+        began = last_beat = time.monotonic()
+        beats = -1
+        while True:
+            if self._around.is_cancelled():
+                self.cancelled = True
+                return
+            asked = time.monotonic()
+            chunk = connector.read(_READ_TIMEOUT_SECONDS)
+            arrived = time.monotonic()
+            self.seconds_waiting += arrived - asked
+            if chunk is not None:
+                self._take(self._demux.feed(chunk) if chunk else self._demux.finish())
+                self.seconds_staging += time.monotonic() - arrived
+            if beats != (beats := self.lines.record + self.lines.state):
+                last_beat = arrived
+            self._around.progress()
+            if chunk == b"":
+                return
+            if chunk is None:
+                self._check_pulse(arrived - began, arrived - last_beat)
+
+    def _take(self, items: Iterable[Run | bytes]) -> None:
+        for item in items:
+            if isinstance(item, Run):
+                self.lines.record += item.lines.count(b"\n")
+                self._stage.add(item)
+            else:
+                self._hear(self._protocol.event(item))
+
+    def _check_pulse(self, seconds_running: float, seconds_silent: float) -> None:
+        heard_nothing = not any((self.lines.record, self.lines.state, self.lines.log, self.lines.trace))
+        if heard_nothing and seconds_running > self._patience.startup_seconds:
+            raise _hung(f"it said nothing in the first {self._patience.startup_seconds:.0f} s")
+        if seconds_silent > self._patience.heartbeat_seconds:
+            raise _hung(f"no record and no state came for {self._patience.heartbeat_seconds:.0f} s")
+
+    def _ended(self, connector: RunningConnector) -> ExitReport | None:
+        if self.cancelled:
+            connector.stop()
+            return connector.wait(0)
+        report = connector.wait(self._patience.exit_seconds)
+        if report is None:
+            self._warn(
+                f"the connector closed its output but still ran {self._patience.exit_seconds:.0f} s later: it was stopped"
+            )
+            connector.stop()
+            report = connector.wait(0)
+        return report
+
+    # What the connector says beside its records
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, StateEvent):
+            self.lines.state += 1
+            self._on_state(event)
+        elif isinstance(event, RecordLine):
+            self.lines.record += 1
+            self._stage.add_line(event.stream, event.line)
+        elif isinstance(event, LogEvent):
+            self.lines.log += 1
+            self._around.log.write(event.level, event.message)
+        elif isinstance(event, StatusEvent):
+            self.lines.trace += 1
+            self._on_status(event)
+        elif isinstance(event, ErrorEvent):
+            self.lines.trace += 1
+            self._on_error(event)
+        elif isinstance(event, EstimateEvent | AnalyticsEvent):
+            self.lines.trace += 1
+            self._around.log.write("DEBUG", repr(event))
+        elif isinstance(event, ConfigEvent):
+            self.lines.other += 1
+            self._on_config(event)
+        else:
+            self.lines.other += 1
+            self._around.log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _plainly(event))
+
+    def _on_state(self, event: StateEvent) -> None:
+        state = event.state
+        covered = self._covered(state)
+        if covered is None:
+            return
+        for stream in covered:
+            self._count(stream)
+            self._runs[stream].states_seen += 1
+        mismatch = self._ledger.arrived(state, event.record_count)
+        if mismatch is not None:
+            self._warn(f"stream {state.stream}: {mismatch}")
+        if self._shares_state and not self._may_land_shared():
+            return
+        for stream in covered:
+            if stream in self._marked_at_states:
+                self._stage.mark(stream)
+        if self._loader.is_due():
+            self._loader.close(self._marked_at_states)
+            self._drop_refused()
+
+    def _covered(self, state: State) -> list[StreamId] | None:
+        """The streams whose rows the state covers; None when it is no progress."""
+        if state.scope is not StateScope.STREAM:
+            self._shares_state = True
+            return self._incremental
+        assert state.stream is not None, "a state of the STREAM scope names its stream"
+        run = self._runs.get(state.stream)
+        if run is None:
+            self._note_unknown(state.stream, "a state")
+            return None
+        if run.planned.read is not ReadMode.INCREMENTAL or run.has_failed:
+            return None
+        return [state.stream]
+
+    def _may_land_shared(self) -> bool:
+        runs = [self._runs[stream] for stream in self._incremental]
+        return not any(run.has_failed for run in runs) and len(self._marked_at_states) == len(self._incremental)
+
+    def _on_status(self, event: StatusEvent) -> None:
+        self._heard_statuses = True
+        run = self._runs.get(event.stream)
+        if run is None:
+            self._note_unknown(event.stream, "a status")
+            return
+        run.said = event.status
+        if event.status is StreamStatus.INCOMPLETE:
+            self._fail(run, ConnectorError(_READING, "the connector ended it as INCOMPLETE", stream=str(event.stream)))
+
+    def _on_error(self, event: ErrorEvent) -> None:
+        where = f"stream {event.stream}: " if event.stream else ""
+        detail = f" ({event.internal_message})" if event.internal_message else ""
+        self.errors.append(f"{where}{event.message}{detail}")
+        self._around.log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
+        error = ConnectorError(
+            _READING,
+            event.message,
+            stream=str(event.stream) if event.stream else None,
+            retryable=event.kind is FailureKind.TRANSIENT,
+        )
+        run = self._runs.get(event.stream) if event.stream else None
+        if run is None:
+            self._unplaced_error = self._unplaced_error or error
+        else:
+            run.error = error
+            self._fail(run, error)
+
+    def _on_config(self, event: ConfigEvent) -> None:
+        try:
+            self._around.keep_config(event)
+        except ProtoError as error:
+            self._warn(f"the connector's new config could not be kept; its next run may be refused: {error}")
+
+    def _fail(self, run: StreamRun, error: ProtoError) -> None:
+        run.fail(error)
+        self._count(run.planned.id)
+        self._ledger.failed(run.planned.id)
+
+    def _count(self, stream: StreamId) -> None:
+        run, emitted = self._runs[stream], self._stage.emitted(stream)
+        self._ledger.received(stream, emitted - run.emitted)
+        run.emitted = emitted
+
+    def _drop_refused(self) -> None:
+        """What a refused stream still holds can never land in this run."""
+        for stream, run in self._runs.items():
+            if run.is_refused:
+                self._stage.discard(stream)
+
+    def _note_unknown(self, stream: StreamId, what: str) -> None:
+        if stream not in self._unknown_streams:
+            self._unknown_streams.add(stream)
+            self._around.log.write("WARN", f"{what} came for stream {stream}, which was not asked for: passed over")
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self._around.log.write(LogLevel.ERROR, text)
+
+    # The end
+
+    def _judge(self, exit_report: ExitReport | None) -> None:
+        """Which streams are complete. A stream that never said so is, if its connector says nothing and ends well."""
+        for run in self._runs.values():
+            if run.has_failed:
+                continue
+            why = self._why_incomplete(run, exit_report)
+            run.is_complete = why is None
+            if why is not None:
+                self._fail(run, why)
+        if self._shares_state and any(self._runs[stream].has_failed for stream in self._incremental):
+            for stream in self._incremental:
+                self._fail(
+                    self._runs[stream],
+                    ConnectorError(_READING, "it shares its state with a stream that failed", stream=str(stream)),
+                )
+
+    def _why_incomplete(self, run: StreamRun, exit_report: ExitReport | None) -> ProtoError | None:
+        if run.said is StreamStatus.COMPLETE:
+            return None
+        stream = str(run.planned.id)
+        if self.cancelled:
+            return ConnectorError(_READING, "the sync was cancelled", stream=stream)
+        if self._unplaced_error is not None:
+            return self._unplaced_error
+        if exit_report is None or not exit_report.ended_cleanly:
+            return ConnectorError(_READING, _how_it_ended(exit_report), remedy=_last_words(exit_report), stream=stream)
+        if self._heard_statuses:
+            return ConnectorError(_READING, "the connector ended well but never called it complete", stream=stream)
+        return None
+
+    def _land_the_rest(self) -> None:
+        for stream, run in self._runs.items():
+            if run.is_complete:
+                self._stage.mark(stream)
+            elif run.is_refused or not is_checkpointed(run.planned):
+                self._stage.discard(stream)
+        self._loader.close(list(self._runs), is_last=True)
+        self._loader.settle()
+        for stream, run in self._runs.items():
+            self._count(stream)
+            self._stage.discard(stream)
+            run.drop(run.emitted - run.committed - sum(run.rejections.values()))
+        for stream, rows in self._stage.unconfigured.items():
+            self._warn(f"{rows} records came for stream {stream}, which was not asked for: ignored")
+
+
+def _hung(found: str) -> ConnectorError:
+    return ConnectorError(_READING, f"{found}: it was stopped", remedy="Its log is kept with the run.", retryable=True)
+
+
+def _how_it_ended(report: ExitReport | None) -> str:
+    if report is None:
+        return "the connector did not end"
+    if report.signal is not None:
+        return f"the connector was ended by signal {report.signal}"
+    return f"the connector exited with code {report.code}"
+
+
+def _last_words(report: ExitReport | None) -> str:
+    return "\n".join(("Its last words on stderr:", *report.stderr_tail)) if report and report.stderr_tail else ""
+
+
+def _plainly(event: Event) -> str:
+    return event.line.decode(errors="replace")[:4000].rstrip() if isinstance(event, PlainLine) else repr(event)

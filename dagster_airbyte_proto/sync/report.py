@@ -1,0 +1,85 @@
+"""What a sync tells when it is over. The JSON's names are fixed: other people's programs read them."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class SyncStatus(StrEnum):
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason."""
+
+    status: SyncStatus
+    table: str
+    emitted: int = 0
+    committed: int = 0
+    rejected: int = 0
+    changed: int = 0
+    deleted: int = 0
+    bytes: int = 0
+    state: Any = None
+    generation: int = 0
+    error: str | None = None
+    rejections: Mapping[str, int] = {}
+    ignored_fields: Mapping[str, int] = {}
+    table_rows: int | None = None
+    snapshot_id: str | None = None
+
+
+class LineCounts(msgspec.Struct):
+    record: int = 0
+    state: int = 0
+    log: int = 0
+    trace: int = 0
+    other: int = 0
+
+
+class ConnectorReport(msgspec.Struct, frozen=True):
+    exit_code: int | None = None
+    seconds: float = 0.0
+    signal: int | None = None
+    errors: tuple[str, ...] = ()
+
+
+class Seconds(msgspec.Struct):
+    total: float = 0.0
+    waiting_for_connector: float = 0.0
+    staging: float = 0.0
+    committing: float = 0.0
+
+
+class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
+    connection: str
+    status: SyncStatus
+    run_id: str
+    recovered_loads: int
+    streams: Mapping[str, StreamReport]
+    loads: int
+    lines: LineCounts
+    connector: ConnectorReport
+    seconds: Seconds
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        value["seconds"] = {name: round(seconds, 3) for name, seconds in value["seconds"].items()}
+        value["connector"]["seconds"] = round(value["connector"]["seconds"], 3)
+        return value
+
+
+def overall(statuses: list[SyncStatus], *, cancelled: bool, connector_failed: bool) -> SyncStatus:
+    """The sync's status from its streams': complete only when nothing at all went wrong."""
+    if cancelled:
+        return SyncStatus.CANCELLED
+    good = sum(status is SyncStatus.COMPLETE for status in statuses)
+    if good == len(statuses) and not connector_failed:
+        return SyncStatus.COMPLETE
+    return SyncStatus.PARTIAL if good else SyncStatus.FAILED

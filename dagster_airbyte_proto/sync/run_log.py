@@ -1,0 +1,65 @@
+"""What a connector said in one run, kept under the home folder: masked, bounded, old ones removed."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from dagster_airbyte_proto.masking import Mask
+
+_KEPT_RUNS = 20
+
+
+class RunLog:
+    """One file a run. Past `max_bytes` only errors are written, and the file says how many lines are missing.
+
+    May be written from several threads. `on_line` sees each line (level, text) too, masked.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run_id: str,
+        *,
+        mask: Mask,
+        max_bytes: int = 32 << 20,
+        on_line: Callable[[str, str], None] = lambda level, text: None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in sorted(folder.glob("*.log"))[: -_KEPT_RUNS + 1]:
+            old.unlink(missing_ok=True)
+        self.path = folder / f"{run_id}.log"
+        self._file = self.path.open("w", encoding="utf-8", errors="replace")
+        self.path.chmod(0o600)
+        self._mask = mask
+        self._room = max_bytes
+        self._missing = 0
+        self._on_line = on_line
+        self._lock = threading.Lock()
+
+    def mask_also(self, mask: Mask) -> None:
+        """For secrets that turn up in the middle of a run."""
+        self._mask = mask
+
+    def write(self, level: str, text: str) -> None:
+        text = self._mask.text(text)
+        self._on_line(level, text)
+        line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f} {level:5} {text}\n"
+        with self._lock:
+            if self._room <= 0 and level not in ("ERROR", "FATAL"):
+                self._missing += 1
+                return
+            self._room -= len(line)
+            self._file.write(line)
+
+    def __enter__(self) -> "RunLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            if self._missing:
+                self._file.write(f"({self._missing} more lines did not fit)\n")
+            self._file.close()

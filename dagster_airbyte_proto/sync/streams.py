@@ -1,0 +1,85 @@
+"""What is known of each stream while a sync runs, and what is told of it afterwards."""
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.model import CommittedRows, PlannedStream, StagedRows, State
+from dagster_airbyte_proto.protocols.session import StreamStatus
+
+UNCOVERED = "read again next time: no state covered it when the stream failed"
+REFUSED = "the table refused the load"
+
+
+class Phase(StrEnum):
+    """Where a stream stands, in the words of the live view."""
+
+    WAITING = "waiting"
+    READING = "reading"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+class StreamRun:
+    """One stream in one sync. Owned by the reading thread; the live view only looks."""
+
+    def __init__(self, planned: PlannedStream, table: str) -> None:
+        self.planned = planned
+        self.table = table
+        self.said: StreamStatus | None = None
+        self.error: ProtoError | None = None
+        self.emitted = 0
+        self.bytes = 0
+        self.committed = 0
+        self.changed = 0
+        self.deleted = 0
+        self.rejections: Counter[str] = Counter()
+        self.ignored_fields: Counter[str] = Counter()
+        self.state: State | None = None
+        self.states_seen = 0
+        self.landed: CommittedRows | None = None
+        self.is_complete = False
+        self.is_refused = False
+
+    @property
+    def has_failed(self) -> bool:
+        return self.error is not None
+
+    @property
+    def phase(self) -> Phase:
+        if self.has_failed:
+            return Phase.FAILED
+        if self.is_complete or self.said is StreamStatus.COMPLETE:
+            return Phase.COMPLETE
+        return Phase.READING if self.said or self.emitted else Phase.WAITING
+
+    def fail(self, error: ProtoError) -> None:
+        """The first error is kept: what follows is mostly its echo."""
+        self.error = self.error or error
+        self.is_complete = False
+
+    def land(self, part: StagedRows, committed: CommittedRows) -> None:
+        self._account(part)
+        self.committed += part.rows
+        self.deleted += committed.deleted
+        self.landed = committed
+
+    def refuse(self, part: StagedRows, error: ProtoError) -> None:
+        self._account(part)
+        self.rejections[REFUSED] += part.rows
+        self.is_refused = True
+        self.fail(error)
+
+    def drop(self, rows: int, reason: str = UNCOVERED) -> None:
+        if rows:
+            self.rejections[reason] += rows
+
+    def _account(self, part: StagedRows) -> None:
+        self.changed += part.changed
+        self.rejections.update(_counts(part.rejected))
+        self.ignored_fields.update(_counts(part.ignored_fields))
+
+
+def _counts(counts: Mapping[str, int]) -> dict[str, int]:
+    return {reason: count for reason, count in counts.items() if count}
