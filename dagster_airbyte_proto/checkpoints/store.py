@@ -1,7 +1,14 @@
 """Where state lives: the interface. Everything that changes state names the lease it holds.
 
 One run at a time holds a connection. A lease has a fence number that only ever grows; a call with an old fence
-raises StateConflict and changes nothing, so a run that slept through its lease can do no harm.
+raises StateConflict and changes nothing, so a run that slept through its lease can do no harm. The fence alone decides:
+a lease that has run out and that nobody took is still its holder's, and expiry only permits the taking over.
+
+In one partition of a connection stand either states of streams or one of the whole, never both: a connector is handed
+one kind. The newest change decides, and what it displaces goes to the history as reset, from where a rollback
+brings it back. All that one call changes has one version.
+
+Every call is one transaction, and may be made again when nobody knows what became of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +60,8 @@ class StoredState(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """One entry of the history. `state` is None when it was reset. `why` is sync, set, reset, rollback or recover."""
+    """One entry of the history. `state` is None when it was reset. `why` is sync, set, reset, rollback or recover;
+    `run_id` is the run whose rows the state covers, and for a change by hand the run of the lease."""
 
     version: int
     stream: StreamId | None
@@ -65,6 +73,13 @@ class StateChange(NamedTuple):
     partition: str = ""
 
 
+class KeptConfig(NamedTuple):
+    """A config as the connector last rewrote it. `based_on` is the digest of the user's own config at that time."""
+
+    config: Mapping[str, Any]
+    based_on: str
+
+
 class StateStore(Protocol):
     """Raises StateConflict for a lost or refused lease, StateUnavailable when the database does not answer."""
 
@@ -74,58 +89,90 @@ class StateStore(Protocol):
 
     def renew(self, lease: Lease, seconds: float) -> Lease: ...
 
-    def release(self, lease: Lease) -> None: ...
+    def release(self, lease: Lease) -> None:
+        """Gives the lease back. One that is lost already is no error: there is nothing to give back."""
+        ...
 
-    def begin_run(self, lease: Lease, *, refreshed: Sequence[StreamId], streams: Sequence[StreamId]) -> RunStart:
-        """Numbers the run; streams in `refreshed` start a new generation."""
+    def begin_run(
+        self, lease: Lease, *, refreshed: Sequence[StreamId], streams: Sequence[StreamId], partition: str = ""
+    ) -> RunStart:
+        """Numbers the run; streams in `refreshed` start a new generation. Generations of both lists are returned."""
         ...
 
     def note_folders(self, lease: Lease, folders: Sequence[str]) -> None:
         """Writes down where the run is about to stage files, before the first is written."""
         ...
 
-    def end_run(self, lease: Lease, *, status: str, report: str) -> None: ...
+    def end_run(self, lease: Lease, *, status: str, report: str) -> None:
+        """Status "complete" says that nothing unreferenced is left: the folders that the run noted are forgotten."""
+        ...
 
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
-        """(run id, folder) of every earlier run of the connection that never ended or ended badly."""
+        """(run id, folder) noted under earlier leases of the connection, of runs that never ended or ended badly.
+
+        A retry has the run id of the attempt before it, so a run id may be the caller's own.
+        """
         ...
 
-    def forget_folders(self, lease: Lease, run_id: str) -> None: ...
+    def forget_folders(self, lease: Lease, run_id: str) -> None:
+        """The run's folders of earlier leases are swept; what this lease noted stays."""
+        ...
 
-    def announce(self, lease: Lease, load: Load) -> None: ...
+    def files(self, connection: str, run_id: str) -> frozenset[str]:
+        """The paths of the files in the run's loads that are announced or done: what a sweep must leave."""
+        ...
+
+    def announce(self, lease: Lease, load: Load, *, partition: str = "") -> None:
+        """Writes the load down. Its states will be those of `partition`."""
+        ...
 
     def promote(self, lease: Lease, load: Load, states: Sequence[State], committed: Sequence[CommittedRows]) -> None:
-        """One transaction: `states` move, history is kept, the load is done."""
+        """One transaction: `states` move, history is kept, the load is done. Nothing when it is done already."""
         ...
 
-    def drop(self, lease: Lease, load: Load, reason: str) -> None: ...
+    def drop(self, lease: Lease, load: Load, reason: str) -> None:
+        """Ends an announced load of which no table has a row. Nothing when it is dropped already."""
+        ...
 
     def announced(self, connection: str) -> Sequence[Load]:
         """The loads that were written down and never finished, oldest first."""
         ...
 
-    def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]: ...
+    def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
+        """Newest first."""
+        ...
 
     def load(self, load_id: str) -> LoggedLoad | None: ...
 
     def connections(self) -> Sequence[str]: ...
 
-    def states(self, connection: str, *, partition: str = "") -> Sequence[StoredState]: ...
+    def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
+        """What a run of the partition is handed. None: those of every partition."""
+        ...
 
-    def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]: ...
+    def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]:
+        """Newest first."""
+        ...
 
     def change_state(
-        self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, why: str
+        self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, partition: str = ""
     ) -> StateChange:
-        """By hand: sets the state of a stream (or of the whole), or resets it when `state` is None."""
+        """By hand: sets the state of a stream (or of the whole), or resets it when `state` is None.
+
+        To reset the whole resets every stream too. Refused with ConfigError while a load is announced, whose
+        recovery would move the state once more, and for one stream of a connection whose state is of the whole.
+        """
         ...
 
     def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
-        """All of the connection's states as they stood at `version`."""
+        """All of the connection's states, in every partition, as they stood at `version`; what changed by it.
+
+        Refused with ConfigError when there is no such version, or while a load is announced.
+        """
         ...
 
-    def config(self, connection: str) -> Mapping[str, Any] | None:
-        """The config as the connector last rewrote it, with the `based_on` it was kept with; None when it never did."""
+    def config(self, connection: str) -> KeptConfig | None:
+        """The config as the connector last rewrote it; None when it never did."""
         ...
 
     def keep_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:

@@ -1,6 +1,7 @@
 """A running connector: bytes out, an exit report at the end, and nothing left behind."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.protocols.session import Invocation
@@ -18,6 +19,19 @@ class ExitReport(NamedTuple):
     @property
     def ended_cleanly(self) -> bool:
         return self.code == 0
+
+
+class RunOptions(NamedTuple):
+    """How programs of this machine are run.
+
+    `working_folder` is where the connector starts (None: where we are). Private run folders are made under
+    `runs_folder` (None: the system's temporary folder). `on_stderr` gets each line of stderr, from another thread.
+    """
+
+    working_folder: Path | None = None
+    runs_folder: Path | None = None
+    stop_grace_seconds: float = 5.0
+    on_stderr: Callable[[bytes], None] | None = None
 
 
 class RunningConnector(Protocol):

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, State, StreamId
+from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, State, StateScope, StreamId
 
 
 class FileArgument(NamedTuple):
@@ -40,6 +41,7 @@ class RecordShape(NamedTuple):
     `run` matches one or more whole lines (each with its newline) of one stream that begin alike; its group
     `stream` is the stream's name as a JSON string with its quotes, its group `namespace` likewise or `null`,
     or absent where the namespace stands behind the data. The paths say where in the parsed line things stand.
+    Absent, then, means that the namespace column of the parsed lines decides. `run` begins at the start of a line only.
     `kind` is None, or where the message type stands when a run does not fix it, with the value it must have.
     """
 
@@ -188,6 +190,34 @@ class SourceProtocol(Protocol):
         """A catalog from the JSON that `catalog_message` wrote; raises ProtocolViolation."""
         ...
 
-    def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
-        """The connection's states once `new` is in: one a stream, or one for all. Mixed scopes: ProtocolViolation."""
+    def catalog_message(self, catalog: Catalog) -> bytes:
+        """The catalog as JSON, each stream in the connector's own words: what to keep of a discover."""
         ...
+
+    def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        """The connection's states once `new` is in: one a stream, or one for all.
+
+        A state of another scope takes the place of all that was there, for a connector may move on between two syncs.
+        Within one sync that is a violation, which `one_scope` refuses.
+        """
+        ...
+
+    def state_value(self, state: State) -> Any:
+        """What the state says, for people: the connector's own value with the protocol's envelope taken off."""
+        ...
+
+    def state_from_value(self, stream: StreamId | None, value: Any) -> State:
+        """The state that `state_value` would show as `value`: of one stream, or of the connection as a whole."""
+        ...
+
+
+def one_scope(earlier: StateScope | None, new: State) -> StateScope:
+    """The scope of a sync's states so far, once `new` is among them. Raises ProtocolViolation when it is another."""
+    if earlier is not None and new.scope is not earlier:
+        raise ProtocolViolation(
+            "reading the connector's states",
+            f"a {new.scope.name} state after {earlier.name} states in one sync",
+            remedy="What was committed until here stays. The connector mixes ways to keep state: tell its author.",
+            stream=str(new.stream) if new.stream else None,
+        )
+    return new.scope

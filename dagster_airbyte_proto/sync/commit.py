@@ -10,8 +10,9 @@ load id whether its part is in. A table that refuses fails its own stream only, 
 LEGACY): then the load stays announced, for half of it may be in, and no state may move before the other half is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
@@ -34,13 +35,24 @@ class LoadOutcome(NamedTuple):
 
 
 class Committer:
-    """Brings the loads of one leased connection into their tables, one load at a time."""
+    """Brings the loads of one leased connection into their tables, one load at a time.
 
-    def __init__(self, store: StateStore, tables: TableWriter, lease: Lease) -> None:
+    `tables` is asked for when there is something to commit: a session may still be starting.
+    """
+
+    def __init__(self, store: StateStore, tables: Callable[[], TableWriter], lease: Lease) -> None:
         self._store = store
         self._tables = tables
         self._lease = lease
         self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="commit")
+
+    def __enter__(self) -> "Committer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True)
 
     def commit(self, load: Load) -> LoadOutcome:
         """All three steps. Durable on return."""
@@ -58,15 +70,13 @@ class Committer:
             reach("recover.swept")
         return outcomes
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True)
-
     def _recover(self, load: Load) -> LoadOutcome:
         reach("recover.begun")
         return self._finish(load)
 
     def _finish(self, load: Load) -> LoadOutcome:
-        attempts = {part.stream: self._pool.submit(self._tables.commit, load.load_id, part) for part in load.parts}
+        tables = self._tables() if load.parts else None
+        attempts = {part.stream: self._pool.submit(tables.commit, load.load_id, part) for part in load.parts if tables}
         committed, refused = _gathered(attempts)
         reach("load.committed")
         shared = [state for state in load.states if state.scope is not StateScope.STREAM]

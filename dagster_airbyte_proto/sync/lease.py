@@ -1,11 +1,12 @@
-"""Keeps a run's lease alive while it works, and says so when it is lost."""
+"""Holds a connection for one run: takes the lease, keeps it alive while the run works, gives it back."""
 
+import os
+import socket
 import threading
-from collections.abc import Callable
 from types import TracebackType
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import StateConflict, StateUnavailable
+from dagster_airbyte_proto.errors import ProtoError, StateConflict, StateUnavailable
 
 _RENEWALS_A_LEASE = 3
 
@@ -14,14 +15,13 @@ class LeaseKeeper:
     """Renews from a thread of its own. A store that does not answer is asked again: the fence guards the tables
     and the states in any case, so the worst is that another run takes over and this one is turned away."""
 
-    def __init__(self, store: StateStore, lease: Lease, seconds: float, on_loss: Callable[[], None]) -> None:
+    def __init__(self, store: StateStore, lease: Lease, seconds: float) -> None:
         self._store = store
-        self._lease = lease
         self._seconds = seconds
-        self._on_loss = on_loss
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
-        self.loss: StateConflict | None = None
+        self._loss: StateConflict | None = None
+        self.lease = lease
 
     def __enter__(self) -> "LeaseKeeper":
         self._thread.start()
@@ -32,19 +32,29 @@ class LeaseKeeper:
     ) -> None:
         self._over.set()
         self._thread.join()
+        try:
+            self._store.release(self.lease)
+        except ProtoError:
+            if error is None:
+                raise
 
     def check(self) -> None:
         """Raises StateConflict once the lease is another's."""
-        if self.loss is not None:
-            raise self.loss
+        if self._loss is not None:
+            raise self._loss
 
     def _keep(self) -> None:
         while not self._over.wait(self._seconds / _RENEWALS_A_LEASE):
             try:
-                self._store.renew(self._lease, self._seconds)
+                self._store.renew(self.lease, self._seconds)
             except StateConflict as error:
-                self.loss = error
-                self._on_loss()
+                self._loss = error
                 return
             except StateUnavailable:
                 continue
+
+
+def held_lease(store: StateStore, connection: str, run_id: str, seconds: float) -> LeaseKeeper:
+    """The connection for this run alone. Raises StateConflict that names who holds it."""
+    holder = f"pid {os.getpid()} on {socket.gethostname()}"
+    return LeaseKeeper(store, store.acquire(connection, run_id=run_id, holder=holder, seconds=seconds), seconds)

@@ -1,12 +1,13 @@
 """Cuts loads at states and has them committed while the next one is staged: one of each at the most."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 from uuid import uuid4
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.model import Load, StagedRows, State, StreamId
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit import Committer, LoadOutcome, rows_of
@@ -22,19 +23,24 @@ class LoadLimits(NamedTuple):
 
 
 class Loader:
-    """Belongs to the reading thread. A slow table makes `close` wait, and so the connector: nothing piles up."""
+    """Belongs to the reading thread. A slow table makes `close` wait, and so the connector: nothing piles up.
+
+    `whole` completes a shared state with what it leaves unsaid.
+    """
 
     def __init__(
         self,
-        names: tuple[str, str],
+        lease: Lease,
         parts: tuple[Stage, Ledger, Committer],
         runs: Mapping[StreamId, StreamRun],
         limits: LoadLimits,
+        whole: Callable[[State], State],
     ) -> None:
-        self._connection, self._run_id = names
+        self._lease = lease
         self._stage, self._ledger, self._committer = parts
         self._runs = runs
         self._limits = limits
+        self._whole = whole
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._at_work: Future[LoadOutcome] | None = None
         self._opened = time.monotonic()
@@ -53,10 +59,11 @@ class Loader:
         self.settle()
         self._opened = time.monotonic()
         parts = tuple(part for stream in streams if (part := self._cut(stream, is_last=is_last)) is not None)
-        states = self._ledger.freed_by(rows_of(parts))
+        states = tuple(map(self._whole, self._ledger.freed_by(rows_of(parts))))
         if not parts and not states:
             return
-        load = Load(f"{self._run_id}-{uuid4().hex[:12]}", self._connection, self._run_id, parts, states)
+        run_id = self._lease.run_id
+        load = Load(f"{run_id}-{uuid4().hex[:12]}", self._lease.connection, run_id, parts, states)
         self._at_work = self._pool.submit(self._commit, load)
 
     def settle(self) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.connection import Connection, StreamOptions
+from dagster_airbyte_proto.connection import OTHERS, Connection, StreamOptions
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import (
     Catalog,
@@ -20,7 +20,6 @@ from dagster_airbyte_proto.model import (
 )
 from dagster_airbyte_proto.schema.names import unique_names
 
-_EVERY_OTHER = "*"
 _KEYED = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP}
 _REFRESHED = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
 
@@ -85,9 +84,9 @@ def _chosen(connection: Connection, offered: Mapping[str, Stream]) -> dict[str, 
     named = {
         _known(name, offered, "streams"): options
         for name, options in connection.streams.items()
-        if name != _EVERY_OTHER
+        if name != OTHERS
     }
-    others = connection.streams.get(_EVERY_OTHER)
+    others = connection.streams.get(OTHERS)
     return named if others is None else {name: named.get(name, others) for name in offered}
 
 
@@ -172,7 +171,7 @@ def _tables(connection: Connection, chosen: Sequence[tuple[Stream, StreamOptions
     wishes = []
     for stream, options in chosen:
         source_namespace = stream.id.namespace or connection.name
-        namespace = (destination.namespace or connection.name).replace("${source_namespace}", source_namespace)
+        namespace = connection.namespace.replace("${source_namespace}", source_namespace)
         wishes.append((namespace, destination.table_prefix + (options.rename or stream.id.name), str(stream.id)))
     names = unique_names([(f"{namespace}.{name}", identity) for namespace, name, identity in wishes])
     return [

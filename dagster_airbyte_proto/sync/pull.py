@@ -33,6 +33,7 @@ from dagster_airbyte_proto.protocols.session import (
     StateEvent,
     StatusEvent,
     StreamStatus,
+    one_scope,
 )
 from dagster_airbyte_proto.staging.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage
@@ -61,6 +62,7 @@ class Surroundings(NamedTuple):
     is_cancelled: Callable[[], bool]
     keep_config: Callable[[ConfigEvent], None]
     progress: Callable[[], None]
+    settle_tables: Callable[[], None]
 
 
 class Pull:
@@ -82,7 +84,7 @@ class Pull:
         self._demux = Demux(protocol.shape.run)
         self._incremental = [id for id, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL]
         self._marked_at_states = [id for id in self._incremental if is_checkpointed(runs[id].planned)]
-        self._shares_state = False
+        self._scope: StateScope | None = None
         self._heard_statuses = False
         self._unplaced_error: ConnectorError | None = None
         self._unknown_streams: set[StreamId] = set()
@@ -188,11 +190,13 @@ class Pull:
 
     def _on_state(self, event: StateEvent) -> None:
         state = event.state
+        self._scope = one_scope(self._scope, state)
         covered = self._covered(state)
         if covered is None:
             return
-        for stream in covered:
+        for stream in covered if state.stream else self._runs:
             self._count(stream)
+        for stream in covered:
             self._runs[stream].states_seen += 1
         mismatch = self._ledger.arrived(state, event.record_count)
         if mismatch is not None:
@@ -209,7 +213,6 @@ class Pull:
     def _covered(self, state: State) -> list[StreamId] | None:
         """The streams whose rows the state covers; None when it is no progress."""
         if state.scope is not StateScope.STREAM:
-            self._shares_state = True
             return self._incremental
         assert state.stream is not None, "a state of the STREAM scope names its stream"
         run = self._runs.get(state.stream)
@@ -219,6 +222,10 @@ class Pull:
         if run.planned.read is not ReadMode.INCREMENTAL or run.has_failed:
             return None
         return [state.stream]
+
+    @property
+    def _shares_state(self) -> bool:
+        return self._scope in (StateScope.GLOBAL, StateScope.LEGACY)
 
     def _may_land_shared(self) -> bool:
         runs = [self._runs[stream] for stream in self._incremental]
@@ -265,6 +272,7 @@ class Pull:
 
     def _count(self, stream: StreamId) -> None:
         run, emitted = self._runs[stream], self._stage.emitted(stream)
+        run.bytes = self._stage.received_bytes(stream)
         self._ledger.received(stream, emitted - run.emitted)
         run.emitted = emitted
 
@@ -316,6 +324,8 @@ class Pull:
         return None
 
     def _land_the_rest(self) -> None:
+        if not self.cancelled:
+            self._around.settle_tables()
         for stream, run in self._runs.items():
             if run.is_complete:
                 self._stage.mark(stream)
@@ -326,7 +336,7 @@ class Pull:
         for stream, run in self._runs.items():
             self._count(stream)
             self._stage.discard(stream)
-            run.drop(run.emitted - run.committed - sum(run.rejections.values()))
+            run.drop(run.emitted - run.committed - run.rejections.total())
         for stream, rows in self._stage.unconfigured.items():
             self._warn(f"{rows} records came for stream {stream}, which was not asked for: ignored")
 

@@ -66,6 +66,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     lines: LineCounts
     connector: ConnectorReport
     seconds: Seconds
+    error: str | None = None
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class RunLog:
         folder: Path,
         run_id: str,
         *,
-        mask: Mask,
+        mask: Mask = Mask(()),
         max_bytes: int = 32 << 20,
         on_line: Callable[[str, str], None] = lambda level, text: None,
     ) -> None:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import CommittedRows, PlannedStream, StagedRows, State
-from dagster_airbyte_proto.protocols.session import StreamStatus
+from dagster_airbyte_proto.protocols.session import SourceProtocol, StreamStatus
+from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
 
 UNCOVERED = "read again next time: no state covered it when the stream failed"
 REFUSED = "the table refused the load"
@@ -24,9 +26,9 @@ class Phase(StrEnum):
 class StreamRun:
     """One stream in one sync. Owned by the reading thread; the live view only looks."""
 
-    def __init__(self, planned: PlannedStream, table: str) -> None:
+    def __init__(self, planned: PlannedStream) -> None:
         self.planned = planned
-        self.table = table
+        self.table = str(planned.table)
         self.said: StreamStatus | None = None
         self.error: ProtoError | None = None
         self.emitted = 0
@@ -68,12 +70,45 @@ class StreamRun:
     def refuse(self, part: StagedRows, error: ProtoError) -> None:
         self._account(part)
         self.rejections[REFUSED] += part.rows
+        self.refuse_all(error)
+
+    def refuse_all(self, error: ProtoError) -> None:
+        """Its table cannot take any row."""
         self.is_refused = True
         self.fail(error)
 
     def drop(self, rows: int, reason: str = UNCOVERED) -> None:
         if rows:
             self.rejections[reason] += rows
+
+    def abandon(self, error: ProtoError) -> None:
+        """The sync ended as a whole: what is not committed is read again."""
+        if self.landed is None or not self.is_complete:
+            self.fail(error)
+        self.drop(self.emitted - self.committed - self.rejections.total())
+
+    @property
+    def status(self) -> SyncStatus:
+        return SyncStatus.COMPLETE if self.is_complete and not self.has_failed else SyncStatus.FAILED
+
+    def report(self, protocol: SourceProtocol, mask: Mask) -> StreamReport:
+        return StreamReport(
+            status=self.status,
+            table=self.table,
+            emitted=self.emitted,
+            committed=self.committed,
+            rejected=self.rejections.total(),
+            changed=self.changed,
+            deleted=self.deleted,
+            bytes=self.bytes,
+            state=mask.value(protocol.state_value(self.state)) if self.state else None,
+            generation=self.planned.generation_id,
+            error=mask.text(str(self.error)) if self.error else None,
+            rejections=dict(self.rejections),
+            ignored_fields=dict(self.ignored_fields),
+            table_rows=self.landed.table_rows if self.landed else None,
+            snapshot_id=self.landed.snapshot_id if self.landed else None,
+        )
 
     def _account(self, part: StagedRows) -> None:
         self.changed += part.changed

@@ -26,7 +26,11 @@ class TableTarget(NamedTuple):
 
     `schema` has the table's own columns in its order, each (nested ones too) with `PARQUET:field_id` in its metadata
     where the format has ids. A column of the table that the stream lacks is there too, and is written as nulls.
-    `location` is a folder (path or URI) for the table's files; `qualified` is what a user writes in SQL.
+    `qualified` is what a user writes in SQL.
+
+    `location` is a folder for the table's files: an absolute path without a scheme where it is local, else a URI. A
+    file's path is `location` + "/" + what you like, and goes verbatim into `StagedFile.path` and into the `file_path`
+    of position deletes: tables compare the two letter by letter, so `/a` and `file:/a` would be two files.
     """
 
     name: TableName

@@ -1,0 +1,1 @@
+"""Measures this package beside what else could do the work. `python -m bench --help` says how."""

@@ -1,0 +1,187 @@
+"""What is run beside what, and how far apart they may be."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from bench.generate import Dialect, Recipe
+from bench.process_tree import Measured, Sample
+
+GIGABYTE = 10**9
+
+
+class Contender(NamedTuple):
+    """A module of `bench.contenders`. `environment` is one of `environments.PINS`, or empty for our own.
+
+    `counts_startup` asks for the whole process from its start, not the work alone.
+    """
+
+    name: str
+    module: str
+    environment: str = ""
+    dialect: Dialect | None = None
+    options: Mapping[str, Any] = {}
+    counts_startup: bool = False
+
+
+BARE = Contender("bare", "bare")
+STAGING = Contender("staging", "staging")
+SYNC = Contender("sync", "sync")
+PYAIRBYTE = Contender("pyairbyte", "pyairbyte", "pyairbyte")
+DLT = Contender("dlt", "dlt_peer", "dlt")
+# Validation and metadata columns off: 2.8 CPU s for 100,000 records, against 9.4 with its defaults.
+SINGER = Contender("singer", "singer_target", "target-csv", Dialect.SINGER, {
+    "target": "target-csv",
+    "version": "0.5.0",
+    "config": {"output_path": "{folder}", "validate_records": False, "add_record_metadata": False,
+               "batch_size_rows": 10_000},
+})  # fmt: skip
+SINGER_JSONL = Contender("singer-jsonl", "singer_target", "target-jsonl", Dialect.SINGER, {
+    "target": "target-jsonl", "version": "0.1.4", "config": {"destination_path": "{folder}"},
+})  # fmt: skip
+_FAKER: dict[str, Any] = {"name": "source-faker", "config": {"count": 1000, "seed": 1}}
+COLD_SYNC = Contender("sync", "cold_sync", "", None, _FAKER, counts_startup=True)
+COLD_PYAIRBYTE = Contender("pyairbyte", "pyairbyte", "pyairbyte", None,
+                           {**_FAKER, "streams": ["users", "products", "purchases"]}, counts_startup=True)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """`recipe` is None where a real connector of `source` makes the records."""
+
+    name: str
+    contenders: tuple[Contender, ...]
+    recipe: Recipe | None = None
+    source: str = ""
+    played_bytes: int = 0
+    once: bool = False
+
+
+def cases(records: int, soak_bytes: int) -> list[Case]:
+    """The cases at a size; `soak_bytes` through one sync, 0 for none."""
+    normal = Recipe(records=records)
+    ours = (STAGING, SYNC)
+    wide = Recipe(records=max(1000, records // 25), columns=500, streams=1)
+    many = Recipe(records=max(1000, records // 10), streams=max(10, records // 1000))
+    soak = [Case("soak", (SYNC,), normal, played_bytes=soak_bytes, once=True)] if soak_bytes else []
+    return [
+        Case("normal", (BARE, STAGING, SYNC, DLT, PYAIRBYTE, SINGER, SINGER_JSONL), normal),
+        Case("line by line", ours, normal._replace(run_length=1)),
+        Case("state every 10", ours, normal._replace(state_every=10)),
+        Case("spaced", ours, normal._replace(dialect=Dialect.SPACED)),
+        Case("500 columns", (BARE, *ours), wide),
+        Case("250 columns", (BARE, *ours), wide._replace(columns=250)),
+        Case("all streams", (BARE, *ours), many),
+        Case("half the streams", (BARE, *ours), many._replace(records=many.records // 2, streams=many.streams // 2)),
+        Case("cold", (COLD_SYNC, COLD_PYAIRBYTE), source="source-faker"),
+        *soak,
+    ]
+
+
+class Cell(NamedTuple):
+    """The medians of one contender in one case."""
+
+    case: str
+    contender: str
+    cpu_seconds: float
+    wall_seconds: float
+    whole_cpu_seconds: float
+    peak_bytes: int
+    tree_peak_bytes: int
+    rows: int
+    samples: tuple[Sample, ...]
+    versions: dict[str, str]
+
+
+Figures = dict[tuple[str, str], Cell]
+
+
+class Limit(NamedTuple):
+    """`figure` gives None when what it compares was not run."""
+
+    says: str
+    at_most: float
+    figure: Callable[[Figures], float | None]
+
+
+def ratio(what: tuple[str, str], of: tuple[str, str], field: str = "cpu_seconds") -> Callable[[Figures], float | None]:
+    def figure(figures: Figures) -> float | None:
+        if what not in figures or of not in figures:
+            return None
+        below = getattr(figures[of], field)
+        return float(getattr(figures[what], field) / below) if below else None
+
+    return figure
+
+
+def soak_peak_megabytes(figures: Figures) -> float | None:
+    cell = figures.get(("soak", "sync"))
+    return cell.peak_bytes / (1 << 20) if cell else None
+
+
+def soak_growth(figures: Figures) -> float | None:
+    """The sampled peak within the last gigabyte over that within the second."""
+    cell = figures.get(("soak", "sync"))
+    gigabytes = peaks_by_gigabyte(cell.samples) if cell else []
+    return gigabytes[-1] / gigabytes[1] if len(gigabytes) >= 3 and gigabytes[1] else None
+
+
+def peaks_by_gigabyte(samples: tuple[Sample, ...]) -> list[int]:
+    """The Python process's sampled peak while the source wrote its first, second, … gigabyte."""
+    if not samples:
+        return []
+    whole = max(1, round(max(sample.source_bytes for sample in samples) / GIGABYTE))
+    peaks = [0] * whole
+    for sample in samples:
+        at = min(sample.source_bytes // GIGABYTE, whole - 1)
+        peaks[at] = max(peaks[at], sample.resident_bytes)
+    return peaks
+
+
+_NORMAL_SYNC = ("normal", "sync")
+
+LIMITS = (
+    Limit("staging / bare, CPU", 1.15, ratio(("normal", "staging"), ("normal", "bare"))),
+    Limit("warm sync / bare, CPU", 1.3, ratio(_NORMAL_SYNC, ("normal", "bare"))),
+    Limit("warm sync / PyAirbyte, CPU", 0.1, ratio(_NORMAL_SYNC, ("normal", "pyairbyte"))),
+    Limit("warm sync / dlt, CPU", 0.1, ratio(_NORMAL_SYNC, ("normal", "dlt"))),
+    Limit("warm sync / Singer target, CPU", 0.1, ratio(_NORMAL_SYNC, ("normal", "singer"))),
+    *(
+        Limit(f"{contender}: {case} / normal, CPU", 2.0, ratio((case, contender), ("normal", contender)))
+        for case in ("line by line", "state every 10", "spaced")
+        for contender in ("staging", "sync")
+    ),
+    *(
+        Limit(f"{contender}: {case} / {half}, CPU", 2.0, ratio((case, contender), (half, contender)))
+        for case, half in (("500 columns", "250 columns"), ("all streams", "half the streams"))
+        for contender in ("staging", "sync")
+    ),
+    Limit("soak: peak memory of the Python process, MiB", 512, soak_peak_megabytes),
+    Limit("soak: peak in the last GB / in the second", 1.05, soak_growth),
+    Limit(
+        "cold sync of 1,000 faker users / PyAirbyte, wall", 1.0,
+        ratio(("cold", "sync"), ("cold", "pyairbyte"), "wall_seconds"),
+    ),
+)  # fmt: skip
+
+
+def cell(case: Case, contender: Contender, measured: list[Measured], costs: list[dict[str, Any]]) -> Cell:
+    """The medians of the rounds; peaks are the highest of any round."""
+    whole = [run.cpu_seconds for run in measured]
+    walls = [run.wall_seconds for run in measured]
+    return Cell(
+        case=case.name,
+        contender=contender.name,
+        cpu_seconds=_median(whole if contender.counts_startup else [cost["cpu_seconds"] for cost in costs]),
+        wall_seconds=_median(walls if contender.counts_startup else [cost["wall_seconds"] for cost in costs]),
+        whole_cpu_seconds=_median(whole),
+        peak_bytes=max(cost["peak_bytes"] for cost in costs),
+        tree_peak_bytes=max(run.tree_peak_bytes for run in measured),
+        rows=costs[-1]["rows"],
+        samples=measured[-1].samples if case.played_bytes else (),
+        versions=costs[-1]["versions"],
+    )
+
+
+def _median(figures: list[float]) -> float:
+    ordered = sorted(figures)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,0 +1,108 @@
+"""What a contender has cost so far, asked from inside. Standard library only: it is imported in every environment.
+
+CPU is this process, its children that have ended, and its descendants that still live (a JVM, for one), the
+living ones read from /proc in ticks of 10 ms. So a contender can leave out its imports and the start of a session,
+and still count everything that the work itself made others do. The runner checks it from outside, see `process_tree`.
+"""
+
+import json
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Task(NamedTuple):
+    """What the runner asks of a contender, as JSON in its one argument. `folder` is empty and its own."""
+
+    recording: str
+    catalog: str
+    connector: str
+    folder: str
+    repeat: int = 1
+    options: Mapping[str, Any] = {}
+
+    @classmethod
+    def from_argument(cls, argument: str) -> "Task":
+        return cls(**json.loads(argument))
+
+
+class Cost(NamedTuple):
+    """`rows` is what stands in the destination afterwards, counted after the clock was stopped."""
+
+    rows: int
+    cpu_seconds: float
+    wall_seconds: float
+    peak_bytes: int
+    versions: dict[str, str]
+
+
+class Living(NamedTuple):
+    pid: int
+    parent: int
+    cpu_seconds: float
+    resident_bytes: int
+
+
+def processes() -> dict[int, Living]:
+    """Every process now; those that end while we look are left out."""
+    found = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - called many times a second, pathlib triples its cost
+        if entry.isdigit():
+            try:
+                text = Path("/proc", entry, "stat").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            fields = text[text.rindex(")") + 2 :].split()
+            cpu = sum(int(ticks) for ticks in fields[11:15]) * _TICK
+            found[int(entry)] = Living(int(entry), int(fields[1]), cpu, int(fields[21]) * _PAGE_BYTES)
+    return found
+
+
+def descendants(root: int) -> list[Living]:
+    """The living processes below `root`, itself not among them."""
+    alive = processes()
+    below, edge = [], {root}
+    while edge:
+        generation = [process for process in alive.values() if process.parent in edge]
+        below += generation
+        edge = {process.pid for process in generation}
+    return below
+
+
+def cpu_seconds() -> float:
+    """Of this process and all that it started, ended or alive."""
+    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    past = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    return past + sum(process.cpu_seconds for process in descendants(os.getpid()))
+
+
+def peak_bytes() -> int:
+    """This process's own peak. Not `ru_maxrss`: that one remembers the parent's size from before the exec."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise OSError("no VmHWM in /proc/self/status")
+
+
+def childrens_peak_bytes() -> int:
+    """Of the largest child that has ended: for contenders that only start a program."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def measure(
+    work: Callable[[], object],
+    rows: Callable[[], int],
+    versions: dict[str, str],
+    peak: Callable[[], int] = peak_bytes,
+) -> None:
+    """Times `work`, counts its rows, and prints the cost as the last line of stdout, where the runner looks."""
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    work()
+    cost = cpu_seconds() - cpu, time.perf_counter() - wall, peak()
+    print(json.dumps(Cost(rows(), *cost, versions)._asdict()), flush=True)

@@ -1,0 +1,120 @@
+"""Runs a command and says exactly what its whole tree of processes cost.
+
+The runner makes itself the reaper of orphans (PR_SET_CHILD_SUBREAPER), so every descendant ends up waited for either
+by its own parent or by us, and `wait4` of those gives their CPU to the microsecond: nothing is sampled, a JVM
+whose Python has ended is in the sum. The one hole is a parent that ignores SIGCHLD: none of the contenders does.
+Memory is sampled, ten times a second: of the tree, and of the command's own process against what the source has
+written so far. Each contender adds its own exact peak.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.meter import Living, descendants
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SAMPLE_SECONDS = 0.1
+_GRACE_SECONDS = 20.0
+
+
+class Sample(NamedTuple):
+    """`source_bytes` is what the replay source had written by then."""
+
+    source_bytes: int
+    resident_bytes: int
+
+
+class Measured(NamedTuple):
+    exit_code: int
+    cpu_seconds: float
+    wall_seconds: float
+    tree_peak_bytes: int
+    samples: tuple[Sample, ...]
+    output: str
+
+
+def run_measured(command: list[str], *, folder: Path, environment: dict[str, str]) -> Measured:
+    """Runs it to its end, and whatever it left behind to theirs; what lingers longer than 20 s is killed, by its id."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "cannot become the reaper of orphans")
+    started = time.perf_counter()
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        # The repository's root is the working directory of every contender: `-m bench.…` is found there.
+        root = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment,
+                                cwd=Path(__file__).parent.parent)  # fmt: skip
+    watched = _Watched(root.pid)
+    root.returncode = watched.until_all_ended()  # waited for by hand, `Popen` must not try again
+    wall = watched.root_ended_at - started
+    output = (folder / "stdout").read_text(errors="replace")
+    return Measured(root.returncode, watched.cpu_seconds, wall, watched.peak_bytes, tuple(watched.samples), output)
+
+
+class _Watched:
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._source = 0
+        self._written = 0
+        self.cpu_seconds = 0.0
+        self.peak_bytes = 0
+        self.root_ended_at = 0.0
+        self.samples: list[Sample] = []
+
+    def until_all_ended(self) -> int:
+        code: int | None = None
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                if code is None:
+                    raise
+                return code
+            if pid:
+                self.cpu_seconds += usage.ru_utime + usage.ru_stime
+                if pid == self._root:
+                    code, self.root_ended_at = os.waitstatus_to_exitcode(status), time.perf_counter()
+                continue
+            below = descendants(os.getpid())
+            if code is None:
+                self._sample(below)
+            elif time.perf_counter() - self.root_ended_at > _GRACE_SECONDS:
+                _kill(below)
+            time.sleep(_SAMPLE_SECONDS)
+
+    def _sample(self, below: list[Living]) -> None:
+        self.peak_bytes = max(self.peak_bytes, sum(process.resident_bytes for process in below))
+        if not any(process.pid == self._source for process in below):  # a contender may rehearse with another first
+            self._source = next((process.pid for process in below if _is_reading_source(process.pid)), 0)
+        self._written = _written_bytes(self._source) or self._written
+        own = next((process.resident_bytes for process in below if process.pid == self._root), 0)
+        if self._written:
+            self.samples.append(Sample(self._written, own))
+
+
+def _is_reading_source(pid: int) -> bool:
+    arguments = _proc(pid, "cmdline").split("\0")
+    return any(argument.endswith("replay_source.py") for argument in arguments) and "read" in arguments
+
+
+def _written_bytes(pid: int) -> int:
+    lines = dict(line.split(": ") for line in _proc(pid, "io").splitlines())
+    return int(lines.get("wchar", 0))
+
+
+def _proc(pid: int, name: str) -> str:
+    try:
+        return Path("/proc", str(pid), name).read_text()
+    except OSError:  # it has just ended
+        return ""
+
+
+def _kill(below: list[Living]) -> None:
+    for process in below:
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

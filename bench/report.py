@@ -1,0 +1,84 @@
+"""Turns figures into what people read: a Markdown page of tables, and the machine that they were taken on."""
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from bench.cases import LIMITS, Figures, peaks_by_gigabyte
+
+_BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
+_PACKAGES = ("pyarrow", "pyspark", "msgspec", "dagster_airbyte_proto")
+
+
+def machine() -> dict[str, str]:
+    """What somebody needs to know to compare with their own."""
+    facts = {line.split(":")[0].strip(): line.split(":", 1)[-1].strip() for line in _lines("/proc/cpuinfo")}
+    memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    return {
+        "CPU": f"{facts.get('model name', platform.machine())}, {os.cpu_count()} cores",
+        "memory": f"{memory / (1 << 20):.0f} GiB",
+        "kernel": platform.release(),
+        "Python": platform.python_version(),
+        **{name: _version(name) for name in _PACKAGES},
+    }
+
+
+def page(figures: Figures, facts: dict[str, str], setting: str) -> str:
+    """Limits first, then every figure, then the machine."""
+    parts = [setting, _limits(figures), _cells(figures), _soak(figures), _table(["machine", ""], [*facts.items()])]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def put_into(document: Path, text: str) -> None:
+    """Replaces what stands between the document's two marks. Raises ValueError when they are not there."""
+    whole = document.read_text()
+    before, after = whole.index(_BEGIN) + len(_BEGIN), whole.index(_END)
+    document.write_text(f"{whole[:before]}\n\n{text}\n{whole[after:]}")
+
+
+def _limits(figures: Figures) -> str:
+    rows = []
+    for limit in LIMITS:
+        figure = limit.figure(figures)
+        verdict = "not measured" if figure is None else "ok" if figure <= limit.at_most else "**MISSED**"
+        rows.append((limit.says, "" if figure is None else f"{figure:.3g}", f"{limit.at_most:g}", verdict))
+    return _table(["what", "figure", "at most", ""], rows)
+
+
+def _cells(figures: Figures) -> str:
+    rows = []
+    for cell in figures.values():
+        versions = ", ".join(f"{name} {number}" for name, number in cell.versions.items())
+        peaks = f"{cell.peak_bytes / (1 << 20):.0f}", f"{cell.tree_peak_bytes / (1 << 20):.0f}"
+        seconds = f"{cell.cpu_seconds:.2f}", f"{cell.wall_seconds:.2f}", f"{cell.whole_cpu_seconds:.2f}"
+        rows.append((cell.case, cell.contender, f"{cell.rows:,}", *seconds, *peaks, versions))
+    heads = ["case", "contender", "rows", "CPU s", "wall s", "CPU s with start-up", "peak MiB", "peak MiB, tree", "of"]
+    return _table(heads, rows)
+
+
+def _soak(figures: Figures) -> str:
+    cell = figures.get(("soak", "sync"))
+    peaks = peaks_by_gigabyte(cell.samples) if cell else []
+    return _table(["gigabyte", "peak MiB"], [(str(i), f"{peak / (1 << 20):.0f}") for i, peak in enumerate(peaks, 1)])
+
+
+def _table(heads: list[str], rows: Sequence[tuple[str, ...]]) -> str:
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in [tuple(heads), *rows]) for i in range(len(heads))]
+    lines = ("| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) + " |"
+             for row in [tuple(heads), tuple("-" * width for width in widths), *rows])  # fmt: skip
+    return "\n".join(lines)
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"

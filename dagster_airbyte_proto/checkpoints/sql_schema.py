@@ -1,0 +1,156 @@
+"""The tables of the SQL store, as the code of this version sees them. How they came to be: `sql_migrations.py`.
+
+In a key, "" stands for no namespace, and ("", "") for the connection as a whole: SQL never takes two NULLs for equal.
+"""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+)
+
+metadata = MetaData()
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A point in time. SQLite has no type for one and forgets the zone: there it is kept in UTC."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        if value is None or value.tzinfo is not None:
+            return value
+        return value.replace(tzinfo=UTC)
+
+
+def _connection() -> Column[str]:
+    return Column("connection", Text, ForeignKey("connections.connection"), primary_key=True)
+
+
+schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+
+connections = Table(
+    "connections",
+    metadata,
+    Column("connection", Text, primary_key=True),
+    # The counters only grow. They outlive leases, runs and states.
+    Column("fence", Integer, nullable=False),
+    Column("sync_id", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    _connection(),
+    Column("fence", Integer, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    _connection(),
+    Column("sync_id", Integer, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("ended_at", UtcTime),
+    Column("status", Text),
+    Column("report", Text),
+)
+
+run_folders = Table(
+    "run_folders",
+    metadata,
+    _connection(),
+    Column("fence", Integer, primary_key=True),
+    Column("folder", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+)
+
+generations = Table(
+    "generations",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("partition_key", Text, primary_key=True),
+    Column("generation", Integer, nullable=False),
+)
+
+states = Table(
+    "states",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("partition_key", Text, primary_key=True),
+    Column("scope", Text, nullable=False),
+    # Bytes, not text: a message is handed back as it came, whatever it holds.
+    Column("message", LargeBinary, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("changed_at", UtcTime, nullable=False),
+    Column("run_id", Text, nullable=False),
+)
+
+state_history = Table(
+    "state_history",
+    metadata,
+    _connection(),
+    Column("version", Integer, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("partition_key", Text, primary_key=True),
+    # Both are NULL where the state was reset.
+    Column("scope", Text),
+    Column("message", LargeBinary),
+    Column("changed_at", UtcTime, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+)
+
+loads = Table(
+    "loads",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("load_id", Text, nullable=False, unique=True),
+    Column("connection", Text, ForeignKey("connections.connection"), nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("partition_key", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("announced_at", UtcTime, nullable=False),
+    Column("ended_at", UtcTime),
+    Column("reason", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("committed", Text, nullable=False),
+)
+
+kept_configs = Table(
+    "kept_configs",
+    metadata,
+    _connection(),
+    Column("config", Text, nullable=False),
+    Column("based_on", Text, nullable=False),
+    Column("kept_at", UtcTime, nullable=False),
+    Column("run_id", Text, nullable=False),
+)

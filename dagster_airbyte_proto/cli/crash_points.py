@@ -1,0 +1,35 @@
+"""What the crash sweep arms: a log of the points that a process reaches, and death at one of them."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.points import POINTS
+
+
+def crash_hook(at: str, log: str) -> Callable[[str], None]:
+    """A hook for `points.arm`. `at` is `point` or `point:n`, the n-th reaching of it; empty, nothing dies there.
+    `log` is a file that gets each reached point's name as a line; empty, nothing is noted."""
+    fatal_point, _, number = at.partition(":")
+    if at and (fatal_point not in POINTS or not (number or "1").isdecimal()):
+        raise ConfigError("arming a crash point", f"{at!r} is none", remedy=f"Known: {', '.join(POINTS)}; then :n")
+    fatal_reaching = int(number or "1")
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if log else None
+    counting = threading.Lock()
+    reached = 0
+
+    def hook(point: str) -> None:
+        nonlocal reached
+        if descriptor is not None:
+            # One write: several processes, and several threads, share the file.
+            os.write(descriptor, f"{point}\n".encode())
+        if point != fatal_point:
+            return
+        with counting:
+            reached += 1
+            if reached == fatal_reaching:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook

@@ -1,0 +1,115 @@
+"""What a command answers, and how it is shown: tables for people, or one JSON document.
+
+rich is imported where something is drawn: `--json` and `--help` do not wait for it.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TextIO
+
+from dagster_airbyte_proto.errors import ProtoError
+
+_FILE_COLUMNS = 10_000
+
+
+class Grid(NamedTuple):
+    """A table for people. A column that holds numbers alone stands to the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+class Answer(NamedTuple):
+    """`value` is the JSON document; `parts` are what a person sees of it."""
+
+    value: Any
+    parts: tuple[str | Grid, ...]
+    exit_code: int = 0
+
+
+def show(answer: Answer, stdout: TextIO, *, as_json: bool) -> None:
+    if as_json:
+        stdout.write(json_text(answer.value, pretty=stdout.isatty()) + "\n")
+    else:
+        _draw(answer.parts, stdout)
+    stdout.flush()
+
+
+def json_text(value: Any, *, pretty: bool = False) -> str:
+    """A JSON document in ASCII, which every terminal and pipe takes. What JSON cannot hold (NaN) is null."""
+    indent = 2 if pretty else None
+    try:
+        return json.dumps(value, allow_nan=False, indent=indent)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, indent=indent)
+
+
+def error_value(error: ProtoError) -> dict[str, Any]:
+    return {
+        "kind": type(error).__name__,
+        "message": str(error),
+        "doing": error.doing,
+        "found": error.found,
+        "remedy": error.remedy,
+        "stream": error.stream,
+        "retryable": error.retryable,
+    }
+
+
+def plain(text: str, *, max_characters: int = 2000) -> str:
+    """Text from elsewhere that is safe on a terminal: no control sequences, and no end of it."""
+    shown = text if len(text) <= max_characters else text[:max_characters] + "…"
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown)
+
+
+def short(value: Any, max_characters: int = 60) -> str:
+    """A JSON value in one line of a table; nothing for None."""
+    if value is None:
+        return ""
+    text = plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
+
+
+def _draw(parts: Sequence[str | Grid], stdout: TextIO) -> None:
+    from rich.console import Console
+
+    # A file or a pipe has no width: lines are not broken there.
+    console = Console(file=stdout, width=None if stdout.isatty() else _FILE_COLUMNS, highlight=False, emoji=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(plain(part, max_characters=100_000), markup=False, soft_wrap=True)
+        else:
+            console.print(_table(part))
+
+
+def _table(grid: Grid) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(grid.columns):
+        is_number = all(isinstance(row[number], int | float) for row in grid.rows)
+        table.add_column(Text(plain(name)), justify="right" if grid.rows and is_number else "left", overflow="fold")
+    for row in grid.rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return plain(value)
+    return plain(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,27 @@
+"""What a user writes down: connections, and how such files are read and refused."""
+
+from dagster_airbyte_proto.connection.connection import Connection, Destination, FilledConfig, LoadLimits
+from dagster_airbyte_proto.connection.launch import (
+    Connector,
+    DockerLaunch,
+    Launch,
+    LocalLaunch,
+    PypiLaunch,
+    ReplayLaunch,
+)
+from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions
+
+__all__ = [
+    "OTHERS",
+    "Connection",
+    "Connector",
+    "Destination",
+    "DockerLaunch",
+    "FilledConfig",
+    "Launch",
+    "LoadLimits",
+    "LocalLaunch",
+    "PypiLaunch",
+    "ReplayLaunch",
+    "StreamOptions",
+]

@@ -1,0 +1,181 @@
+"""YAML and JSON files as their writers mean them, with the line on which each key stands.
+
+Plain YAML words are read as JSON would read them: `true`, `false`, `null`, JSON's numbers; everything else is
+text. YAML 1.1, which pyyaml follows, has traps that a connector's config falls into: a country code `NO` is
+false there, `2024-01-01` a date that JSON cannot hold, `22:30` the number 1350, `007` seven. For the same
+reason a key given twice is refused (pyyaml takes the last), and so are tags and merge keys.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, refusal
+
+
+class Document(NamedTuple):
+    """What a file holds. `lines` knows the line of each key and list item; it is empty for a JSON file."""
+
+    where: str
+    data: dict[str, Any]
+    lines: Mapping[KeyPath, int]
+
+    def line(self, path: KeyPath) -> int | None:
+        """The line of the path, or of the nearest thing around it (a missing key has none of its own)."""
+        ends = range(len(path), 0, -1)
+        return next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), None)
+
+    def refusal(self, faults: list[Fault]) -> Exception:
+        """The error that tells these faults, each with its line."""
+        placed = [fault._replace(line=fault.line or self.line(fault.path)) for fault in faults]
+        return refusal(self.where, sorted(placed, key=lambda fault: fault.line or 0))
+
+
+def read_document(path: Path, *, what: str, may_be_empty: bool = False) -> Document:
+    """Reads a file (JSON by its ending, else YAML) that holds a mapping; raises ConfigError with all its faults."""
+    where = f"{what} {path}"
+    text = _text(path, where)
+    data, lines, faults = _parsed_json(text) if path.suffix == ".json" else _parsed_yaml(text)
+    if not faults and data is None and not may_be_empty:
+        faults.append(Fault((), "is empty"))
+    elif not faults and data is not None and not isinstance(data, dict):
+        faults.append(Fault((), f"must be a mapping of keys to values; found {kind_of(data)}"))
+    if faults:
+        raise refusal(where, faults)
+    return Document(where, data or {}, lines)
+
+
+def _text(path: Path, where: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise refusal(where, [Fault((), "there is no such file")]) from None
+    except OSError as error:
+        raise refusal(where, [Fault((), f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        # Not chained: the error holds the file's bytes, and those may be secret.
+        raise refusal(where, [Fault((), f"is not UTF-8 text (byte {error.start})")]) from None
+
+
+_Parsed = tuple[Any, dict[KeyPath, int], list[Fault]]
+
+
+def _parsed_json(text: str) -> _Parsed:
+    faults: list[Fault] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        faults.extend(Fault((key,), "is given twice") for key in sorted({key for key in keys if keys.count(key) > 1}))
+        return dict(pairs)
+
+    def no_number(constant: str) -> None:
+        faults.append(Fault((), f"{constant} is not a number in JSON"))
+
+    if not text.strip():
+        return None, {}, []
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=no_number), {}, faults
+    except json.JSONDecodeError as error:
+        return None, {}, [Fault((), f"is not JSON: {error.msg} (column {error.colno})", error.lineno)]
+    except RecursionError:
+        return None, {}, [Fault((), "is nested too deeply")]
+
+
+class _Loader(yaml.SafeLoader):
+    """Resolves plain words as JSON would; see the top of this file."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012  pyyaml's own way: a class attribute that add_implicit_resolver fills
+
+
+_NULL, _BOOL, _INT, _FLOAT, _TEXT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
+_NUMBER_STARTS = list("-+.0123456789")
+for _tag, _pattern, _first in (
+    (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    (_BOOL, r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    (_INT, r"[-+]?(0|[1-9][0-9]*)", _NUMBER_STARTS),
+    (_FLOAT, r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|[-+]?\.[0-9]+([eE][-+]?[0-9]+)?", _NUMBER_STARTS),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def _parsed_yaml(text: str) -> _Parsed:
+    reading = _YamlReading()
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        data = None if node is None else reading.value(node, ())
+    except yaml.MarkedYAMLError as error:
+        return None, {}, [_syntax_fault(error)]
+    except yaml.YAMLError:
+        return None, {}, [Fault((), "is not YAML: it holds characters that YAML does not allow")]
+    except RecursionError:
+        return None, {}, [Fault((), "is nested too deeply, or holds itself by an alias")]
+    return data, reading.lines, reading.faults
+
+
+def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
+    """Without the lines around it, and without quoted words: `password: *hunter2` is an undefined alias to YAML."""
+    problem = re.sub(r"""\s*(['"])[^'"<>]{4,}\1""", "", error.problem or "cannot be read")
+    mark = error.problem_mark or error.context_mark
+    column = f" (column {mark.column + 1})" if mark else ""
+    return Fault((), f"is not YAML: {problem}{column}", mark.line + 1 if mark else None)
+
+
+class _YamlReading:
+    """One walk over a YAML tree: values out, lines and faults kept."""
+
+    def __init__(self) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self.faults: list[Fault] = []
+
+    def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            self._expect(node, path, "tag:yaml.org,2002:map")
+            return dict(self._pairs(node, path))
+        if isinstance(node, yaml.SequenceNode):
+            self._expect(node, path, "tag:yaml.org,2002:seq")
+            return [self._at(item, (*path, number)) for number, item in enumerate(node.value)]
+        self._expect(node, path, _NULL, _BOOL, _INT, _FLOAT, _TEXT)
+        return self._scalar(node, path)
+
+    def _at(self, node: yaml.Node, path: KeyPath) -> Any:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        return self.value(node, path)
+
+    def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Iterator[tuple[str, Any]]:
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.faults.append(Fault(path, "a key must be text", line))
+                continue
+            key = str(key_node.value)
+            if (*path, key) in self.lines:
+                first = self.lines[*path, key]
+                self.faults.append(Fault((*path, key), f"is given twice (first on line {first})", line))
+            elif key == "<<" and key_node.style is None:
+                self.faults.append(Fault(path, 'merge keys ("<<") are not read: write the keys out', line))
+            else:
+                self.lines[*path, key] = line
+                yield key, self.value(value_node, (*path, key))
+
+    def _expect(self, node: yaml.Node, path: KeyPath, *tags: str) -> None:
+        if node.tag not in tags:
+            problem = "has a tag, and tags are not read: put text that begins with ! in quotes"
+            self.faults.append(Fault(path, problem, node.start_mark.line + 1))
+
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:
+        text = str(node.value)
+        if node.tag == _NULL:
+            return None
+        if node.tag == _BOOL:
+            return text.lower() == "true"
+        if node.tag not in (_INT, _FLOAT):
+            return text
+        try:
+            return int(text) if node.tag == _INT else float(text)
+        except ValueError:
+            self.faults.append(Fault(path, "is not a number", node.start_mark.line + 1))
+            return None

@@ -1,0 +1,86 @@
+"""What is wrong with something a user wrote, and the one error that tells all of it.
+
+A reader collects every fault before it raises, so that a file is mended in one go. Values that may be secret
+are never shown: a fault names the place, the kind of thing that was found, and what is allowed there.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from dagster_airbyte_proto.errors import ConfigError
+
+KeyPath = tuple[str | int, ...]
+
+
+class Fault(NamedTuple):
+    """`path` is where it stands in the document; empty for the document as a whole. Lines count from 1."""
+
+    path: KeyPath
+    problem: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        line = f"line {self.line}" if self.line else ""
+        place = ", ".join(part for part in (line, path_text(self.path)) if part)
+        return f"{place}: {self.problem}" if place else self.problem
+
+
+def refusal(where: str, faults: Sequence[Fault], *, remedy: str = "") -> ConfigError:
+    """The error to raise: `where` is what was read, by the name that its user knows it by."""
+    if len(faults) == 1:
+        return ConfigError(where, str(faults[0]), remedy=remedy)
+    lines = "".join(f"\n  {fault}" for fault in faults)
+    return ConfigError(where, f"{len(faults)} faults{lines}", remedy=remedy)
+
+
+def path_text(path: Iterable[str | int]) -> str:
+    """`streams.users.primary_key[0]`; a key that would be misread stands in brackets and quotes."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif not part or set(part) & set(".[]\n"):
+            text += f"[{json.dumps(part)}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def unknown_key(key: str, known: Sequence[str]) -> str:
+    """The problem with a key that is not known."""
+    meant = nearest(key, known)
+    if meant is not None:
+        return f'is not a known key; did you mean "{meant}"?'
+    return f"is not a known key; known here: {', '.join(known)}" if known else "is not a known key"
+
+
+def not_allowed(found: object, allowed: Sequence[object]) -> str:
+    """The problem with a value outside a list. `found` is not shown, only compared."""
+    words = [word if isinstance(word, str) else json.dumps(word, default=str) for word in allowed]
+    must = f"must be {words[0]}" if len(words) == 1 else f"must be one of {', '.join(words)}"
+    meant = nearest(found, words) if isinstance(found, str) and len(words) > 1 else None
+    return f'{must}; did you mean "{meant}"?' if meant is not None else must
+
+
+def kind_of(value: object) -> str:
+    """What a value is, without telling the value."""
+    kinds: tuple[tuple[Any, str], ...] = (
+        (bool, "true or false"),
+        (int, "a whole number"),
+        (float, "a number"),
+        (str, "text"),
+        (Mapping, "a mapping"),
+        (Sequence, "a list"),
+    )
+    if value is None:
+        return "nothing"
+    return next((words for kind, words in kinds if isinstance(value, kind)), f"a {type(value).__name__}")

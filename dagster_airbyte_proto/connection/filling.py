@@ -1,0 +1,54 @@
+"""`${env:NAME}` in a config, filled when a run starts and never earlier.
+
+A filled value is text and is not looked at again, so a variable cannot name another. `$${env:NAME}` stands for
+the words `${env:NAME}` themselves.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath
+
+_REFERENCE = re.compile(r"(?P<escape>\$?)\$\{env:(?P<name>[^}]*)(?P<end>\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def refers_to_environment(text: str) -> bool:
+    """Whether the text holds a reference that is not escaped."""
+    return any(not match["escape"] for match in _REFERENCE.finditer(text))
+
+
+class Filling:
+    """One pass over a config. `secrets` are the values that were filled in, `faults` what could not be."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.secrets: set[str] = set()
+        self.faults: list[Fault] = []
+
+    def filled(self, value: Any, path: KeyPath) -> Any:
+        """The value with each reference in its strings filled, however deep; keys are left alone."""
+        if isinstance(value, str):
+            return _REFERENCE.sub(lambda match: self._replacement(match, path), value)
+        if isinstance(value, Mapping):
+            return {key: self.filled(inner, (*path, key)) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.filled(inner, (*path, number)) for number, inner in enumerate(value)]
+        return value
+
+    def _replacement(self, match: re.Match[str], path: KeyPath) -> str:
+        if match["escape"]:
+            return match[0][1:]
+        name = match["name"]
+        if not match["end"]:
+            self.faults.append(Fault(path, 'a "${env:" lacks its "}"'))
+        elif not _NAME.fullmatch(name):
+            self.faults.append(Fault(path, '"${env:…}" must hold the name of an environment variable'))
+        elif name not in self._environment:
+            self.faults.append(Fault(path, f"the environment variable {name} is not set"))
+        else:
+            value = self._environment[name]
+            self.secrets.update({value} - {""})
+            return value
+        return ""

@@ -1,0 +1,72 @@
+"""How a connector is started, as a user writes it. What can be started is for those who build launchers to say."""
+
+import shlex
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from dagster_airbyte_proto.connection.filling import refers_to_environment
+from dagster_airbyte_proto.connection.validation import AlsoWritten, RelativePath, Written
+
+
+def _without_references(text: str) -> str:
+    if refers_to_environment(text):
+        raise ValueError('"${env:…}" is filled in config only')
+    return text
+
+
+AnyText = Annotated[str, AfterValidator(_without_references)]
+Text = Annotated[AnyText, Field(min_length=1)]
+
+
+def _words(command: Any) -> Any:
+    if not isinstance(command, str):
+        return command
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words: {error}") from None
+
+
+class LocalLaunch(Written):
+    """A program of this machine: found on the PATH, or by a path from the working directory."""
+
+    kind: Literal["local"]
+    command: Annotated[
+        tuple[Text, ...], Field(min_length=1), BeforeValidator(_words), AlsoWritten({"type": "string", "minLength": 1})
+    ]
+
+
+class PypiLaunch(Written):
+    """A package in a virtual environment of its own. `python` is a version or a path; ours when absent."""
+
+    kind: Literal["pypi"]
+    package: Text
+    executable: Text | None = None
+    python: Text | None = None
+
+
+class DockerLaunch(Written):
+    """An image."""
+
+    kind: Literal["docker"]
+    image: Text
+    network: Text | None = None
+    memory: Text | None = None
+
+
+class ReplayLaunch(Written):
+    """The bytes of an earlier run, as `record` kept them."""
+
+    kind: Literal["replay"]
+    recording: RelativePath
+
+
+Launch = Annotated[LocalLaunch | PypiLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")]
+
+
+class Connector(Written):
+    """A program that speaks a protocol."""
+
+    protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]
+    launch: Launch

@@ -1,0 +1,218 @@
+"""Runs one connector and sees to it that nothing of it outlives us. A program of its own; `local` starts it.
+
+Why a process between us and the connector (13 ms and 10 MB, beside the seconds that a connector takes to start):
+- PR_SET_PDEATHSIG alone kills the direct child, not what that child forked, and it fires when the *thread* that
+  forked ends, which in a program with threads is no sign of anything. Here it is set by a program of one thread.
+- Setting it takes a `preexec_fn`, which may deadlock in a program with threads. The guardian has none, so it may fork.
+- Killing by number is safe only for the parent: nobody else knows whether the number still names the same process.
+  So we ask the guardian by a byte in a pipe, and it signals before it reaps.
+
+How it learns that we died, kill -9 included: the pipe that only we hold ends, and on Linux the pidfd of our process
+fires, also when a process that we forked holds a copy of the pipe. How it finds all of a connector: it made the process
+group, and as the subreaper every orphan of that tree becomes its child, those that left the group among them. Should
+the guardian itself be killed, the connector goes with it by PR_SET_PDEATHSIG.
+
+Only the standard library, and little of it: it runs under `python -I -S`, outside the package.
+"""
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+STOP = b"T"
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_DEATH_SECONDS = 5.0
+"""How long the killed may take to go. One in an uninterruptible wait (a dead network disk) may never."""
+
+
+class _Task(NamedTuple):
+    control: int
+    report: int
+    owner: int
+    grace_seconds: float
+    folder: str
+    command: list[str]
+
+
+def main(arguments: list[str]) -> None:
+    control, report, owner, grace_seconds, folder, *command = arguments
+    task = _Task(int(control), int(report), int(owner), float(grace_seconds), folder, command)
+    for descriptor in (task.control, task.report):
+        os.set_inheritable(descriptor, False)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # A service manager signals every process of a service at once; whether the connector ends is our owner's decision.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    wake = _wake_on_child()
+    child = _start(task)
+    if child is not None:
+        _let_go_of_standard_streams()
+        _watch(task, child, wake)
+        code = _end_all(child, wake)
+        _say(task.report, f"exited {code}")
+    shutil.rmtree(task.folder, ignore_errors=True)
+
+
+def _wake_on_child() -> int:
+    wake, written_by_signal = os.pipe()
+    for descriptor in (wake, written_by_signal):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(written_by_signal, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return wake
+
+
+def _start(task: _Task) -> int | None:
+    """The connector's process id, told to the owner too; None when it could not be executed."""
+    failure, written_by_child = os.pipe()
+    guardian = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            _become(task.command, guardian)
+        except OSError as error:
+            os.write(written_by_child, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(written_by_child)
+    error_number = os.read(failure, 32).decode()
+    os.close(failure)
+    if error_number:
+        os.waitpid(child, 0)
+        _say(task.report, f"failed {error_number}")
+        return None
+    _say(task.report, f"started {child}")
+    return child
+
+
+def _become(command: list[str], guardian: int) -> None:
+    os.setsid()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guardian:
+        os._exit(127)
+    # Python ignores some signals, and whoever started us may ignore or block others: a connector starts afresh.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.execv(command[0], command)  # noqa: S606 - to run a program is what we are here for
+
+
+def _let_go_of_standard_streams() -> None:
+    """Or the connector's stdout would stay open after the connector closed it."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+def _watch(task: _Task, child: int, wake: int) -> None:
+    """Returns when the connector has ended, or when it must."""
+    poll = select.poll()
+    poll.register(task.control, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    owner = _owner_descriptor(task.owner)
+    if owner is not None:
+        poll.register(owner, select.POLLIN)
+    deadline: float | None = None
+    while os.getppid() == task.owner and not _has_ended(child):
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if left == 0.0:
+            return
+        ready = {descriptor for descriptor, _ in poll.poll(None if left is None else left * 1000 + 1)}
+        if owner in ready:
+            return
+        if wake in ready:
+            _drain(wake)
+        if task.control in ready:
+            if not os.read(task.control, 64):
+                return
+            if deadline is None:
+                deadline = time.monotonic() + task.grace_seconds
+                _signal_group(child, signal.SIGTERM)
+
+
+def _owner_descriptor(owner: int) -> int | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.pidfd_open(owner)
+    except OSError:  # an old kernel, a sandbox, or an owner that is gone: getppid tells the last
+        return None
+
+
+def _has_ended(child: int) -> bool:
+    """Whether it has, without reaping it: until then its number, and so its group's, is its own. Reaps the others."""
+    while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+        if found.si_pid == child:
+            return True
+        os.waitpid(found.si_pid, 0)
+    return False
+
+
+def _end_all(child: int, wake: int) -> int:
+    """Kills what is left of the tree; the connector's exit code, negative for a signal."""
+    deadline = time.monotonic() + _DEATH_SECONDS
+    while time.monotonic() < deadline:
+        _signal_group(child, signal.SIGKILL)
+        others = _children() - {child}
+        for process in others:
+            with suppress(PermissionError):  # a program of another user
+                os.kill(process, signal.SIGKILL)
+            os.waitpid(process, os.WNOHANG)
+        if not others and _has_ended(child):
+            break
+        select.select([wake], [], [], 0.02)
+        _drain(wake)
+    found, status = os.waitpid(child, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else -signal.SIGKILL
+
+
+def _children() -> set[int]:
+    """By the parent's number in /proc/N/stat: /proc/N/task/N/children is not in every kernel."""
+    guardian, found = os.getpid(), set[int]()
+    with suppress(OSError):  # no /proc here: then the group has to do
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and _parent(entry.path) == guardian:
+                found.add(int(entry.name))
+    return found
+
+
+def _parent(process_folder: str) -> int | None:
+    try:
+        with open(f"{process_folder}/stat", "rb") as file:  # noqa: PTH123 - pathlib would double our start-up
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:  # it has gone meanwhile
+        return None
+
+
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # all gone; only zombies (macOS); programs of another user
+        os.killpg(group, number)
+
+
+def _drain(descriptor: int) -> None:
+    with suppress(BlockingIOError):
+        while os.read(descriptor, 4096):
+            pass
+
+
+def _say(report: int, line: str) -> None:
+    with suppress(BrokenPipeError):  # the owner is dead; the rest of our work is not for it
+        os.write(report, line.encode() + b"\n")
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        _libc.prctl(option, value, 0, 0, 0)
+
+
+_libc = ctypes.CDLL(None)
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,80 @@
+"""Finding a Python of the version that a connector needs."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from dagster_airbyte_proto.errors import ConfigError
+
+try:
+    import uv
+except ImportError:  # it need not be here: pip does the same, slower
+    uv = None  # type: ignore[assignment]  # a module or nothing
+
+_PROBE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+_PROBE_SECONDS = 20.0
+
+
+def find_uv() -> str | None:
+    """The path of uv: on the PATH, or installed beside us."""
+    found = shutil.which("uv")
+    if found is None and uv is not None:
+        try:
+            found = os.fspath(uv.find_uv_bin())
+        except FileNotFoundError:
+            return None
+    return found
+
+
+def find_python(wanted: str | None) -> tuple[Path, str]:
+    """An interpreter that really runs, and its version. `wanted` is `3.10`, `3.10.13`, a path, or None for our own.
+
+    Raises ConfigError that names what was found instead.
+    """
+    if wanted is None:
+        return Path(sys.executable), platform.python_version()
+    seen = []
+    for candidate in _candidates(wanted):
+        version = _version(candidate)
+        if version is not None and (os.sep in wanted or f"{version}.".startswith(f"{wanted}.")):
+            return Path(candidate).absolute(), version
+        seen.append(f"{candidate} ({version or 'does not run'})")
+    raise ConfigError(
+        "finding a Python for the connector",
+        f"there is no Python {wanted} here; looked at: {', '.join(seen) or 'nothing, none is installed'}",
+        remedy="Install it (for example `uv python install`), or give `python` the path of an interpreter.",
+    )
+
+
+def _candidates(wanted: str) -> Iterator[str]:
+    if os.sep in wanted:
+        yield str(Path(wanted).expanduser())
+        return
+    minor = ".".join(wanted.split(".")[:2])
+    program = find_uv()
+    if program is not None:
+        found = _output([program, "python", "find", "--no-project", "--no-python-downloads", wanted])
+        if found is not None:
+            yield found
+    on_path = shutil.which(f"python{minor}")
+    if on_path is not None:
+        yield on_path
+    # A pyenv shim stands on the PATH for versions that are not chosen, and fails when run.
+    yield from sorted(map(str, Path.home().glob(f".pyenv/versions/{minor}*/bin/python")), reverse=True)
+
+
+def _version(python: str) -> str | None:
+    return _output([python, "-I", "-c", _PROBE])
+
+
+def _output(command: list[str]) -> str | None:
+    """What a command that succeeded printed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,117 @@
+"""The private folder of one run: config, catalog and state, readable by nobody else and gone when the run is.
+
+A folder belongs to the process that holds the lock on its `.lock` file; the kernel lets go of it however that process
+ends. So a folder whose lock can be had is a dead run's. The lock file is made first and removed last: a folder without
+one is empty, just being made or just removed, and `rmdir` is harmless to either (the maker tries again).
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dagster_airbyte_proto.errors import StagingError
+
+_PREFIX = "airbyte-proto-run-"
+_LOCK = ".lock"
+
+
+class RunFolder:
+    """Made by `make`; whoever made it removes it."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock: int | None = lock
+
+    @classmethod
+    def make(cls, parent: Path | None, files: Mapping[str, bytes]) -> "RunFolder":
+        """A new folder under `parent` (None: the system's temporary folder), 0700, with its files, 0600.
+
+        First removes what dead runs left there.
+        """
+        parent = (parent or Path(tempfile.gettempdir())).absolute()
+        try:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sweep(parent)
+            folder = cls._claim(parent)
+            try:
+                for name, content in files.items():
+                    _write_private(folder.path / name, content)
+            except BaseException:
+                folder.remove()
+                raise
+        except OSError as error:
+            raise StagingError(
+                "making the private folder of a run", f"{error.strerror or error} ({parent})", remedy="Make room there."
+            ) from error
+        return folder
+
+    @classmethod
+    def _claim(cls, parent: Path) -> "RunFolder":
+        while True:
+            path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+            with suppress(FileNotFoundError):  # swept between the two: try again
+                lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                if _holds(lock, path / _LOCK):
+                    return cls(path, lock)
+
+    def remove(self) -> None:
+        """Safe to call twice, and after somebody else removed it."""
+        if self._lock is not None:
+            _remove(self.path)
+            os.close(self._lock)
+            self._lock = None
+
+
+def _holds(lock: int, path: Path) -> bool:
+    """Whether the lock is ours and the file is still the one at `path`; closes it otherwise."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+            return True
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(lock)
+    return False
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _sweep(parent: Path) -> None:
+    for path in parent.glob(f"{_PREFIX}*"):
+        # The system's temporary folder is everybody's: touch only a real folder of our own user.
+        with suppress(OSError):
+            if not path.is_symlink() and path.is_dir() and path.stat().st_uid == os.geteuid():
+                _remove_if_dead(path)
+
+
+def _remove_if_dead(path: Path) -> None:
+    try:
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        path.rmdir()
+        return
+    if _holds(lock, path / _LOCK):
+        _remove(path)
+        os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        for entry in path.iterdir():
+            if entry.name == _LOCK:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+    with suppress(OSError):  # what the connector made unremovable stays behind its lock file, for the next sweep
+        (path / _LOCK).unlink()
+        path.rmdir()

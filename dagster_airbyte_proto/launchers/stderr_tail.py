@@ -1,0 +1,43 @@
+"""The last lines of a connector's stderr, in bounded memory however much and however oddly it writes."""
+
+from collections import deque
+from collections.abc import Callable
+
+_KEPT_LINES = 50
+_KEPT_CHARACTERS = 2000
+_MAX_LINE_BYTES = 16 * 1024
+
+
+class StderrTail:
+    """Takes chunks, tells whole lines to `on_line` (without their newline, cut at 16 KiB), keeps the last fifty."""
+
+    def __init__(self, on_line: Callable[[bytes], None] | None = None) -> None:
+        self._on_line = on_line
+        self._lines: deque[bytes] = deque(maxlen=_KEPT_LINES)
+        self._unfinished = b""
+
+    def feed(self, chunk: bytes) -> None:
+        first, *rest = chunk.split(b"\n")
+        self._unfinished = (self._unfinished + first[:_MAX_LINE_BYTES])[:_MAX_LINE_BYTES]
+        if not rest:
+            return
+        self._tell([self._unfinished, *rest[:-1]])
+        self._unfinished = rest[-1][:_MAX_LINE_BYTES]
+
+    def end(self) -> None:
+        """The stream has ended: what has no newline is a line too."""
+        if self._unfinished:
+            self._tell([self._unfinished])
+            self._unfinished = b""
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(line.decode(errors="replace")[:_KEPT_CHARACTERS] for line in self._lines)
+
+    def _tell(self, lines: list[bytes]) -> None:
+        if self._on_line is None:
+            lines = lines[-_KEPT_LINES:]  # a flood that nobody listens to costs no call a line
+        for line in lines:
+            text = line[:_MAX_LINE_BYTES].removesuffix(b"\r")
+            self._lines.append(text)
+            if self._on_line is not None:
+                self._on_line(text)

@@ -1,0 +1,72 @@
+"""The Airbyte protocol's source side: requests in, command lines out; lines in, events out.
+
+1. Files are written as the oldest reader still met in the field takes them: states always as a list of messages, and
+   `--state` left out when there is none, for an empty file is an error to a CDK.
+2. Nothing here remembers anything between calls: what a sync has seen is the sync's to keep.
+3. `event` and `shape` tell the same story of every record (airbyte_records.py), states follow the rules of
+   airbyte_state.py, and a stream's own JSON goes back to its connector as it came (airbyte_catalog.py).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import Catalog, State, StreamId
+from dagster_airbyte_proto.protocols import airbyte_catalog, airbyte_messages, airbyte_records, airbyte_state
+from dagster_airbyte_proto.protocols.session import Event, FileArgument, Invocation, ReadRequest, RecordShape
+
+_CONFIG = FileArgument("config.json")
+_CATALOG = FileArgument("catalog.json")
+_STATE = FileArgument("state.json")
+
+
+class AirbyteSource:
+    """A SourceProtocol for every connector that speaks Airbyte."""
+
+    name: str = "airbyte"
+    shape: RecordShape = airbyte_records.SHAPE
+
+    def spec(self) -> Invocation:
+        return Invocation(("spec",))
+
+    def check(self, config: Mapping[str, Any]) -> Invocation:
+        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: _config_file(config)})
+
+    def discover(self, config: Mapping[str, Any]) -> Invocation:
+        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: _config_file(config)})
+
+    def read(self, request: ReadRequest) -> Invocation:
+        files = {
+            _CONFIG.name: _config_file(request.config),
+            _CATALOG.name: airbyte_catalog.configured_catalog(request.streams, sync_id=request.sync_id),
+        }
+        arguments = ("read", "--config", _CONFIG, "--catalog", _CATALOG)
+        states = airbyte_state.state_file(request.states)
+        if states is None:
+            return Invocation(arguments, files)
+        return Invocation((*arguments, "--state", _STATE), {**files, _STATE.name: states})
+
+    def event(self, line: bytes) -> Event:
+        return airbyte_messages.event(line)
+
+    def catalog(self, message: bytes) -> Catalog:
+        return airbyte_catalog.parse_catalog(message)
+
+    def catalog_message(self, catalog: Catalog) -> bytes:
+        return airbyte_catalog.catalog_message(catalog)
+
+    def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        return airbyte_state.merged(old, new)
+
+    def state_value(self, state: State) -> Any:
+        return airbyte_state.state_value(state)
+
+    def state_from_value(self, stream: StreamId | None, value: Any) -> State:
+        return airbyte_state.state_from_value(stream, value)
+
+
+def _config_file(config: Mapping[str, Any]) -> bytes:
+    """Dates, which YAML makes of its own accord, become text; whole numbers may be of any size."""
+    return json.dumps(msgspec.to_builtins(config)).encode()

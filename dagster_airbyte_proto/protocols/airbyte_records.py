@@ -1,0 +1,89 @@
+"""How Airbyte's records look on the wire, and whose they are.
+
+A *run* is whole lines of one stream that begin with the very same bytes: what the first line says up to the name
+of the key behind its stream is caught once and compared by a backreference from then on, so a thousand streams cost
+what one costs. These spellings make runs, each compact or with a space behind `:` and `,`:
+
+    {"type":"RECORD","record":{"stream":"s","data":{        CDK 6; the namespace, if any, stands behind the data
+    {"type":"RECORD","record":{"namespace":null,"stream":"s","data":{       older CDKs, Java
+    {"type":"RECORD","record":{"stream":"s","namespace":"n","data":{
+    {"record":{ any of these },"type":"RECORD"}             a run only where the line ends so: then the type is sure
+
+Whatever else a record may look like (an escape in its name, other keys first) is told by `record_stream`. Where a
+run matches, its word goes: `record_stream` reads the same groups, so the two cannot disagree.
+"""
+
+import re
+
+import msgspec
+
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
+from dagster_airbyte_proto.protocols.session import RecordShape
+
+# Well-formed UTF-8 with no escape in it: whatever a run takes for a name can be decoded without a further look.
+_TEXT = (
+    rb"(?:[ !#-\[\]-\x7f]++|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
+    rb"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*+"
+)
+_NAME = rb'"' + _TEXT + rb'"'
+_NAMESPACE = rb'"namespace": ?(?:null|' + _NAME + rb")"
+
+# The look-ahead finds the namespace on either side of the stream, so that one group holds it. The next key's name
+# belongs to the prefix: else a line with no namespace would begin as a line with one behind the stream does.
+_PREFIX = (
+    rb'(?P<prefix>\{(?P<typed>"type": ?"RECORD", ?)?+"record": ?\{'
+    rb'(?=(?:"stream": ?' + _NAME + rb', ?)?+(?:"namespace": ?(?P<namespace>null|' + _NAME + rb"))?+)"
+    rb"(?:" + _NAMESPACE + rb', ?)?+"stream": ?(?P<stream>' + _NAME + rb")(?:, ?" + _NAMESPACE + rb")?+"
+    rb', ?"(?!namespace")' + _TEXT + rb'")'
+)
+_REST = rb'[^\n]*+(?(typed)|(?:(?<="type":"RECORD"\})|(?<="type": "RECORD"\})))\n'
+
+SHAPE = RecordShape(
+    run=re.compile(rb"(?m:^)" + _PREFIX + _REST + rb"(?:(?P=prefix)" + _REST + rb")*+"),
+    data=("record", "data"),
+    emitted_at=("record", "emitted_at"),
+    namespace=("record", "namespace"),
+    stream=("record", "stream"),
+    changes=("record", "meta", "changes"),
+)
+
+
+class _Record(msgspec.Struct):
+    stream: str
+    namespace: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Record)
+
+
+def run_stream(line: bytes, record: bytes | None) -> StreamId | None:
+    """Whose record the line is when a run would take it; `line` has its newline. `record` tells a late namespace."""
+    run = SHAPE.run.fullmatch(line)
+    if run is None:
+        return None
+    name = run["stream"][1:-1].decode()
+    if run["namespace"] is None:
+        named = record_stream(record) if record is not None else None
+        return StreamId.of(name, named.namespace if named else None)
+    return StreamId.of(name, None if run["namespace"] == b"null" else run["namespace"][1:-1].decode())
+
+
+def record_stream(record: bytes) -> StreamId | None:
+    """Whose record the value of `record` is; None when it does not say."""
+    try:
+        named = _decoder.decode(record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _scanned_stream(record)
+    return StreamId.of(named.stream, named.namespace)
+
+
+def _scanned_stream(record: bytes) -> StreamId | None:
+    parts = members(record) or {}
+    try:
+        name, namespace = value(parts.get("stream", b"null")), value(parts.get("namespace", b"null"))
+    except PartError:
+        return None
+    if not isinstance(name, str):
+        return None
+    return StreamId.of(name, namespace if isinstance(namespace, str) else None)

@@ -1,0 +1,124 @@
+"""The columns of a stream's table: what they are called, where their values come from, what they are in Arrow."""
+
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from dagster_airbyte_proto.model import FieldPath
+
+RAW_ID = "_airbyte_raw_id"
+EXTRACTED_AT = "_airbyte_extracted_at"
+META = "_airbyte_meta"
+GENERATION_ID = "_airbyte_generation_id"
+
+INSTANT = pa.timestamp("us", "UTC")
+CHANGES = pa.list_(pa.struct([("field", pa.string()), ("change", pa.string()), ("reason", pa.string())]))
+METADATA = pa.schema(
+    [
+        pa.field(RAW_ID, pa.string(), metadata={"comment": "a name for this very row"}),
+        pa.field(EXTRACTED_AT, INSTANT, metadata={"comment": "when the source emitted the record"}),
+        pa.field(
+            META,
+            pa.struct([("sync_id", pa.int64()), ("changes", CHANGES)]),
+            metadata={"comment": "the sync that landed it, and what did not fit"},
+        ),
+        pa.field(GENERATION_ID, pa.int64(), metadata={"comment": "counts the stream's full refreshes"}),
+    ]
+)
+
+
+class Kind(StrEnum):
+    """What a value is. JSON is any value at all, kept as its own text."""
+
+    STRING = "string"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    BIG_INTEGER = "big_integer"
+    NUMBER = "number"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    LOCAL_TIMESTAMP = "local_timestamp"
+    BINARY = "binary"
+    JSON = "json"
+
+
+_IN_TABLE = {
+    Kind.STRING: pa.string(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INTEGER: pa.int64(),
+    Kind.BIG_INTEGER: pa.decimal128(38, 0),
+    Kind.NUMBER: pa.float64(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.string(),
+    Kind.TIMESTAMP: INSTANT,
+    Kind.LOCAL_TIMESTAMP: pa.timestamp("us"),
+    Kind.BINARY: pa.binary(),
+    Kind.JSON: pa.string(),
+}
+_READ_AS_IS = {Kind.STRING, Kind.BOOLEAN, Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER}
+
+
+class ValueType(NamedTuple):
+    """A kind, inside as many lists as `depth` says."""
+
+    kind: Kind
+    depth: int = 0
+
+    @property
+    def in_table(self) -> pa.DataType:
+        return _listed(_IN_TABLE[self.kind], self.depth)
+
+    @property
+    def on_wire(self) -> pa.DataType:
+        """What the JSON parser reads it as: text where the parser is too lenient, or cannot read it at all."""
+        return _listed(_IN_TABLE[self.kind] if self.kind in _READ_AS_IS else pa.string(), self.depth)
+
+
+class Column(NamedTuple):
+    """A column. `path` leads to its value in a record; longer than one only for a key inside an object."""
+
+    name: str
+    path: FieldPath
+    type: ValueType
+    comment: str = ""
+
+    @property
+    def is_nested(self) -> bool:
+        return len(self.path) > 1
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field(self.name, self.type.in_table, metadata={"comment": self.comment} if self.comment else None)
+
+
+class Columns(msgspec.Struct, frozen=True, dict=True):
+    """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record."""
+
+    all: tuple[Column, ...]
+    keys: tuple[str, ...] = ()
+    cursor: FieldPath = ()
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's schema, with the metadata columns last. It carries no field ids: the table gives those."""
+        return pa.schema([*(column.field for column in self.all), *METADATA])
+
+    @cached_property
+    def top(self) -> tuple[Column, ...]:
+        """The columns that are a record's own fields."""
+        return tuple(column for column in self.all if not column.is_nested)
+
+    @cached_property
+    def nested(self) -> tuple[Column, ...]:
+        """The columns made for keys that lie inside objects."""
+        return tuple(column for column in self.all if column.is_nested)
+
+
+def _listed(item: pa.DataType, depth: int) -> pa.DataType:
+    for _ in range(depth):
+        item = pa.list_(item)
+    return item

@@ -1,0 +1,101 @@
+"""Where everything lives, and what the tables are kept by: a home folder and a small settings file."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from dagster_airbyte_proto.connection.document import Document, read_document
+from dagster_airbyte_proto.connection.validation import Written, validated
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
+
+
+def _spark_value(value: Any) -> Any:
+    """Spark's settings are text, and a user writes `true` and `4` without quotes."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class CatalogSettings(Written):
+    """The Spark catalog of the tables. `warehouse` is a folder or a URL; empty, it is the home's own."""
+
+    name: str = "lake"
+    format: Literal["iceberg", "folder"] = "iceberg"
+    warehouse: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError('must be of letters, digits and "_", and not begin with a digit')
+        return name
+
+    @field_validator("warehouse")
+    @classmethod
+    def _from_the_file(cls, warehouse: str, info: ValidationInfo) -> str:
+        if not warehouse or _URL.match(warehouse) or not info.context:
+            return warehouse
+        return str((info.context["folder"] / warehouse).absolute())
+
+
+class SettingsFile(Written):
+    """What a settings file may hold; empty means the default."""
+
+    state_url: str = ""
+    lease_seconds: Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)] = 60.0
+    catalog: CatalogSettings = CatalogSettings()
+    spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
+
+    @field_validator("state_url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        if url and "://" not in url:  # not shown: a URL may hold a password
+            raise ValueError('must be a URL such as "sqlite:///state.db" or "postgresql://host/database"')
+        return url
+
+
+class Settings(SettingsFile):
+    """The settings with every default filled. Folders are named here; whoever needs one makes it."""
+
+    home: Path
+
+    @classmethod
+    def load(cls, home: Path, file: Path | None = None) -> "Settings":
+        """The settings of a home folder; raises one ConfigError that tells every fault of the file.
+
+        A relative warehouse starts at the file's folder.
+        """
+        home = home.absolute()
+        document = Document("settings", {}, {})
+        if file is not None:
+            document = read_document(file, what="settings file", may_be_empty=True)
+        written = validated(SettingsFile, document, folder=file.parent if file else home)
+        return cls(
+            home=home,
+            state_url=written.state_url or f"sqlite:///{home / 'state.db'}",
+            lease_seconds=written.lease_seconds,
+            catalog=written.catalog.model_copy(
+                update={"warehouse": written.catalog.warehouse or str(home / "warehouse")}
+            ),
+            spark=written.spark,
+        )
+
+    @property
+    def staging_folder(self) -> Path:
+        return self.home / "staging"
+
+    @property
+    def catalogs_folder(self) -> Path:
+        return self.home / "catalogs"
+
+    @property
+    def logs_folder(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def environments_folder(self) -> Path:
+        """Where launchers keep the virtual environments of packages."""
+        return self.home / "venvs"

@@ -1,0 +1,136 @@
+"""Rows of one key inside one cut: the latest stays, by cursor, then by when it was emitted, then by arrival.
+
+Works on a small table of the keys and the order, never on the rows. The losers are named by file and position; the keys
+replace what the table held of them before. A cursor that is null, or could not be read, is older than any other. One
+that lies inside an object, or is of no single type, is compared as JSON: numbers before text.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, Columns, Kind
+from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
+
+FILE_PATH_ID = 2147483546
+POSITION_ID = 2147483545
+POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
+    ]
+)
+
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_CURSOR = "cursor"
+
+
+class Ranking(NamedTuple):
+    """What of a batch decides which rows stay: its keys (columns `key0`, `key1`, …) and its order, and where it lies."""
+
+    table: pa.Table
+    file: str
+    first_position: int
+
+
+class Resolution(NamedTuple):
+    """`losers` as a position delete file has them (sorted), `keys` with the key columns' own names, each key once."""
+
+    losers: pa.Table
+    keys: pa.Table
+
+
+def ranking(batch: pa.RecordBatch, columns: Columns, file: str, first_position: int) -> Ranking:
+    """The ranking of a batch that was written to `file`, its first row at `first_position`."""
+    named = {f"key{number}": batch.column(key) for number, key in enumerate(columns.keys)}
+    named.update(_cursor(batch, columns))
+    named["emitted"] = batch.column(EXTRACTED_AT)
+    return Ranking(pa.table(named), file, first_position)
+
+
+def resolve(rankings: Sequence[Ranking], columns: Columns) -> Resolution:
+    """Which rows of a cut lose to a later one of the same key."""
+    table = pa.concat_tables(each.table for each in rankings)
+    names = [f"key{number}" for number in range(len(columns.keys))]
+    keys = table.select(names).group_by(names, use_threads=False).aggregate([])
+    if keys.num_rows == table.num_rows:
+        losers = POSITION_DELETES.empty_table()
+    else:
+        losers = _positions(rankings, _losing_rows(table, names))
+    return Resolution(losers, keys.select(names).rename_columns(list(columns.keys)))
+
+
+def _losing_rows(table: pa.Table, keys: Sequence[str]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Row numbers, in order of arrival, of all but the latest row of each key."""
+    group = _group_numbers(table, keys)
+    order_names = [name for name in table.column_names if name not in keys]
+    ranked = pa.table(
+        {"group": group, **{name: table.column(name) for name in order_names}, "arrival": np.arange(table.num_rows)}
+    )
+    order = pc.sort_indices(
+        ranked,
+        sort_keys=[(name, "ascending") for name in ranked.column_names],
+        null_placement="at_start",
+    ).to_numpy()
+    in_order = group[order]
+    is_last = np.append(in_order[1:] != in_order[:-1], True)
+    return np.sort(order[~is_last]).astype(np.int64)
+
+
+def _group_numbers(table: pa.Table, keys: Sequence[str]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """The same number for rows of the same key; null is equal to null."""
+    numbers = np.zeros(table.num_rows, dtype=np.int64)
+    for key in keys:
+        encoded = table.column(key).combine_chunks().dictionary_encode(null_encoding="encode")
+        encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        numbers = np.unique(numbers * (len(encoded.dictionary) + 1) + codes, return_inverse=True)[1]
+    return numbers.astype(np.int64)
+
+
+def _positions(rankings: Sequence[Ranking], losing: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pa.Table:
+    starts = np.cumsum([0, *(each.table.num_rows for each in rankings)])
+    owners = np.searchsorted(starts, losing, side="right") - 1
+    firsts = np.array([each.first_position for each in rankings])
+    files = pa.array([each.file for each in rankings]).take(pa.array(owners))
+    positions = pa.array(losing - starts[owners] + firsts[owners], pa.int64())
+    losers = pa.Table.from_arrays([files, positions], schema=POSITION_DELETES)
+    return losers.sort_by([("file_path", "ascending"), ("pos", "ascending")])
+
+
+def _cursor(batch: pa.RecordBatch, columns: Columns) -> dict[str, pa.Array]:
+    path = columns.cursor
+    if not path:
+        return {}
+    column = next(column for column in columns.top if column.path[0] == path[0])
+    if len(path) == 1 and column.type.kind is not Kind.JSON:
+        return {} if column.type.depth else {_CURSOR: batch.column(column.name)}
+    raws = [_inside(text, path[1:]) for text in batch.column(column.name).to_pylist()]
+    numbers = [float(raw) if _NUMBER.fullmatch(raw) else None for raw in raws]
+    texts = [
+        raw.decode() if number is None and raw != b"null" and raw else None
+        for raw, number in zip(raws, numbers, strict=True)
+    ]
+    rank = [
+        0 if text is None and number is None else 1 if text is None else 2
+        for text, number in zip(texts, numbers, strict=True)
+    ]
+    return {
+        f"{_CURSOR}_rank": pa.array(rank, pa.int8()),
+        f"{_CURSOR}_number": pa.array(numbers, pa.float64()),
+        f"{_CURSOR}_text": pa.array(texts, pa.string()),
+    }
+
+
+def _inside(text: str | None, path: Sequence[str]) -> bytes:
+    raw = MISSING if text is None else Raw(text.encode())
+    for step in path:
+        try:
+            raw = members(raw).get(step, MISSING)
+        except ValueError:
+            return b""
+    return bytes(raw)

@@ -1,0 +1,83 @@
+"""Where a record's parts stand in its line, as an Arrow schema for the parser and as a msgspec decoder for raw text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from dagster_airbyte_proto.model import FieldPath
+from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.schema.columns import CHANGES, Column
+from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
+
+_Tree = dict[str, Any]
+
+
+def parse_schema(shape: RecordShape, columns: Sequence[Column], first_line: bytes) -> pa.Schema:
+    """All that a line of this stream is known to hold. The JSON columns are left out: their raw text is cut elsewhere.
+
+    Text members of the envelope that we do not need (`type`, the stream's name) are declared as the first line shows
+    them, so that the parser can be told to refuse what is not declared.
+    """
+    tree: _Tree = {}
+    for path in _text_members(first_line, shape):
+        _put(tree, path, pa.string())
+    _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
+    _put(tree, shape.emitted_at, pa.float64())
+    _put(tree, shape.changes, CHANGES)
+    for path in (shape.namespace, shape.stream, shape.kind[0] if shape.kind else ()):
+        _put(tree, path, pa.string())
+    return pa.schema(list(_struct(tree)))
+
+
+def raw_decoder(
+    shape: RecordShape, names: Sequence[str]
+) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
+    """A decoder of lines that cuts the raw text of the data's `names`, and for each a way to get at it."""
+    fields = [(f"field{number}", Raw, MISSING) for number in range(len(names))]
+    rename = {f"field{number}": name for number, name in enumerate(names)}
+    data = msgspec.defstruct("Data", fields, rename=rename, gc=False)
+    path = ".".join("inner" for _ in shape.data)
+    return msgspec.json.Decoder(_wrapped(data, shape.data)), [
+        attrgetter(f"{path}.field{number}") for number in range(len(names))
+    ]
+
+
+def names_decoder(shape: RecordShape) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], Mapping[str, Raw]]]:
+    """A decoder of lines that tells all names in the data."""
+    decoder = msgspec.json.Decoder(_wrapped(dict[str, Raw], shape.data))
+    return decoder, attrgetter(".".join("inner" for _ in shape.data))
+
+
+def _wrapped(inner: Any, path: FieldPath) -> Any:
+    for step in reversed(path):
+        inner = msgspec.defstruct("Wrapper", [("inner", inner)], rename={"inner": step}, gc=False)
+    return inner
+
+
+def _put(tree: _Tree, path: FieldPath, value: pa.DataType) -> None:
+    if not path:
+        return
+    for step in path[:-1]:
+        tree = tree.setdefault(step, {})
+    tree[path[-1]] = value
+
+
+def _struct(tree: _Tree) -> pa.StructType:
+    return pa.struct([(name, _struct(inner) if isinstance(inner, dict) else inner) for name, inner in tree.items()])
+
+
+def _text_members(line: bytes, shape: RecordShape) -> list[FieldPath]:
+    """The envelope's members that are strings, down to the level of the data."""
+    found: list[FieldPath] = []
+    level: Raw = Raw(line)
+    for depth in range(len(shape.data)):
+        try:
+            inside = members(level)
+        except ValueError:
+            break
+        found += [(*shape.data[:depth], name) for name, raw in inside.items() if bytes(raw).startswith(b'"')]
+        level = inside.get(shape.data[depth], MISSING)
+    return found

@@ -1,0 +1,183 @@
+"""The fast road: a whole segment through Arrow's JSON parser, with the checks it lacks made on whole columns.
+
+Says None whenever a segment is not plainly right; the slow road then finds out what is wrong with it. While no record
+of a stream had a field that its schema lacks, the parser is told to refuse those: clean streams pay nothing for the
+look-out, and no such field goes unseen. From the first one on (and for streams with JSON columns, which the parser must
+skip) the names are looked up in a sample of each segment, so that their counts are lower bounds.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from dagster_airbyte_proto.model import FieldPath, StreamId
+from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.schema.columns import Columns, Kind
+from dagster_airbyte_proto.staging.changes import Changes
+from dagster_airbyte_proto.staging.envelope import names_decoder, parse_schema, raw_decoder
+from dagster_airbyte_proto.staging.raw_json import Raw, elements, text_array
+from dagster_airbyte_proto.staging.wire import ANOTHER_NAMESPACE, WireRows
+
+_SAMPLED_WHOLE_BYTES = 1 << 20
+_SAMPLES = 16
+_SAMPLE_BYTES = 16 << 10
+
+
+class FastRoad:
+    """Parses the segments of one stream. Made with the stream's first line, to learn what its envelope looks like."""
+
+    def __init__(self, columns: Columns, shape: RecordShape, stream: StreamId, first_line: bytes) -> None:
+        self._columns = columns
+        self._shape = shape
+        self._stream = stream
+        parsed = [column for column in columns.top if column.type.kind is not Kind.JSON]
+        self._cut = [column for column in columns.top if column.type.kind is Kind.JSON]
+        self._schema = parse_schema(shape, parsed, first_line)
+        self._raw_decoder, self._raw_getters = raw_decoder(shape, [column.path[0] for column in self._cut])
+        self._names_decoder, self._names = names_decoder(shape)
+        self._declared = {column.path[0] for column in columns.top}
+        self._refuses_undeclared = not self._cut
+
+    def parse(self, segment: bytes, lines: int) -> WireRows | None:
+        """The rows of a segment; None when it must take the slow road."""
+        ignored: Counter[str] = Counter()
+        table = self._read(segment)
+        if not self._refuses_undeclared:
+            ignored = self._undeclared(_sample(segment))
+        elif table is None:
+            ignored = self._undeclared([segment])
+            self._refuses_undeclared = False
+            table = self._read(segment)
+            # Neither the data nor the envelope had something new: a value does not fit, and the look-out goes on.
+            self._refuses_undeclared = table is None and not ignored
+        if table is None or table.num_rows != lines:
+            return None
+        raws = self._raws(segment)
+        return None if raws is None else self._rows(table, raws, ignored)
+
+    def _read(self, segment: bytes) -> pa.Table | None:
+        options = pj.ReadOptions(use_threads=False, block_size=len(segment) + 1)
+        strictness = "error" if self._refuses_undeclared else "ignore"
+        parsing = pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior=strictness)
+        try:
+            table = pj.read_json(pa.BufferReader(segment), read_options=options, parse_options=parsing)
+            table.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return table
+
+    def _raws(self, segment: bytes) -> list[pa.Array] | None:
+        """The JSON columns' raw text. Nothing but these members becomes a Python object."""
+        if not self._cut:
+            return []
+        try:
+            records = self._raw_decoder.decode_lines(segment)
+            arrays = [
+                text_array([getter(record) for record in records])
+                if column.type.depth == 0
+                else _text_lists([getter(record) for record in records], column.type.on_wire)
+                for column, getter in zip(self._cut, self._raw_getters, strict=True)
+            ]
+            for array in arrays:
+                array.validate(full=True)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+            return None
+        return arrays
+
+    def _rows(self, table: pa.Table, raws: list[pa.Array], ignored: Counter[str]) -> WireRows | None:
+        data = _at(table, self._shape.data)
+        if data is None or data.null_count:
+            return None
+        kind = self._shape.kind
+        if kind is not None and not _all_are(_at(table, kind[0]), kind[1]):
+            return None
+        cut = dict(zip((column.name for column in self._cut), raws, strict=True))
+        arrays = [cut[c.name] if c.name in cut else data.field(c.path[0]) for c in self._columns.top]
+        emitted_at = _at(table, self._shape.emitted_at)
+        rows = WireRows(
+            tuple(arrays),
+            pa.nulls(len(data), pa.float64()) if emitted_at is None else emitted_at,
+            _at(table, self._shape.changes),
+            Changes(),
+            Counter(),
+            ignored,
+            Counter(),
+        )
+        return self._of_our_namespace(rows, _at(table, self._shape.namespace))
+
+    def _of_our_namespace(self, rows: WireRows, namespaces: pa.Array | None) -> WireRows:
+        if namespaces is None or (self._stream.namespace is None and namespaces.null_count == len(namespaces)):
+            return rows
+        given = pc.fill_null(namespaces, "")
+        ours = pc.equal(given, self._stream.namespace or "")
+        if pc.all(ours).as_py():
+            return rows
+        others = Counter(StreamId.of(self._stream.name, name) for name in given.filter(pc.invert(ours)).to_pylist())
+        return rows._replace(
+            arrays=tuple(array.filter(ours) for array in rows.arrays),
+            emitted_at=rows.emitted_at.filter(ours),
+            source_changes=None if rows.source_changes is None else rows.source_changes.filter(ours),
+            rejected=Counter({ANOTHER_NAMESPACE: others.total()}),
+            foreign=others,
+        )
+
+    def _undeclared(self, parts: Sequence[bytes]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for part in parts:
+            try:
+                records = self._names_decoder.decode_lines(part)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue  # A line here is odd: the slow road counts the names itself.
+            for record in records:
+                found.update(self._names(record).keys() - self._declared)
+        return found
+
+
+def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
+    """The array at `path`; None when there is no such path, or when an object on the way to it is missing."""
+    if not path:
+        return None
+    array = table.column(path[0]).combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    for depth, step in enumerate(path[1:], start=1):
+        if array.null_count and depth == 1:
+            return None
+        array = array.field(step)
+    return array
+
+
+def _all_are(array: pa.Array | None, value: str) -> bool:
+    return array is not None and array.null_count == 0 and bool(pc.all(pc.equal(array, value)).as_py())
+
+
+def _text_lists(raws: Sequence[Raw], wire: pa.DataType) -> pa.Array:
+    """Lists of raw text. Raises ValueError where a value is no list."""
+    return pa.array([_texts(raw, wire.value_type) for raw in raws], wire)
+
+
+def _texts(raw: Raw, item: pa.DataType) -> list[Any] | None:
+    if bytes(raw) in (b"", b"null"):
+        return None
+    if isinstance(item, pa.ListType):
+        return [_texts(element, item.value_type) for element in elements(raw)]
+    return [None if element == b"null" else bytes(element).decode() for element in elements(raw)]
+
+
+def _sample(segment: bytes) -> list[bytes]:
+    if len(segment) <= _SAMPLED_WHOLE_BYTES:
+        return [segment]
+    return list(_windows(segment))
+
+
+def _windows(segment: bytes) -> Iterator[bytes]:
+    """Whole lines from places spread over the segment."""
+    step = len(segment) // _SAMPLES
+    for at in range(0, len(segment), step):
+        start = segment.rfind(b"\n", 0, at) + 1
+        end = segment.find(b"\n", min(start + _SAMPLE_BYTES, len(segment) - 1)) + 1
+        yield segment[start:end]

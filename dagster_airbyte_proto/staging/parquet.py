@@ -1,0 +1,108 @@
+"""Parquet files in the table's own schema, field ids included: zstd level 1, row groups of a few segments."""
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.model import FileContent, StagedFile
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.staging.area import Folder, on_disk, remove, settle
+
+ROW_GROUP_BYTES: Final = 32 << 20
+_SAMPLED_ROWS = 4096
+# Below this share of distinct values a dictionary costs less than it saves; above it, it is built and thrown away.
+_FEW_DISTINCT = 1 / 8
+
+
+class OpenFile:
+    """A Parquet file that grows. Batches wait until they make a row group; one that is closed is durable."""
+
+    def __init__(self, folder: Folder, name: str, schema: pa.Schema, content: FileContent = FileContent.ROWS) -> None:
+        self._folder = folder
+        self._path, self.uri = folder.file(name)
+        self._schema = schema
+        self._content = content
+        self._waiting: list[pa.Table] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._sink: pa.NativeFile | None = None
+        self.waiting_bytes = 0
+        self.rows = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What is on disk so far."""
+        return int(self._sink.tell()) if self._sink is not None else 0
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Adds rows; they take a place in the file in the order of these calls."""
+        table = _aligned(batch, self._schema)
+        self._waiting.append(table)
+        self.waiting_bytes += table.nbytes
+        self.rows += table.num_rows
+        if self.waiting_bytes >= ROW_GROUP_BYTES:
+            self.write_waiting()
+
+    def write_waiting(self) -> None:
+        """Writes what waits as one row group, which frees its memory."""
+        if not self._waiting:
+            return
+        table, size_bytes = pa.concat_tables(self._waiting), self.waiting_bytes
+        self._waiting, self.waiting_bytes = [], 0
+        with on_disk("write a staged file", self.uri, size_bytes=size_bytes):
+            self._opened(table).write_table(table, row_group_size=table.num_rows)
+
+    def close(self) -> StagedFile:
+        """The file, whole and durable."""
+        self.write_waiting()
+        if self._writer is None or self._sink is None:
+            raise InternalError("close a staged file", "it has no rows")
+        with on_disk("close a staged file", self.uri, size_bytes=self.size_bytes):
+            self._writer.close()
+            size_bytes = self.size_bytes
+            self._sink.close()
+        settle(self._folder, self._path)
+        reach("stage.file_closed")
+        return StagedFile(self.uri, self._content, self.rows, size_bytes)
+
+    def abandon(self) -> None:
+        """Lets go of the file and removes what there is of it."""
+        self._waiting, self.waiting_bytes = [], 0
+        if self._sink is not None:
+            with on_disk("remove a staged file", self.uri):
+                self._sink.close()
+            remove(self._folder, self._path)
+
+    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._sink = self._folder.filesystem.open_output_stream(self._path)
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[field.name for field in self._schema if _repeats(first.column(field.name))],
+                write_statistics=True,
+            )
+        return self._writer
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    if pa.types.is_nested(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
+        return False
+    sample = column.slice(0, _SAMPLED_ROWS)
+    return bool(pc.count_distinct(sample).as_py() <= len(sample) * _FEW_DISTINCT)
+
+
+def _aligned(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
+    """The batch in the table's schema: its order, its types, nulls for what the stream lacks."""
+    names = set(batch.schema.names)
+    if unknown := names - set(schema.names):
+        raise InternalError("write a staged file", f"the table lacks the columns {', '.join(sorted(unknown))}")
+    arrays = [
+        batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,113 @@
+"""The raw text of JSON members: cut out as it came, never parsed further than needed.
+
+msgspec does it for all but the odd line: NaN, half a surrogate pair, nesting of thousands of levels. Those are cut here
+with the standard library's scanner, and where even that recurses too deep, by counting brackets.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from json.decoder import scanstring  # type: ignore[attr-defined]  # it is there, undocumented since Python 2.6
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+Raw = msgspec.Raw
+MISSING = Raw(b"")
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_ELEMENTS = msgspec.json.Decoder(list[Raw])
+# Numbers stay text, so that one of a million digits costs nothing.
+_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, strict=True)
+_SPACE = re.compile(r"[ \t\r\n]*")
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')
+
+
+def members(text: Raw | bytes) -> Mapping[str, Raw]:
+    """The members of a JSON object, the last of equal names. Raises ValueError for anything else."""
+    try:
+        return _MEMBERS.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return dict(_scanned(bytes(text), "{"))
+
+
+def elements(text: Raw) -> Sequence[Raw]:
+    """The elements of a JSON array. Raises ValueError for anything else."""
+    try:
+        return _ELEMENTS.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [element for _, element in _scanned(bytes(text), "[")]
+
+
+def text_array(raws: Sequence[Raw]) -> pa.Array:
+    """The texts as one Arrow array, in one copy; missing ones and JSON nulls are null. Not checked to be UTF-8."""
+    lengths = np.fromiter(map(len, raws), dtype=np.int32, count=len(raws))
+    offsets = np.zeros(len(raws) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    joined = b"".join(raws)
+    validity = lengths != 0
+    for row in np.flatnonzero(lengths == len(b"null")):
+        validity[row] = not joined.startswith(b"null", offsets[row])
+    return pa.StringArray.from_buffers(
+        len(raws),
+        pa.py_buffer(offsets),
+        pa.py_buffer(joined),
+        None if validity.all() else pa.py_buffer(np.packbits(validity, bitorder="little")),
+    )
+
+
+def _scanned(raw: bytes, opening: str) -> Iterable[tuple[str, Raw]]:
+    text = raw.decode("utf-8", "surrogateescape")
+    at = _after_space(text, 0)
+    if text[at : at + 1] != opening:
+        raise ValueError("not what was expected")
+    closing = "}" if opening == "{" else "]"
+    at = _after_space(text, at + 1)
+    is_empty = text[at : at + 1] == closing
+    while not is_empty:
+        key = ""
+        if opening == "{":
+            if text[at : at + 1] != '"':
+                raise ValueError("a member without a name")
+            key, at = scanstring(text, at + 1, True)
+            at = _after_space(text, at)
+            if text[at : at + 1] != ":":
+                raise ValueError("a member without a value")
+            at = _after_space(text, at + 1)
+        end = _value_end(text, at)
+        yield key, Raw(text[at:end].encode("utf-8", "surrogateescape"))
+        at = _after_space(text, end)
+        if text[at : at + 1] == closing:
+            break
+        if text[at : at + 1] != ",":
+            raise ValueError("neither a next value nor the end")
+        at = _after_space(text, at + 1)
+    if _after_space(text, at + 1) != len(text):
+        raise ValueError("something behind the end")
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _value_end(text: str, at: int) -> int:
+    try:
+        return _SCANNER.raw_decode(text, at)[1]
+    except RecursionError:
+        return _bracketed_end(text, at)
+    except StopIteration:
+        raise ValueError("no value") from None
+
+
+def _bracketed_end(text: str, at: int) -> int:
+    depth = 0
+    for match in _BRACKETS.finditer(text, at):
+        bracket = match[0]
+        if bracket in "[{":
+            depth += 1
+        elif bracket in "]}":
+            depth -= 1
+            if depth == 0:
+                return match.end()
+    raise ValueError("brackets without an end")

@@ -1,0 +1,98 @@
+"""All that syncs need beside a connection: the state store, the tables, what is kept under the home folder."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.store import StateStore
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.ask import Connector
+from dagster_airbyte_proto.sync.offers import Offers
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.source import Source, launcher_of, protocol_of
+from dagster_airbyte_proto.tables.folder import FolderTables
+from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.spark import QueryResult, SparkSettings, query, start_session
+from dagster_airbyte_proto.tables.writer import TableWriter
+
+
+class Engine:
+    """One a process, for any number of syncs. What takes long to start (a Spark session) is started when it is first
+    needed, or early and in the background by `warm`. Tables and a store that are given are their giver's to close."""
+
+    def __init__(
+        self, settings: Settings, *, store: StateStore | None = None, tables: TableWriter | None = None
+    ) -> None:
+        self.settings = settings
+        self.offers = Offers(settings.catalogs_folder)
+        self._store = store
+        self._given_tables = tables
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tables")
+        self._tables: Future[TableWriter] | None = None
+
+    @property
+    def store(self) -> StateStore:
+        if self._store is None:
+            self._store = SqlStateStore(self.settings.state_url)
+        return self._store
+
+    @property
+    def tables(self) -> TableWriter:
+        return self._given_tables or self.warm().result()
+
+    def warm(self) -> "Future[TableWriter]":
+        """Starts what the tables need, beside whatever the caller does next."""
+        if self._tables is None:
+            self._tables = self._pool.submit(self._open_tables)
+        return self._tables
+
+    def source(self, connection: Connection, log: RunLog) -> Source:
+        """Its connector, with what it writes to stderr going to the log. Raises ConfigError."""
+
+        def on_stderr(line: bytes) -> None:
+            log.write("STDERR", line.decode(errors="replace").rstrip())
+
+        connector = Connector(launcher_of(connection, self.settings.environments_folder, on_stderr), protocol_of(connection))
+        return Source(connection, connector, self.offers, log)
+
+    def query(self, sql: str) -> QueryResult:
+        if self.settings.catalog.format != "iceberg":
+            raise ConfigError(
+                "querying the warehouse",
+                f"tables of the format {self.settings.catalog.format} are not read by Spark",
+                remedy="Set catalog: {format: iceberg} in the settings.",
+            )
+        return query(start_session(self._spark_settings()), sql)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._tables is not None and not self._tables.cancelled() and self._tables.exception() is None:
+            self._tables.result().close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_tables(self) -> TableWriter:
+        if self._given_tables is not None:
+            return self._given_tables
+        if self.settings.catalog.format == "folder":
+            return FolderTables(Path(self.settings.catalog.warehouse))
+        settings = self._spark_settings()
+        return IcebergTables(start_session(settings), settings)
+
+    def _spark_settings(self) -> SparkSettings:
+        catalog = self.settings.catalog
+        return SparkSettings(
+            warehouse=catalog.warehouse,
+            catalog=catalog.name,
+            config=self.settings.spark,
+            jvm_log=self.settings.logs_folder / "jvm.log",
+        )

@@ -1,0 +1,265 @@
+"""One sync, from its lease to its report."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+from uuid import uuid4
+
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.ledger import Ledger
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import InternalError, ProtoError
+from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.protocols.session import ConfigEvent, ReadRequest
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.sync.commit import Committer
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import LeaseKeeper, held_lease
+from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
+from dagster_airbyte_proto.sync.plan import Wanted, planned_streams, with_generations
+from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
+from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.source import Source
+from dagster_airbyte_proto.sync.streams import StreamRun
+from dagster_airbyte_proto.sync.targets import Targets
+from dagster_airbyte_proto.tables.writer import TableSpec
+
+
+class Watcher(Protocol):
+    """Looks on while a sync runs. Called from the reading thread, often: it must be quick."""
+
+    def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None: ...
+
+    def progressed(self) -> None: ...
+
+    def said(self, level: str, text: str) -> None:
+        """A line of the connector's log, masked. May come from another thread."""
+        ...
+
+
+class Unwatched:
+    """Nobody looks on."""
+
+    def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None: ...
+
+    def progressed(self) -> None: ...
+
+    def said(self, level: str, text: str) -> None: ...
+
+
+class Terms(NamedTuple):
+    """How a sync is run, beside what it moves. Setting `cancel` ends it early, with what is covered committed."""
+
+    cancel: threading.Event
+    watcher: Watcher = Unwatched()
+    patience: Patience = Patience()
+
+
+def sync_connection(
+    engine: Engine, connection: Connection, wanted: Wanted = Wanted(), terms: Terms | None = None
+) -> SyncReport:
+    """One sync. What goes wrong before the connector runs is raised; afterwards the report tells it."""
+    terms = terms or Terms(threading.Event())
+    run_id = new_run_id()
+    with (
+        RunLog(engine.settings.logs_folder / connection.name, run_id, on_line=terms.watcher.said) as log,
+        held_lease(engine.store, connection.name, run_id, engine.settings.lease_seconds) as keeper,
+        Committer(engine.store, lambda: engine.tables, keeper.lease) as committer,
+    ):
+        reach("run.leased")
+        recovered = len(committer.recover())
+        return _Sync(engine, engine.source(connection, log), keeper, terms, log).run(wanted, committer, recovered)
+
+
+def recover_connection(engine: Engine, name: str) -> int:
+    """Ends or removes what dead runs of a connection left, and starts nothing. How many loads it ended."""
+    with (
+        held_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as keeper,
+        Committer(engine.store, lambda: engine.tables, keeper.lease) as committer,
+    ):
+        return len(committer.recover())
+
+
+def new_run_id() -> str:
+    """Sorts by time, so that logs and folders do."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid4().hex[:10]}"
+
+
+class _Staging(NamedTuple):
+    """What one run stages and commits with."""
+
+    runs: Mapping[StreamId, StreamRun]
+    targets: Targets
+    stage: Stage
+    ledger: Ledger
+    loader: Loader
+
+
+class _Sync:
+    """The steps of one run that holds its connection."""
+
+    def __init__(self, engine: Engine, source: Source, keeper: LeaseKeeper, terms: Terms, log: RunLog) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._source = source
+        self._keeper = keeper
+        self._lease = keeper.lease
+        self._terms = terms
+        self._log = log
+        self._began = time.monotonic()
+
+    def run(self, wanted: Wanted, committer: Committer, recovered: int) -> SyncReport:
+        self._take_kept_config()
+        self._source.check_config()
+        chosen = planned_streams(self._source.connection, self._source.catalog(), wanted)
+        columns = {planned.id: table_columns(planned) for planned in chosen}
+        streams, sync_id = self._numbered(chosen, wanted)
+        self._engine.warm()
+        states = () if wanted.refresh else self._states(streams)
+        request = ReadRequest(self._source.config, streams, states, sync_id)
+        staging = self._staging(streams, columns, sync_id, committer)
+        self._terms.watcher.began(self._lease.run_id, staging.runs)
+        pull = Pull(
+            self._source.protocol,
+            staging.runs,
+            (staging.stage, staging.ledger, staging.loader),
+            self._around(staging),
+            self._terms.patience,
+        )
+        fatal = self._pull(pull, staging, request)
+        report = self._report(pull, staging, recovered, fatal)
+        self._end(report)
+        return report
+
+    def _take_kept_config(self) -> None:
+        """What the connector made of its config goes before the user's, until the user changes theirs."""
+        kept = self._store.config(self._source.connection.name)
+        if kept is not None and kept.based_on == self._source.config_digest:
+            self._source.take_config(kept.config)
+
+    def _numbered(
+        self, chosen: Sequence[PlannedStream], wanted: Wanted
+    ) -> tuple[tuple[PlannedStream, ...], int]:
+        anew = [
+            planned.id for planned in chosen if wanted.refresh or planned.read is ReadMode.FULL_REFRESH
+        ]
+        start = self._store.begin_run(self._lease, refreshed=anew, streams=[planned.id for planned in chosen])
+        reach("run.begun")
+        return with_generations(chosen, start.generations), start.sync_id
+
+    def _states(self, streams: Sequence[PlannedStream]) -> tuple[State, ...]:
+        """What the connector is told of where it stood: shared state whole, else of the streams that go on from it."""
+        going_on = {planned.id for planned in streams if planned.read is ReadMode.INCREMENTAL}
+        return tuple(
+            stored.state
+            for stored in self._store.states(self._source.connection.name)
+            if stored.state.scope is not StateScope.STREAM or stored.state.stream in going_on
+        )
+
+    def _staging(
+        self,
+        streams: Sequence[PlannedStream],
+        columns: Mapping[StreamId, Columns],
+        sync_id: int,
+        committer: Committer,
+    ) -> _Staging:
+        runs = {planned.id: StreamRun(planned) for planned in streams}
+        specs = {id: TableSpec(run.planned.table, columns[id].schema, columns[id].keys) for id, run in runs.items()}
+        targets = Targets(lambda: self._engine.tables, specs, self._store, self._lease)
+        blind = self._engine.settings.staging_folder / self._lease.run_id
+        inputs = [StreamInput(run.planned, columns[id], partial(targets.target, run, blind)) for id, run in runs.items()]
+        stage = Stage(inputs, self._source.protocol.shape, run_id=self._lease.run_id, sync_id=sync_id)
+        ledger = Ledger(id for id, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL)
+        load = self._source.connection.load
+        limits = LoadLimits(load.max_bytes, load.max_seconds)
+        loader = Loader(self._lease, (stage, ledger, committer), runs, limits, self._whole)
+        return _Staging(runs, targets, stage, ledger, loader)
+
+    def _whole(self, state: State) -> State:
+        """A shared state with what it says nothing of: the sub-states of streams that were not asked for this time."""
+        stored = (stored.state for stored in self._store.states(self._source.connection.name))
+        before = tuple(state for state in stored if state.scope is StateScope.GLOBAL)
+        return self._source.protocol.merged(before, state)[0] if state.scope is StateScope.GLOBAL else state
+
+    def _around(self, staging: _Staging) -> Surroundings:
+        def is_cancelled() -> bool:
+            self._keeper.check()
+            return self._terms.cancel.is_set()
+
+        return Surroundings(
+            self._log,
+            is_cancelled,
+            self._keep_config,
+            self._terms.watcher.progressed,
+            lambda: staging.targets.settle(staging.runs.values()),
+        )
+
+    def _keep_config(self, event: ConfigEvent) -> None:
+        self._store.keep_config(self._lease, event.config, based_on=self._source.config_digest)
+        self._source.take_config(event.config)
+
+    def _pull(self, pull: Pull, staging: _Staging, request: ReadRequest) -> ProtoError | None:
+        """What ended the sync as a whole, if anything did. Nothing is at work any more when this returns."""
+        connector: RunningConnector | None = None
+        try:
+            staging.targets.prepare_all()
+            connector = self._source.connector.launch(self._source.protocol.read(request))
+            pull.run(connector)
+        except InternalError:
+            raise
+        except ProtoError as error:
+            if connector is None:
+                raise
+            return error
+        finally:
+            staging.loader.shut()
+            staging.targets.close()
+            staging.stage.close()
+        return None
+
+    def _report(self, pull: Pull, staging: _Staging, recovered: int, fatal: ProtoError | None) -> SyncReport:
+        runs = staging.runs.values()
+        if fatal is not None:
+            for run in runs:
+                run.abandon(fatal)
+        ended = pull.exit
+        failed = fatal is not None or bool(pull.errors) or ended is None or not ended.ended_cleanly
+        return SyncReport(
+            connection=self._source.connection.name,
+            status=overall([run.status for run in runs], cancelled=pull.cancelled, connector_failed=failed),
+            run_id=self._lease.run_id,
+            recovered_loads=recovered,
+            streams={str(run.planned.id): run.report(self._source.protocol, self._source.mask) for run in runs},
+            loads=staging.loader.committed_loads,
+            lines=pull.lines,
+            connector=ConnectorReport(
+                exit_code=ended.code if ended else None,
+                seconds=ended.seconds if ended else 0.0,
+                signal=ended.signal if ended else None,
+                errors=tuple(self._source.mask.text(error) for error in pull.errors),
+            ),
+            seconds=Seconds(
+                time.monotonic() - self._began,
+                pull.seconds_waiting,
+                pull.seconds_staging,
+                staging.loader.seconds_committing,
+            ),
+            error=self._source.mask.text(str(fatal)) if fatal else None,
+            warnings=tuple(pull.warnings),
+        )
+
+    def _end(self, report: SyncReport) -> None:
+        """A run that lost its connection to another has nothing to say in the store any more."""
+        self._keeper.check()
+        self._store.end_run(
+            self._lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode()
+        )
+        reach("run.ended")

@@ -1,0 +1,123 @@
+"""A connection's connector, ready to be asked and run: its config filled and checked, its secrets masked."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
+from dagster_airbyte_proto.launchers.pypi import PypiLauncher
+from dagster_airbyte_proto.launchers.recording import RecordingLauncher
+from dagster_airbyte_proto.launchers.replay import ReplayLauncher
+from dagster_airbyte_proto.masking import Mask, secret_values
+from dagster_airbyte_proto.model import Catalog
+from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
+from dagster_airbyte_proto.protocols.session import CatalogEvent, CheckEvent, SourceProtocol, SpecEvent
+from dagster_airbyte_proto.sync.ask import Connector, ask
+from dagster_airbyte_proto.sync.config_check import check_config
+from dagster_airbyte_proto.sync.offers import Offer, Offers
+from dagster_airbyte_proto.sync.run_log import RunLog
+
+
+class Source:
+    """Answers from what was kept where it can, so that a sync starts one process and no more."""
+
+    def __init__(self, connection: Connection, connector: Connector, offers: Offers, log: RunLog) -> None:
+        filled = connection.filled_config(os.environ)
+        self.connection = connection
+        self.connector = connector
+        self.config: Mapping[str, Any] = filled.config
+        self.config_digest = filled.digest
+        self.mask = Mask(filled.secrets)
+        self._offers = offers
+        self._log = log
+        log.mask_also(self.mask)
+
+    @property
+    def protocol(self) -> SourceProtocol:
+        return self.connector.protocol
+
+    def take_config(self, config: Mapping[str, Any]) -> None:
+        """The config as the connector last rewrote it stands from now on; its secrets are masked too."""
+        self.config = config
+        self._mask_secrets(self.spec())
+
+    def spec(self, *, anew: bool = False) -> SpecEvent:
+        identity = self.connector.launcher.identity()
+        kept = None if anew else self._kept(self._offers.spec(identity))
+        if kept is not None:
+            message = msgspec.json.decode(kept)
+            return SpecEvent(message.get("connectionSpecification", {}), message)
+        spec = ask(self.connector, ("spec", self.protocol.spec()), SpecEvent, self._log)
+        self._offers.keep_spec(identity, msgspec.json.encode(spec.message))
+        return spec
+
+    def check_config(self) -> None:
+        """Holds the config against the connector's own spec. Raises ConfigError with every fault and its path."""
+        spec = self.spec()
+        self._mask_secrets(spec)
+        origin = self.connection.config_file or self.connection.origin
+        where = f"config in {origin}" if origin else f"config of connection {self.connection.name}"
+        for warning in check_config(self.config, spec.config_schema, where=where):
+            self._log.write("WARN", warning)
+
+    def check(self) -> CheckEvent:
+        """The connector's own verdict, by trying. Its config is held against the spec first."""
+        self.check_config()
+        return ask(self.connector, ("check", self.protocol.check(self.config)), CheckEvent, self._log)
+
+    def catalog(self, *, anew: bool = False) -> Catalog:
+        identity = self.connector.launcher.identity()
+        kept = None if anew else self._kept(self._offers.catalog(self.connection.name, identity, self.config_digest))
+        if kept is not None:
+            return self.protocol.catalog(kept)
+        found = ask(self.connector, ("discover", self.protocol.discover(self.config)), CatalogEvent, self._log)
+        message = self.protocol.catalog_message(found.catalog)
+        self._offers.keep_catalog(self.connection.name, identity, self.config_digest, message)
+        return found.catalog
+
+    def _kept(self, offer: Offer) -> bytes | None:
+        if offer.warning:
+            self._log.write("WARN", offer.warning)
+        return offer.message
+
+    def _mask_secrets(self, spec: SpecEvent) -> None:
+        self.mask = self.mask.also(secret_values(self.config, spec.config_schema))
+        self._log.mask_also(self.mask)
+
+
+def protocol_of(connection: Connection) -> SourceProtocol:
+    if connection.connector.protocol == "airbyte":
+        return AirbyteSource()
+    raise ConfigError(
+        f"opening connection {connection.name}",
+        f"protocol {connection.connector.protocol} is not built yet",
+        remedy="Use a connector that speaks airbyte.",
+    )
+
+
+def launcher_of(connection: Connection, environments: Path, on_stderr: Callable[[bytes], None]) -> Launcher:
+    launch, options = connection.connector.launch, RunOptions(on_stderr=on_stderr)
+    if launch.kind == "local":
+        return LocalLauncher(launch.command, options=options)
+    if launch.kind == "pypi":
+        return PypiLauncher(
+            launch.package, launch.executable, cache=environments, python=launch.python, options=options
+        )
+    if launch.kind == "replay":
+        return ReplayLauncher(Path(launch.recording))
+    raise ConfigError(
+        f"opening connection {connection.name}",
+        f"launch kind {launch.kind} is not built yet",
+        remedy="Use local, pypi or replay.",
+    )
+
+
+def recorded(source: Source, folder: Path) -> Connector:
+    """The same connector, with every run of it kept in `folder`."""
+    return Connector(RecordingLauncher(source.connector.launcher, folder, source.mask.data), source.protocol)

@@ -1,0 +1,261 @@
+"""Tables as plain folders: Parquet files, and a numbered log that says which of them count. No JVM.
+
+`log/00000001.json` and so on are each written whole beside and then linked into place, which fails when the number is
+taken: a compare-and-set that any number of processes share, and that a kill at any moment leaves whole. A commit goes
+in at the number after the last one it has read, or not at all, so it knows the whole log that it commits onto.
+Deletes are files too, resolved when the table is read, by Iceberg's rules: the number of the entry is the age of its
+files; a position delete reaches its own entry and older ones, an equality delete older ones only.
+"""
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.errors import InternalError, TableError
+from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.tables.columns import Columns, arrow_schema, columns_of, key_ids, refuse_differences, united
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+
+_MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP)
+_ATTEMPTS = 8
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One step of a table's life: new columns, or a load."""
+
+    columns: Columns | None = None
+    last_column_id: int = 0
+    load_id: str | None = None
+    write: WriteMode = WriteMode.APPEND
+    files: tuple[StagedFile, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+class _Numbered(NamedTuple):
+    number: int
+    entry: _Entry
+
+
+class _View(NamedTuple):
+    """A table as its log has it: what is in now, and every load that ever went in."""
+
+    number: int
+    columns: Columns
+    last_column_id: int
+    live: tuple[_Numbered, ...]
+    loads: dict[str, _Numbered]
+
+    @property
+    def rows(self) -> int | None:
+        """As Iceberg's summary has it: None where equality deletes leave it open."""
+        if self.count(FileContent.EQUALITY_DELETES):
+            return None
+        return self.count(FileContent.ROWS) - self.count(FileContent.POSITION_DELETES)
+
+    def count(self, content: FileContent) -> int:
+        return sum(file.rows for _, file, _ in self.files(content))
+
+    def files(self, content: FileContent) -> Iterator[tuple[int, StagedFile, tuple[str, ...]]]:
+        for number, entry in self.live:
+            yield from ((number, file, entry.keys) for file in entry.files if file.content is content)
+
+    def after(self, number: int, entry: _Entry) -> "_View":
+        """The view once `entry` is in."""
+        if entry.load_id is None:
+            return self._replace(number=number, columns=entry.columns or {}, last_column_id=entry.last_column_id)
+        landed = _Numbered(number, entry)
+        live = () if entry.write is WriteMode.OVERWRITE else self.live
+        return self._replace(number=number, live=(*live, landed), loads={**self.loads, entry.load_id: landed})
+
+
+_NOTHING = _View(0, {"type": "struct", "fields": []}, 0, (), {})
+
+
+class FolderTables:
+    """The tables under one folder. Processes may share it; one object may serve several threads."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self._views: dict[TableName, _View] = {}
+
+    def prepare(self, spec: TableSpec) -> TableTarget:
+        doing, wanted = f"preparing table {spec.name}", columns_of(spec.schema)
+        for _ in range(_ATTEMPTS):
+            with _refusals(doing, self._root):
+                self._folder(spec.name, "data").mkdir(parents=True, exist_ok=True)
+                view = self._view(spec.name)
+                refuse_differences(doing, view.columns, wanted)
+                columns, last_id = united(view.columns, wanted, view.last_column_id)
+                is_new = view.number == 0 or columns != view.columns
+                if not is_new or self._append(spec.name, view, _Entry(columns=columns, last_column_id=last_id)):
+                    return self._target(spec.name, columns)
+        raise TableError(doing, "other writers keep changing it")
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        doing, stream = f"committing load {load_id} to table {part.table}", str(part.stream)
+        if part.write not in _MODES:
+            raise TableError(doing, f"write mode {part.write} is not supported yet", stream=stream)
+        for _ in range(_ATTEMPTS):
+            with _refusals(doing, self._root, stream):
+                view = self._view(part.table)
+                if known := _known(view, load_id, part):
+                    return known
+                entry = _entry(view, load_id, part)
+                points.reach("table.committing")
+                is_in = self._append(part.table, view, entry)
+            if is_in:
+                points.reach("table.committed")
+                return _committed(part, view, view.after(view.number + 1, entry))
+        raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=stream)
+
+    def rows(self, name: TableName) -> pa.Table:
+        """All rows as of now, deletes applied, in the table's columns."""
+        view = self._view(name)
+        schema = arrow_schema(view.columns)
+        taken_out = _positions(view)
+        keys = _keys(view)
+        pieces = []
+        for number, file, _ in view.files(FileContent.ROWS):
+            rows = _shaped(pq.read_table(_local(file.path), partitioning=None), schema)
+            gone = set(taken_out.get(file.path, ()))
+            for names, ages in keys.items():
+                values = zip(*(rows[column].to_pylist() for column in names), strict=True)
+                gone.update(i for i, key in enumerate(values) if ages.get(key, 0) > number)
+            pieces.append(rows.filter(pa.array([i not in gone for i in range(rows.num_rows)], pa.bool_())) if gone else rows)
+        return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _target(self, name: TableName, columns: Columns) -> TableTarget:
+        return TableTarget(name, arrow_schema(columns), str(self._folder(name)), str(name))
+
+    def _folder(self, name: TableName, *inside: str) -> Path:
+        return self._root.joinpath(*(_folder_name(part) for part in name), *inside)
+
+    def _view(self, name: TableName) -> _View:
+        """The table as of now. Entries never change, so only new ones are read."""
+        view = self._views.get(name, _NOTHING)
+        while (path := self._entry_path(name, view.number + 1)).exists():
+            view = view.after(view.number + 1, msgspec.json.decode(path.read_bytes(), type=_Entry))
+        self._views[name] = view
+        return view
+
+    def _entry_path(self, name: TableName, number: int) -> Path:
+        return self._folder(name, "log", f"{number:08}.json")
+
+    def _append(self, name: TableName, view: _View, entry: _Entry) -> bool:
+        """Makes `entry` the next one after `view`. False when another writer took that number."""
+        path = self._entry_path(name, view.number + 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{uuid.uuid4()}.tmp")
+        try:
+            with beside.open("xb") as file:
+                file.write(msgspec.json.encode(entry))
+                file.flush()
+                os.fsync(file.fileno())
+            path.hardlink_to(beside)
+        except FileExistsError:
+            return False
+        finally:
+            beside.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+        return True
+
+
+def _folder_name(name: str) -> str:
+    """A name may hold what a folder's may not: a slash, a zero byte, dots alone."""
+    safe = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    return safe.replace(".", "%2E") if not safe.strip(".") else safe
+
+
+def _known(view: _View, load_id: str, part: StagedRows) -> CommittedRows | None:
+    """What there is to say of a load that is in already, or that has nothing to land."""
+    if not view.number:
+        raise TableError(f"committing load {load_id}", f"there is no table {part.table}", stream=str(part.stream))
+    if landed := view.loads.get(load_id):
+        return CommittedRows(part.stream, str(landed.number), was_there=True, table_rows=view.rows)
+    if not part.files and part.write is not WriteMode.OVERWRITE:
+        return CommittedRows(part.stream, str(view.number), was_there=False, table_rows=view.rows)
+    return None
+
+
+def _entry(view: _View, load_id: str, part: StagedRows) -> _Entry:
+    if part.write is not WriteMode.APPEND_DEDUP and any(file.content is not FileContent.ROWS for file in part.files):
+        raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
+    key_ids(view.columns, part.keys)
+    for file in part.files:
+        if (rows := pq.read_metadata(_local(file.path)).num_rows) != file.rows:
+            raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
+    holds_rows = view.rows != 0
+    files = (file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or holds_rows)
+    return _Entry(load_id=load_id, write=part.write, files=tuple(files), keys=part.keys)
+
+
+def _committed(part: StagedRows, before: _View, after: _View) -> CommittedRows:
+    deleted = before.count(FileContent.ROWS) if part.write is WriteMode.OVERWRITE else 0
+    return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
+
+
+def _positions(view: _View) -> dict[str, set[int]]:
+    """The rows of each file that position deletes take out. They come with their own load, so age settles nothing."""
+    taken_out: dict[str, set[int]] = {}
+    for _, file, _ in view.files(FileContent.POSITION_DELETES):
+        deletes = pq.read_table(_local(file.path), partitioning=None)
+        for path, row in zip(deletes["file_path"].to_pylist(), deletes["pos"].to_pylist(), strict=True):
+            taken_out.setdefault(path, set()).add(row)
+    return taken_out
+
+
+def _keys(view: _View) -> dict[tuple[str, ...], dict[tuple[object, ...], int]]:
+    """By key columns: each deleted key with the number of the last entry that deletes it. Null equals null here."""
+    found: dict[tuple[str, ...], dict[tuple[object, ...], int]] = {}
+    names = {field["name"].casefold(): field["name"] for field in view.columns["fields"]}
+    for number, file, keys in view.files(FileContent.EQUALITY_DELETES):
+        columns = tuple(names[key.casefold()] for key in keys)
+        deletes = pq.read_table(_local(file.path), partitioning=None)
+        ages = found.setdefault(columns, {})
+        ages.update(dict.fromkeys(zip(*(deletes[column].to_pylist() for column in columns), strict=True), number))
+    return found
+
+
+def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of an older file in the columns of today."""
+    columns: Iterable[pa.ChunkedArray] = (
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    )
+    return pa.table(list(columns), schema=schema)
+
+
+def _local(path: str) -> str:
+    """A file's path for the operating system. `file:/a` and `file:///a` are `/a`."""
+    return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the names in a folder outlive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _refusals(doing: str, root: Path, stream: str | None = None) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise TableError(doing, f"{error.filename or error} is missing", stream=stream) from error
+    except OSError as error:
+        remedy = f"Is the folder there, writable and not full? It is {root}"
+        raise TableError(doing, error.strerror or str(error), remedy=remedy, stream=stream) from error

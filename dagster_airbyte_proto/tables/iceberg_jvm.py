@@ -1,0 +1,188 @@
+"""The calls into Iceberg's Java API, over the session's gateway. Each one is a trip or more; count them.
+
+py4j gives every Python thread its own connection and its own thread in the JVM, so tables commit side by side.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.errors import InternalError, TableError
+from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.tables.columns import Columns, key_ids
+from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
+
+_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+}
+
+
+class _Read(NamedTuple):
+    """The metadata file that a history was read from. One value, so that threads never see halves of two."""
+
+    location: str
+    history: History
+
+
+class JavaTable:
+    """A handle on one table. Threads may share it: what `refresh` answers is theirs."""
+
+    def __init__(self, iceberg: "JavaIceberg", table: Any) -> None:
+        self._iceberg = iceberg
+        self._table = table
+        self._operations = table.operations()
+        self._read = _Read("", History(None, {}, 0))
+        self.log: TableLog
+
+    def refresh(self) -> History:
+        """Reads what the table is now: two short trips when nothing changed since the last time."""
+        metadata = self._operations.refresh()
+        location, read = str(metadata.metadataFileLocation()), self._read
+        if location != read.location:
+            self.log = msgspec.json.decode(self._iceberg.metadata_parser.toJson(metadata), type=TableLog)
+            self._read = read = _Read(location, History.of(self.log))
+        return read.history
+
+    def evolve(self, wanted: Columns) -> None:
+        """Adds and widens columns until `wanted` fits."""
+        update = self._table.updateSchema().caseSensitive(False)
+        update.unionByNameWith(self._iceberg.schema(wanted)).commit()
+
+    def change(self, part: StagedRows, history: History) -> Any:
+        """The change that lands a part, not yet committed, to be refused if anything came in since `history`.
+
+        Iceberg retries a commit on top of whatever came in between, and would so land a load twice. Each change here
+        is validated from the snapshot that the history ends with: a snapshot since then that added rows or deletes
+        (the same load by another run, above all) makes the commit fail. Without a snapshot to start from, it
+        validates from the table's first. A compaction adds nothing and disturbs nothing.
+        """
+        base, everything = history.current, self._iceberg.expressions.alwaysTrue()
+        if part.write is WriteMode.APPEND_DEDUP:
+            change = self._upsert(part, history).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
+        else:
+            change = self._overwrite(part, everything).validateNoConflictingData().validateNoConflictingDeletes()
+        change.conflictDetectionFilter(everything)
+        return change.validateFromSnapshot(base.snapshot_id) if base else change
+
+    def committed(self, load_id: str, history: History) -> Snapshot | None:
+        """The snapshot of a load that was just committed on top of `history`."""
+        metadata = self._operations.current()
+        snapshot = msgspec.json.decode(self._iceberg.snapshot_parser.toJson(metadata.currentSnapshot()), type=Snapshot)
+        if snapshot.parent_snapshot_id != (history.current.snapshot_id if history.current else None):
+            # A compaction came in between, or another load right after.
+            return self.refresh().landed(load_id)
+        self._read = _Read(str(metadata.metadataFileLocation()), history.after(snapshot))
+        return self._read.history.landed(load_id)
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written."""
+        return int(self._table.io().newInputFile(path).getStat().getModificationTime())
+
+    def _overwrite(self, part: StagedRows, everything: Any) -> Any:
+        if any(file.content is not FileContent.ROWS for file in part.files):
+            raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
+        change = self._table.newOverwrite()
+        if part.write is WriteMode.OVERWRITE:
+            change.overwriteByRowFilter(everything)
+        for file in part.files:
+            change.addFile(self._data_file(file))
+        return change
+
+    def _upsert(self, part: StagedRows, history: History) -> Any:
+        change = self._table.newRowDelta()
+        holds_rows = history.current is not None and history.current.rows != 0
+        for file in part.files:
+            if file.content is FileContent.ROWS:
+                change.addRows(self._data_file(file))
+            # An equality delete reaches only rows that were there before this commit.
+            elif file.content is FileContent.POSITION_DELETES or holds_rows:
+                change.addDeletes(self._delete_file(file, part.keys))
+        return change
+
+    def _data_file(self, file: StagedFile) -> Any:
+        metrics = self._iceberg.metrics_config.forTable(self._table)
+        return self._described(file, self._iceberg.data_files.builder(self._table.spec()), metrics)
+
+    def _delete_file(self, file: StagedFile, keys: tuple[str, ...]) -> Any:
+        builder = self._iceberg.file_metadata.deleteFileBuilder(self._table.spec())
+        if file.content is FileContent.POSITION_DELETES:
+            if self.log.format_version > 2:
+                raise TableError("committing a load", "format 3 tables take no position delete files")
+            # Whole paths in the file's bounds tell readers that it speaks of one data file only.
+            return self._described(file, builder.ofPositionDeletes(), self._iceberg.metrics_config.forPositionDelete())
+        ids = self._iceberg.int_array(key_ids(self.log.columns, keys))
+        metrics = self._iceberg.metrics_config.forTable(self._table)
+        return self._described(file, builder.ofEqualityDeletes(ids), metrics)
+
+    def _described(self, file: StagedFile, builder: Any, metrics_config: Any) -> Any:
+        source = self._table.io().newInputFile(file.path)
+        metrics = self._iceberg.parquet.fileMetrics(source, metrics_config)
+        if metrics.recordCount() != file.rows:
+            raise TableError(
+                "committing a load", f"{file.path} holds {metrics.recordCount()} rows where {file.rows} were staged"
+            )
+        # The length that readers will rely on is the file's own.
+        described = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(source.getLength())
+        return described.withMetrics(metrics).build()
+
+
+class JavaIceberg:
+    """Iceberg's classes and one catalog, looked up once."""
+
+    def __init__(self, session: SparkSession, catalog: str) -> None:
+        self._gateway: Any = session.sparkContext._gateway
+        self._namespaces = session._jsparkSession.sessionState().catalogManager().catalog(catalog)
+        iceberg = session._jvm.org.apache.iceberg  # type: ignore[union-attr]  # None only over Spark Connect
+        self._catalog = self._namespaces.icebergCatalog()
+        self._identifiers, self._namespace = iceberg.catalog.TableIdentifier, iceberg.catalog.Namespace
+        self._schemas = iceberg.SchemaParser
+        self.metadata_parser, self.snapshot_parser = iceberg.TableMetadataParser, iceberg.SnapshotParser
+        self.data_files, self.file_metadata = iceberg.DataFiles, iceberg.FileMetadata
+        self.metrics_config, self.parquet = iceberg.MetricsConfig, iceberg.parquet.ParquetUtil
+        self.expressions = iceberg.expressions.Expressions
+
+    def create_namespace(self, namespace: str) -> None:
+        levels = self._strings([namespace])
+        if not self._namespaces.namespaceExists(levels):
+            self._namespaces.createNamespace(levels, {})
+
+    def load(self, name: TableName) -> JavaTable:
+        """The table as it is now. The catalog's own copy may be half a minute old, or of a table dropped since."""
+        self.invalidate(name)
+        return JavaTable(self, self._catalog.loadTable(self._identifier(name)))
+
+    def create(self, name: TableName, columns: Columns, comment: str) -> JavaTable:
+        builder = self._catalog.buildTable(self._identifier(name), self.schema(columns))
+        for key, value in _PROPERTIES.items():
+            builder.withProperty(key, value)
+        if comment:
+            builder.withProperty("comment", comment)
+        return JavaTable(self, builder.create())
+
+    def invalidate(self, name: TableName) -> None:
+        """Makes the session's readers look again."""
+        self._catalog.invalidateTable(self._identifier(name))
+
+    def schema(self, columns: Columns) -> Any:
+        return self._schemas.fromJson(msgspec.json.encode(columns).decode())
+
+    def int_array(self, values: Sequence[int]) -> Any:
+        array = self._gateway.new_array(self._gateway.jvm.int, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array
+
+    def _identifier(self, name: TableName) -> Any:
+        return self._identifiers.of(self._namespace.of(self._strings([name.namespace])), name.name)
+
+    def _strings(self, values: Sequence[str]) -> Any:
+        array = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array

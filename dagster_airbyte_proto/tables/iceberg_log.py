@@ -1,0 +1,100 @@
+"""What an Iceberg table says of itself: its metadata, read in one trip to the JVM and kept until it changes.
+
+The load id stands in the summary of the snapshot that landed it. A load is in the table when that snapshot is an
+ancestor of the current one: what was rolled back is not.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.tables.columns import Columns
+
+LOAD_ID = "airbyte-proto.load-id"
+
+
+class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
+    snapshot_id: int
+    timestamp_ms: int = 0
+    parent_snapshot_id: int | None = None
+    summary: dict[str, str] = {}
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows a reader finds; None where equality deletes leave that open."""
+        if self._total("total-equality-deletes"):
+            return None
+        return self._total("total-records") - self._total("total-position-deletes")
+
+    @property
+    def removed_rows(self) -> int:
+        """The rows in the data files that this snapshot took out."""
+        return self._total("deleted-records")
+
+    def _total(self, name: str) -> int:
+        return int(self.summary.get(name, "0"))
+
+
+class _PartitionSpec(msgspec.Struct, frozen=True, rename="kebab"):
+    spec_id: int
+    fields: tuple[Any, ...] = ()
+
+
+class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
+    """A table's metadata file, as far as we read it."""
+
+    format_version: int
+    location: str
+    last_column_id: int
+    current_schema_id: int
+    schemas: tuple[Columns, ...]
+    default_spec_id: int
+    partition_specs: tuple[_PartitionSpec, ...]
+    current_snapshot_id: int | None = None
+    snapshots: tuple[Snapshot, ...] = ()
+
+    @property
+    def columns(self) -> Columns:
+        schema = next(schema for schema in self.schemas if schema["schema-id"] == self.current_schema_id)
+        return {"type": "struct", "fields": schema["fields"]}
+
+    @property
+    def is_partitioned(self) -> bool:
+        return any(spec.fields for spec in self.partition_specs if spec.spec_id == self.default_spec_id)
+
+
+class History:
+    """The current snapshot and the loads that its ancestors landed. Never changes: `after` makes the next one."""
+
+    def __init__(self, current: Snapshot | None, loads: dict[str, Snapshot], expired_before_ms: int) -> None:
+        self.current = current
+        self.expired_before_ms = expired_before_ms
+        self._loads = loads
+
+    @classmethod
+    def of(cls, log: TableLog) -> "History":
+        ancestors = list(_ancestors(log))
+        # Oldest first, so that a load id that stands twice is found where it came in last.
+        loads = {load: snapshot for snapshot in reversed(ancestors) if (load := snapshot.summary.get(LOAD_ID))}
+        is_whole = not ancestors or ancestors[-1].parent_snapshot_id is None
+        return cls(ancestors[0] if ancestors else None, loads, 0 if is_whole else ancestors[-1].timestamp_ms)
+
+    def landed(self, load_id: str) -> Snapshot | None:
+        """The snapshot that landed a load. None means no, or that it expired: see `expired_before_ms`."""
+        return self._loads.get(load_id)
+
+    def after(self, snapshot: Snapshot) -> "History":
+        """The history once `snapshot`, a child of the current one, is in."""
+        load_id = snapshot.summary.get(LOAD_ID)
+        loads = {**self._loads, load_id: snapshot} if load_id else self._loads
+        return History(snapshot, loads, self.expired_before_ms)
+
+
+def _ancestors(log: TableLog) -> Iterator[Snapshot]:
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in log.snapshots}
+    at = log.current_snapshot_id
+    # Iceberg writes -1 for "none yet" in tables of format 1 and 2.
+    while at is not None and (snapshot := by_id.get(at)) is not None:
+        yield snapshot
+        at = snapshot.parent_snapshot_id

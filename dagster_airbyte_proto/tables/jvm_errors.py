@@ -1,0 +1,72 @@
+"""What a failed call into the JVM means. Java's classes are named here and nowhere else."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+
+CALL_ERRORS = (Py4JError, CapturedException, OSError)
+"""Whatever a call into the JVM raises: Java's exceptions in both dresses that pyspark gives them, and a lost JVM."""
+
+_CONFLICTS = {
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+}
+_MISSING_FILES = {"java.io.FileNotFoundException", "org.apache.iceberg.exceptions.NotFoundException"}
+
+
+class Failure(Enum):
+    """What is to be done about it."""
+
+    CONFLICT = "somebody else changed the table since we looked"
+    UNKNOWN = "it may have happened, or not"
+    MISSING_TABLE = "there is no such table"
+    EXISTS = "it is there already"
+    MISSING_FILE = "a file is not there"
+    REFUSED = "it did not happen"
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What a failed call means. A JVM that no longer answers may have done what it was asked."""
+    causes = list(_causes(error))
+    if not causes:
+        return Failure.UNKNOWN
+    outer = causes[0][0]
+    if outer == "org.apache.iceberg.exceptions.CommitStateUnknownException":
+        return Failure.UNKNOWN
+    if outer in _CONFLICTS:
+        return Failure.CONFLICT
+    if outer == "org.apache.iceberg.exceptions.NoSuchTableException":
+        return Failure.MISSING_TABLE
+    if outer == "org.apache.iceberg.exceptions.AlreadyExistsException" or outer.endswith("AlreadyExistsException"):
+        return Failure.EXISTS
+    return Failure.MISSING_FILE if any(name in _MISSING_FILES for name, _ in causes) else Failure.REFUSED
+
+
+def first_line(error: BaseException) -> str:
+    """The root cause in one line, with no Java stack: the innermost message, for the outer ones only wrap it."""
+    for name, message in reversed(list(_causes(error))):
+        if message:
+            return f"{message.strip().splitlines()[0]} ({name.rpartition('.')[2]})"
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
+    """(class, message) of the Java exception and of its causes, outermost first; nothing when it is none."""
+    cause = _java_exception(error)
+    try:
+        while cause is not None:
+            yield str(cause.getClass().getName()), str(cause.getMessage() or "")
+            cause = cause.getCause()
+    except (Py4JError, OSError):
+        # The JVM is going down while it is being asked. What it has said so far is what there is.
+        return
+
+
+def _java_exception(error: BaseException) -> Any:
+    if isinstance(error, Py4JJavaError):
+        return error.java_exception
+    # pyspark turns some Java exceptions into classes of its own, and keeps the original here.
+    return error._origin if isinstance(error, CapturedException) else None

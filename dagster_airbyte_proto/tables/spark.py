@@ -1,0 +1,201 @@
+"""The Spark session: made once per process, quiet, and ending with the process.
+
+Its JVM is a child in a session of its own, so a Ctrl-C in our terminal never reaches it, and it holds the read end of a
+pipe from us, so it ends when we do, even by SIGKILL. What it prints goes to a file or to our stderr, never to stdout,
+which belongs to whoever called us.
+"""
+
+import datetime
+import decimal
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import Row, SparkSession
+
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.tables.java_home import java_home
+from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, first_line
+
+ICEBERG_VERSION = "1.11.0"
+_ICEBERG = "org.apache.iceberg"
+_LOG_TAIL_BYTES = 2000
+_starting = threading.Lock()
+
+
+class SparkSettings(NamedTuple):
+    """How tables are reached. What `config` says wins over every default here.
+
+    `warehouse` is a path or a URI. `jvm_log` takes what the JVM prints; without it that goes to stderr.
+    `cache` is where a JRE from the wheel is made ready, where the machine has no Java.
+    """
+
+    warehouse: str
+    catalog: str = "lake"
+    format: str = "iceberg"
+    config: Mapping[str, str] = {}
+    jvm_log: Path | None = None
+    cache: Path = Path("~/.cache/dagster_airbyte_proto")
+
+    @property
+    def warehouse_location(self) -> str:
+        """The warehouse as tables know it: a local one as an absolute path, without a scheme."""
+        if "://" in self.warehouse:
+            return self.warehouse
+        return str(Path(self.warehouse.removeprefix("file:")).expanduser().absolute())
+
+
+class QueryResult(NamedTuple):
+    """Columns, and rows of values that JSON knows: what it lacks (dates, decimals, bytes) is text."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+
+
+def spark_config(settings: SparkSettings) -> dict[str, str]:
+    """The session's whole configuration: the defaults, and over them what the user set."""
+    if settings.format != "iceberg":
+        raise ConfigError("reading the Spark settings", f"table format {settings.format!r} is not known; use iceberg")
+    catalog = f"spark.sql.catalog.{settings.catalog}"
+    defaults = {
+        "spark.master": "local[*]",
+        "spark.app.name": "airbyte-proto",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        **_jars(settings.config),
+    }
+    if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
+        defaults[f"{catalog}.type"] = "hadoop"
+    defaults[f"{catalog}.warehouse"] = settings.warehouse_location
+    if not settings.config.get("spark.master", "local").startswith("local"):
+        # A cluster's executors must be able to call the driver back.
+        del (
+            defaults["spark.driver.host"],
+            defaults["spark.driver.bindAddress"],
+            defaults["spark.sql.shuffle.partitions"],
+        )
+    return {**defaults, **settings.config}
+
+
+def start_session(settings: SparkSettings) -> SparkSession:
+    """The process's session, started if it has none. Takes seconds the first time; safe from any thread.
+
+    Raises ConfigError when there is no fit Java or the JVM does not start.
+    """
+    config = spark_config(settings)
+    with _starting, _kept_interrupt():
+        if SparkContext._active_spark_context is None:
+            _start_context(settings, config)
+        # A running context keeps its own settings; what belongs to the session (a catalog) is added to it.
+        builder = SparkSession.builder
+        for key, value in config.items():
+            if key.startswith("spark.sql.catalog."):
+                builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+
+def query(session: SparkSession, sql: str) -> QueryResult:
+    """Runs one statement and brings back all its rows. Raises TableError with Spark's own first line."""
+    # pyspark logs what it is about to raise, with the Java stack, to stderr.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        frame = session.sql(sql)
+        return QueryResult(tuple(frame.columns), [[_plain(value) for value in row] for row in frame.collect()])
+    except CALL_ERRORS as error:
+        raise TableError("running the query", first_line(error)) from error
+
+
+def _jars(config: Mapping[str, str]) -> dict[str, str]:
+    packages = config.get("spark.jars.packages", "")
+    if config.get("spark.jars") or packages:
+        return {}
+    major, minor = pyspark.__version__.split(".")[:2]
+    return {"spark.jars.packages": f"{_ICEBERG}:iceberg-spark-runtime-{major}.{minor}_2.13:{ICEBERG_VERSION}"}
+
+
+def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
+    # pyspark reads it from the environment of this process, and from nowhere else.
+    os.environ["JAVA_HOME"] = str(java_home(settings.cache.expanduser(), os.environ))
+    try:
+        SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(settings, config))
+    except (PySparkException, *CALL_ERRORS) as error:
+        raise ConfigError(
+            "starting Spark",
+            first_line(error),
+            remedy=f"The JVM said:\n{_log_tail(settings.jvm_log)}\n"
+            "Without a network to Maven Central, set spark.jars to the Iceberg runtime's file.",
+        ) from error
+
+
+def _gateway(settings: SparkSettings, config: Mapping[str, str]) -> Any:
+    # These go to the JVM's command line, which everybody on the machine can read; credentials stay off it.
+    at_launch = {key: value for key, value in config.items() if not key.startswith(("spark.sql.", "spark.hadoop."))}
+    with _jvm_output(settings.jvm_log) as output:
+        streams = {"stdout": output, "stderr": output, "start_new_session": True}
+        return launch_gateway(_conf(at_launch), streams)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
+
+
+@contextmanager
+def _jvm_output(log: Path | None) -> Iterator[int]:
+    if log is None:
+        yield sys.__stderr__.fileno() if sys.__stderr__ else 2
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        yield file.fileno()
+
+
+def _conf(config: Mapping[str, str]) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll(list(config.items()))
+
+
+def _log_tail(log: Path | None) -> str:
+    if log is None or not log.is_file():
+        return "(see above)"
+    return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+
+
+@contextmanager
+def _kept_interrupt() -> Iterator[None]:
+    """SparkContext puts its own SIGINT handler in, where it is made on the main thread; ours comes back."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Row):
+        return {name: _plain(item) for name, item in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(_plain(name)): _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal | datetime.timedelta):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    return value

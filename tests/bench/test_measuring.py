@@ -1,0 +1,65 @@
+"""What the runner measures is what was spent, and what it says of it is what was measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import report
+from bench.cases import GIGABYTE, Cell, Figures, peaks_by_gigabyte
+from bench.process_tree import Sample
+
+_BURN = "import time\nwhile time.process_time() < 0.5: pass"
+_ORPHAN = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_BURN!r}])"
+_MEASURE = """
+import json, os, sys
+from pathlib import Path
+from bench.process_tree import run_measured
+command, folder = [sys.executable, "-c", sys.argv[1]], Path(sys.argv[2])
+print(json.dumps(run_measured(command, folder=folder, environment=dict(os.environ))))
+"""
+
+
+def _cell(case: str, contender: str, cpu_seconds: float) -> Cell:
+    return Cell(case, contender, cpu_seconds, 1.0, cpu_seconds, 1 << 20, 1 << 20, 10, (), {"it": "1"})
+
+
+def _figures(*cells: Cell) -> Figures:
+    return {(cell.case, cell.contender): cell for cell in cells}
+
+
+@pytest.mark.parametrize("program", [_BURN, _ORPHAN])
+def test_the_cpu_of_a_tree_counts_orphans_too(tmp_path: Path, program: str) -> None:
+    # In a process of its own: the measuring one waits for every child it has, which here are others' too.
+    out = subprocess.check_output([sys.executable, "-c", _MEASURE, program, str(tmp_path)], text=True)
+    exit_code, cpu_seconds, *_ = json.loads(out)
+    assert exit_code == 0
+    assert cpu_seconds >= 0.5
+
+
+def test_a_limit_is_kept_missed_or_not_measured() -> None:
+    figures = _figures(_cell("normal", "bare", 2.0), _cell("normal", "staging", 2.2), _cell("normal", "sync", 3.0))
+    verdicts = {row[0]: row[-1] for row in _rows(report.page(figures, {"CPU": "slow"}, "a run"))}
+    assert verdicts["staging / bare, CPU"] == "ok"
+    assert verdicts["warm sync / bare, CPU"] == "**MISSED**"
+    assert verdicts["warm sync / dlt, CPU"] == "not measured"
+
+
+def test_memory_is_told_by_the_gigabyte_that_the_source_was_at() -> None:
+    at = [(0.1, 50), (0.9, 80), (1.5, 100), (2.2, 90), (3.0, 95)]
+    samples = tuple(Sample(int(gigabytes * GIGABYTE), peak) for gigabytes, peak in at)
+    assert peaks_by_gigabyte(samples) == [80, 100, 95]
+
+
+def test_figures_replace_what_stood_between_the_marks(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- figures: begin -->\nold\n<!-- figures: end -->\nafter\n")
+    report.put_into(document, "new")
+    report.put_into(document, "newer")
+    assert document.read_text() == "before\n<!-- figures: begin -->\n\nnewer\n<!-- figures: end -->\nafter\n"
+
+
+def _rows(page: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]

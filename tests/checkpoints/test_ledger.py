@@ -1,0 +1,309 @@
+"""The ledger, by example and against a slow model that keeps every row and every state."""
+
+import sys
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dagster_airbyte_proto.checkpoints.ledger import CountMismatch, Ledger
+from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.model import State, StateScope, StreamId
+
+USERS, ORDERS, ALL_ANEW = StreamId.of("users"), StreamId.of("orders", "eu"), StreamId.of("all_anew")
+TRACKED = (USERS, ORDERS)
+
+
+def stream_state(stream: StreamId, label: object = "") -> State:
+    return State(StateScope.STREAM, f"{stream} {label}".encode(), stream)
+
+
+def shared_state(label: object = "", scope: StateScope = StateScope.GLOBAL) -> State:
+    return State(scope, f"{scope} {label}".encode())
+
+
+def test_a_state_waits_for_its_rows() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 10)
+    ledger.arrived(stream_state(USERS))
+    assert ledger.freed_by({}) == ()
+    assert ledger.freed_by({USERS: 9, ORDERS: 100}) == ()
+    assert ledger.freed_by({USERS: 10}) == (stream_state(USERS),)
+
+
+def test_rows_after_the_state_are_not_covered() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 10)
+    ledger.arrived(stream_state(USERS))
+    ledger.received(USERS, 5)
+    assert ledger.covered(USERS) == 10
+    assert ledger.covered(ORDERS) == 0
+
+
+def test_of_several_free_states_only_the_newest_is_given() -> None:
+    ledger = Ledger(TRACKED)
+    for label in range(3):
+        ledger.received(USERS, 1)
+        ledger.arrived(stream_state(USERS, label))
+    assert ledger.freed_by({USERS: 3}) == (stream_state(USERS, 2),)
+
+
+def test_a_state_that_has_moved_is_not_given_again() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 1)
+    ledger.arrived(stream_state(USERS))
+    ledger.freed_by({USERS: 1})
+    ledger.landed({USERS: 1})
+    assert ledger.freed_by({}) == ()
+
+
+def test_a_state_repeated_while_its_rows_land_is_given_afterwards() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 1)
+    ledger.arrived(stream_state(USERS, "first"))
+    ledger.freed_by({USERS: 1})
+    ledger.arrived(stream_state(USERS, "repeated"))
+    ledger.landed({USERS: 1})
+    assert ledger.freed_by({}) == (stream_state(USERS, "repeated"),)
+
+
+def test_states_never_go_back_when_a_newer_one_came_while_rows_landed() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 1)
+    ledger.arrived(stream_state(USERS, 1))
+    ledger.freed_by({USERS: 1})
+    ledger.received(USERS, 1)
+    ledger.arrived(stream_state(USERS, 2))
+    ledger.landed({USERS: 1})
+    assert ledger.freed_by({}) == ()
+    assert ledger.freed_by({USERS: 1}) == (stream_state(USERS, 2),)
+
+
+@pytest.mark.parametrize("scope", [StateScope.GLOBAL, StateScope.LEGACY])
+def test_a_shared_state_waits_for_every_tracked_stream_and_for_no_other(scope: StateScope) -> None:
+    ledger = Ledger(TRACKED)
+    for stream in (USERS, ORDERS, ALL_ANEW):
+        ledger.received(stream, 2)
+    ledger.arrived(shared_state(scope=scope))
+    assert ledger.freed_by({USERS: 2}) == ()
+    assert ledger.freed_by({USERS: 2, ORDERS: 2}) == (shared_state(scope=scope),)
+    assert [ledger.covered(stream) for stream in (USERS, ORDERS, ALL_ANEW)] == [2, 2, 0]
+
+
+def test_the_state_of_a_stream_that_is_read_anew_is_never_free() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(ALL_ANEW, 2)
+    ledger.arrived(stream_state(ALL_ANEW))
+    assert ledger.freed_by({ALL_ANEW: 2}) == ()
+
+
+def test_a_state_after_the_failure_is_no_progress_and_one_before_it_is() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 2)
+    ledger.arrived(stream_state(USERS, "before"))
+    ledger.received(USERS, 2)
+    ledger.failed(USERS)
+    ledger.arrived(stream_state(USERS, "after"))
+    assert ledger.covered(USERS) == 2
+    assert ledger.freed_by({USERS: 4}) == (stream_state(USERS, "before"),)
+
+
+def test_rows_of_a_failed_stream_hold_back_the_shared_state() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 2)
+    ledger.received(ORDERS, 2)
+    ledger.failed(ORDERS)
+    ledger.arrived(shared_state())
+    assert ledger.freed_by({USERS: 2, ORDERS: 1}) == ()
+
+
+def test_landing_more_than_came_is_our_own_mistake_and_changes_nothing() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 2)
+    ledger.arrived(stream_state(USERS))
+    with pytest.raises(InternalError, match="0 \\+ 3 landed of 2 received"):
+        ledger.landed({USERS: 3})
+    assert ledger.freed_by({}) == ()
+
+
+def test_the_source_counts_from_state_to_state() -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 4)
+    assert ledger.arrived(stream_state(USERS), 4.0) is None
+    assert ledger.arrived(stream_state(USERS), 0.0) is None
+    ledger.received(USERS, 3)
+    assert ledger.arrived(stream_state(USERS)) is None
+    ledger.received(USERS, 2)
+    assert ledger.arrived(stream_state(USERS), 5.0) == CountMismatch(USERS, 5.0, 2)
+
+
+@pytest.mark.parametrize("source_count", [5.0, 12.0])
+def test_a_shared_count_may_leave_out_streams_that_are_read_anew(source_count: float) -> None:
+    ledger = Ledger(TRACKED)
+    ledger.received(USERS, 2)
+    ledger.received(ORDERS, 3)
+    ledger.received(ALL_ANEW, 7)
+    assert ledger.arrived(shared_state(), source_count) is None
+    assert ledger.arrived(shared_state(), 1.0) == CountMismatch(None, 1.0, 0)
+
+
+def test_a_million_states_of_one_stream_do_not_pile_up() -> None:
+    ledger = Ledger(TRACKED)
+    message = b"one message for all of them"
+    per_stream, shared = State(StateScope.STREAM, message, USERS), State(StateScope.GLOBAL, message)
+    ledger.received(USERS, 10)
+    ledger.arrived(per_stream)
+    ledger.freed_by({USERS: 10})
+    references = sys.getrefcount(per_stream), sys.getrefcount(shared)
+    for _ in range(100_000):
+        ledger.received(USERS, 10)
+        ledger.arrived(per_stream)
+        ledger.arrived(shared)
+    assert sys.getrefcount(per_stream) - references[0] <= 1
+    assert sys.getrefcount(shared) - references[1] <= 1
+
+
+class Covering(NamedTuple):
+    """A state with every row that it covers."""
+
+    state: State
+    rows: frozenset[tuple[StreamId, int]]
+
+
+streams = st.sampled_from((USERS, ORDERS, ALL_ANEW))
+
+
+class AgainstTheModel(RuleBasedStateMachine):
+    """Any order of rows, states, failures and loads. At most one load is at work, as in a sync."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger(TRACKED)
+        self.rows: list[tuple[StreamId, int]] = []
+        self.landed: set[tuple[StreamId, int]] = set()
+        self.states: dict[StreamId | None, list[Covering]] = {None: [], USERS: [], ORDERS: []}
+        self.failed: set[StreamId] = set()
+        self.refused: set[StreamId] = set()
+        self.at_work: dict[StreamId, int] | None = None
+        self.given: tuple[State, ...] = ()
+        self.labels = 0
+
+    def count(self, stream: StreamId) -> int:
+        return sum(1 for of, _ in self.rows if of == stream)
+
+    def landed_of(self, stream: StreamId) -> int:
+        return sum(1 for of, _ in self.landed if of == stream)
+
+    def with_further(self, further: dict[StreamId, int]) -> set[tuple[StreamId, int]]:
+        firsts = {stream: self.landed_of(stream) for stream in further}
+        return self.landed | {
+            (stream, firsts[stream] + number) for stream in further for number in range(further[stream])
+        }
+
+    def newest_free(self, key: StreamId | None, landed: set[tuple[StreamId, int]]) -> tuple[State, ...]:
+        return tuple(one.state for one in self.states[key] if one.rows <= landed)[-1:]
+
+    def cut(self, which: tuple[StreamId, ...]) -> dict[StreamId, int]:
+        return {
+            stream: self.ledger.covered(stream) - self.landed_of(stream)
+            for stream in which
+            if stream not in self.refused
+        }
+
+    @rule(stream=streams, number=st.integers(1, 4))
+    def rows_come(self, stream: StreamId, number: int) -> None:
+        first = self.count(stream)
+        self.rows += [(stream, first + more) for more in range(number)]
+        self.ledger.received(stream, number)
+
+    @rule(stream=streams)
+    def a_stream_state_comes(self, stream: StreamId) -> None:
+        self.labels += 1
+        state = stream_state(stream, self.labels)
+        if stream in TRACKED and stream not in self.failed:
+            covered = frozenset(row for row in self.rows if row[0] == stream)
+            self.states[stream].append(Covering(state, covered))
+        self.ledger.arrived(state)
+
+    @rule()
+    def a_shared_state_comes(self) -> None:
+        self.labels += 1
+        state = shared_state(self.labels)
+        self.states[None].append(Covering(state, frozenset(row for row in self.rows if row[0] in TRACKED)))
+        self.ledger.arrived(state)
+
+    @rule(stream=streams)
+    def a_stream_fails(self, stream: StreamId) -> None:
+        self.failed.add(stream)
+        self.ledger.failed(stream)
+
+    @precondition(lambda self: self.at_work is None)
+    @rule()
+    def a_load_of_all_streams_is_cut(self) -> None:
+        cut = self.cut(TRACKED)
+        landed = self.with_further(cut)
+        self.given = self.ledger.freed_by(cut)
+        expected = {state for key in self.states for state in self.newest_free(key, landed)}
+        if self.refused:
+            # A table that refuses may block the newest shared state, which took the place of an older one.
+            assert {state for state in expected if state.stream} <= set(self.given) <= expected
+        else:
+            assert set(self.given) == expected
+        self.at_work = cut
+
+    @precondition(lambda self: self.at_work is None)
+    @rule(stream=st.sampled_from(TRACKED))
+    def a_load_of_one_stream_is_cut(self, stream: StreamId) -> None:
+        cut = self.cut((stream,))
+        landed = self.with_further(cut)
+        self.given = self.ledger.freed_by(cut)
+        of_streams = {state for key in TRACKED for state in self.newest_free(key, landed)}
+        assert {state for state in self.given if state.stream} == of_streams
+        self.at_work = cut
+
+    @precondition(lambda self: self.at_work is None)
+    @rule(further=st.dictionaries(st.sampled_from(TRACKED), st.integers(0, 5)))
+    def nothing_is_given_before_its_rows(self, further: dict[StreamId, int]) -> None:
+        landed = self.with_further(further)
+        covering = {one.state: one.rows for states in self.states.values() for one in states}
+        given = self.ledger.freed_by(further)
+        assert all(covering[state] <= landed for state in given)
+        assert len({state.stream for state in given}) == len(given)
+
+    @precondition(lambda self: self.at_work is not None)
+    @rule(refused=st.sets(st.sampled_from(TRACKED), max_size=1))
+    def the_load_is_in(self, refused: set[StreamId]) -> None:
+        assert self.at_work is not None
+        good = {stream: rows for stream, rows in self.at_work.items() if stream not in refused}
+        for stream in refused & set(self.at_work):
+            self.failed.add(stream)
+            self.refused.add(stream)
+            self.ledger.failed(stream)
+        self.landed = self.with_further(good)
+        self.ledger.landed(good)
+        self.forget_what_moved()
+        self.at_work = None
+
+    def forget_what_moved(self) -> None:
+        for key, states in self.states.items():
+            moved = [at for at, one in enumerate(states) if one.state in self.given and one.rows <= self.landed]
+            self.states[key] = states[moved[-1] + 1 :] if moved else states
+
+    @invariant()
+    def covered_is_where_the_newest_state_stands(self) -> None:
+        for stream in TRACKED:
+            assert self.landed_of(stream) <= self.ledger.covered(stream) <= self.count(stream)
+
+    def teardown(self) -> None:
+        if self.at_work is not None:
+            self.the_load_is_in(set())
+        self.a_load_of_all_streams_is_cut()
+        self.the_load_is_in(set())
+        if not self.refused:
+            assert not any(self.states.values()), "every state moved once its rows were in"
+
+
+TestAgainstTheModel = AgainstTheModel.TestCase
+TestAgainstTheModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,183 @@
+"""What every launcher must do. A new one adds a line to `tests/launchers/test_conformance.py`.
+
+Both suites launch `tests/launchers/fake_connector.py`: a behaviour's name is the verb.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
+from tests.launchers.fake_connector import LINE
+
+RECORDED_BEHAVIOURS = ("lines", "fail", "die", "big")
+_PATIENCE_SECONDS = 60.0
+
+
+def start(launcher: Launcher, behaviour: str, *, config: bytes = b"{}", **environment: str) -> RunningConnector:
+    invocation = Invocation((behaviour, FileArgument("config.json")), {"config.json": config})
+    return launcher.launch(invocation, environment=environment)
+
+
+def read_all(connector: RunningConnector) -> bytes:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    chunks: list[bytes] = []
+    while time.monotonic() < deadline:
+        chunk = connector.read(1.0)
+        if chunk == b"":
+            return b"".join(chunks)
+        chunks.append(chunk or b"")
+    raise AssertionError(f"stdout did not end within {_PATIENCE_SECONDS} s")
+
+
+def report_of(connector: RunningConnector) -> ExitReport:
+    report = connector.wait(_PATIENCE_SECONDS)
+    assert report is not None, f"it did not end within {_PATIENCE_SECONDS} s"
+    return report
+
+
+def until(claim: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not claim():
+        assert time.monotonic() < deadline, f"not within {_PATIENCE_SECONDS} s: {what}"
+        time.sleep(0.01)
+
+
+def is_running(process: int) -> bool:
+    """A zombie runs no more: whoever adopted it may take its time to reap it."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X")
+
+
+class LauncherConformance:
+    """Any launcher, replays too. Needs a fixture `launcher`."""
+
+    def test_output_arrives_whole_to_the_last_line_without_newline(self, launcher: Launcher) -> None:
+        connector = start(launcher, "lines")
+        assert read_all(connector) == LINE * 1000 + b'{"type":"STATE"'
+        report = report_of(connector)
+        assert (report.code, report.signal, report.stopped) == (0, None, False)
+        assert report.ended_cleanly
+        assert report.stderr_tail == ("first", "last")
+
+    def test_two_hundred_megabytes_arrive_in_chunks_of_a_megabyte_at_most(self, launcher: Launcher) -> None:
+        connector = start(launcher, "big")
+        size = 0
+        while (chunk := connector.read(_PATIENCE_SECONDS)) != b"":
+            assert chunk is not None
+            assert len(chunk) <= 1024 * 1024
+            size += len(chunk)
+        assert size == 200_000_000
+        assert report_of(connector).ended_cleanly
+
+    def test_exit_code_and_last_words_are_reported(self, launcher: Launcher) -> None:
+        connector = start(launcher, "fail")
+        assert read_all(connector) == LINE
+        report = report_of(connector)
+        assert (report.code, report.signal, report.stopped) == (3, None, False)
+        assert report.stderr_tail == ("it broke",)
+        assert not report.ended_cleanly
+
+    def test_death_by_a_signal_is_reported_as_such(self, launcher: Launcher) -> None:
+        connector = start(launcher, "die")
+        assert read_all(connector) == LINE
+        report = report_of(connector)
+        assert (report.code, report.signal, report.stopped) == (None, signal.SIGSEGV, False)
+
+    def test_a_stopped_connector_has_ended_and_says_nothing_more(self, launcher: Launcher) -> None:
+        connector = start(launcher, "big")
+        assert connector.read(_PATIENCE_SECONDS)
+        connector.stop()
+        connector.stop()
+        assert connector.read(0) == b""
+        report = report_of(connector)
+        assert report.stopped
+        assert (report.code, report.signal) == (None, signal.SIGTERM)
+
+    def test_identity_stays_the_same(self, launcher: Launcher) -> None:
+        assert launcher.identity() == launcher.identity() != ""
+
+
+class LiveLauncherConformance(LauncherConformance):
+    """A launcher with a program behind it, stopped with a grace of 0.3 s. Fixtures: `launcher`, `runs_folder`."""
+
+    def test_nothing_in_time_is_none_and_a_running_connector_has_no_report(self, launcher: Launcher) -> None:
+        connector = start(launcher, "hang")
+        assert connector.read(_PATIENCE_SECONDS) == LINE
+        assert connector.read(0.01) is None
+        assert connector.wait(0.01) is None
+        connector.stop()
+        assert report_of(connector).signal == signal.SIGTERM
+
+    def test_files_are_private_and_writable_and_gone_afterwards(self, launcher: Launcher, runs_folder: Path) -> None:
+        connector = start(launcher, "folder", config=b"secret")
+        folder, *found = read_all(connector).decode().split("\n")
+        assert found == ["0o700", "0o600", "secret"]
+        assert Path(folder).parent == runs_folder
+        report_of(connector)
+        assert list(runs_folder.iterdir()) == []
+
+    def test_files_are_gone_after_a_stop(self, launcher: Launcher, runs_folder: Path) -> None:
+        connector = start(launcher, "ignore_sigterm")
+        assert connector.read(_PATIENCE_SECONDS) == LINE
+        assert len(list(runs_folder.iterdir())) == 1
+        connector.stop()
+        assert list(runs_folder.iterdir()) == []
+
+    def test_the_environment_is_ours_with_additions(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FAKE", "ours")
+        assert read_all(start(launcher, "environment")) == b"ours"
+        assert read_all(start(launcher, "environment", FAKE="given")) == b"given"
+
+    def test_one_that_ignores_sigterm_is_killed_after_the_grace(self, launcher: Launcher) -> None:
+        connector = start(launcher, "ignore_sigterm")
+        assert connector.read(_PATIENCE_SECONDS) == LINE
+        connector.stop()
+        report = report_of(connector)
+        assert (report.code, report.signal, report.stopped) == (None, signal.SIGKILL, True)
+
+    def test_one_with_more_last_words_than_a_pipe_holds_can_end_by_itself(self, launcher: Launcher) -> None:
+        connector = start(launcher, "say_goodbye")
+        assert connector.read(_PATIENCE_SECONDS) == LINE
+        connector.stop()
+        assert report_of(connector).code == 7
+
+    def test_one_that_closed_stdout_and_lives_on_can_be_told_and_stopped(self, launcher: Launcher) -> None:
+        connector = start(launcher, "close_stdout")
+        assert read_all(connector) == LINE
+        assert connector.wait(0.05) is None
+        connector.stop()
+        assert report_of(connector).stopped
+
+    @pytest.mark.parametrize("behaviour", ["family", "family_and_wait"])
+    def test_nothing_that_it_forked_outlives_it(self, launcher: Launcher, behaviour: str) -> None:
+        connector = start(launcher, behaviour)
+        processes = [int(number) for number in (connector.read(_PATIENCE_SECONDS) or b"").split()]
+        assert len(processes) == 3
+        if behaviour == "family":
+            assert read_all(connector) == b""
+        else:
+            assert all(map(is_running, processes))
+            connector.stop()
+        report_of(connector)
+        assert not any(map(is_running, processes))
+
+    def test_a_flood_on_stderr_blocks_nothing(self, launcher: Launcher) -> None:
+        connector = start(launcher, "flood_stderr")
+        assert read_all(connector) == LINE
+        tail = report_of(connector).stderr_tail
+        assert tail[-1] == "the end"
+        assert len(tail) == 50
+        assert max(map(len, tail)) == 2000
+
+    def test_stderr_without_a_newline_is_cut(self, launcher: Launcher) -> None:
+        connector = start(launcher, "endless_stderr_line")
+        assert read_all(connector) == LINE
+        assert report_of(connector).stderr_tail == ("x" * 2000,)

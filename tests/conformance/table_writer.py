@@ -1,0 +1,342 @@
+"""What every TableWriter must do. A new one subclasses `TableWriterConformance` and gives it a `bench`."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), metadata={"comment": "who it is"}),
+        pa.field("name", pa.string()),
+        pa.field("_airbyte_meta", pa.struct([("sync_id", pa.int64()), ("changes", pa.list_(pa.string()))])),
+    ]
+)
+POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+    ]
+)
+MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP)
+Row = dict[str, Any]
+
+
+class Bench(NamedTuple):
+    """A writer, another one on the same tables with nothing in common but the disk, and a reader."""
+
+    writer: TableWriter
+    other: TableWriter
+    read: Callable[[TableTarget], list[Row]]
+
+
+def table_name() -> TableName:
+    return TableName("shop", f"t_{uuid.uuid4().hex[:8]}")
+
+
+def put(target: TableTarget, rows: pa.Table, content: FileContent = FileContent.ROWS) -> StagedFile:
+    path = Path(target.location) / "data" / f"{uuid.uuid4()}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, path)
+    return StagedFile(str(path), content, rows.num_rows, path.stat().st_size)
+
+
+def staged(target: TableTarget, rows: Sequence[Row]) -> StagedFile:
+    return put(target, pa.Table.from_pylist(list(rows), schema=target.schema))
+
+
+def part_of(
+    target: TableTarget, write: WriteMode, *files: StagedFile, keys: tuple[str, ...] = ("id",)
+) -> StagedRows:
+    keys = keys if write is WriteMode.APPEND_DEDUP else ()
+    return StagedRows(StreamId.of("users"), target.name, write, files=files, keys=keys)
+
+
+def part(
+    target: TableTarget, write: WriteMode, rows: Sequence[Row], *, keys: tuple[str, ...] = ("id",)
+) -> StagedRows:
+    """Rows as staging would hand them over, with the deletes that the mode asks for."""
+    files = [staged(target, rows)] if rows else []
+    if rows and write is WriteMode.APPEND_DEDUP:
+        wanted = pa.schema([target.schema.field(key) for key in keys])
+        deletes = pa.Table.from_pylist([{key: row.get(key) for key in keys} for row in rows], schema=wanted)
+        files.append(put(target, deletes, FileContent.EQUALITY_DELETES))
+    return part_of(target, write, *files, keys=keys)
+
+
+def names(rows: Sequence[Row]) -> list[tuple[Any, Any]]:
+    return sorted(((row["id"], row["name"]) for row in rows), key=repr)
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    points.arm(None)
+
+
+def meanwhile(act: Callable[[], None]) -> None:
+    """Runs `act` once, when a writer has looked at the table and is about to commit."""
+
+    def once(point: str) -> None:
+        if point == "table.committing":
+            points.arm(None)
+            act()
+
+    points.arm(once)
+
+
+class TableWriterConformance:
+    @pytest.fixture
+    def target(self, bench: Bench) -> TableTarget:
+        return bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
+
+    def test_a_new_table_has_the_columns_and_no_rows(self, bench: Bench, target: TableTarget) -> None:
+        assert target.schema.names == SCHEMA.names
+        assert [field.type for field in target.schema] == [field.type for field in SCHEMA]
+        assert bench.read(target) == []
+
+    def test_every_field_has_an_id_of_its_own(self, target: TableTarget) -> None:
+        meta = target.schema.field("_airbyte_meta").type
+        fields = [*target.schema, *(meta.field(i) for i in range(2)), meta.field("changes").type.value_field]
+        ids = [field.metadata[b"PARQUET:field_id"] for field in fields]
+        assert len(set(ids)) == len(fields)
+
+    def test_a_local_location_is_a_path_without_a_scheme(self, target: TableTarget) -> None:
+        assert target.location.startswith("/")
+
+    def test_preparing_again_changes_nothing(self, bench: Bench, target: TableTarget) -> None:
+        again = bench.writer.prepare(TableSpec(target.name, SCHEMA))
+        assert again == target
+        assert again.schema.equals(target.schema, check_metadata=True)
+
+    def test_columns_are_added_and_old_rows_have_nulls_there(self, bench: Bench, target: TableTarget) -> None:
+        bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+        meta = pa.struct([("sync_id", pa.int64()), ("changes", pa.list_(pa.string())), ("source", pa.string())])
+        schema = pa.schema([("email", pa.string()), ("_airbyte_meta", meta), ("id", pa.int64()), ("name", pa.string())])
+        wider = bench.writer.prepare(TableSpec(target.name, schema))
+        assert wider.schema.names == ["id", "name", "_airbyte_meta", "email"]
+        assert wider.schema.field("id").metadata == target.schema.field("id").metadata
+        assert wider.schema.field("_airbyte_meta").type.get_field_index("source") == 2
+        row = {"id": 2, "name": "b", "email": "b@x", "_airbyte_meta": {"source": "s"}}
+        bench.writer.commit("l2", part(wider, WriteMode.APPEND, [row]))
+        rows = sorted(bench.read(wider), key=lambda row: int(row["id"]))
+        assert [row["email"] for row in rows] == [None, "b@x"]
+        assert rows[1]["_airbyte_meta"] == {"sync_id": None, "changes": None, "source": "s"}
+
+    def test_a_column_that_the_stream_lacks_stays(self, bench: Bench, target: TableTarget) -> None:
+        narrower = bench.writer.prepare(TableSpec(target.name, pa.schema([("id", pa.int64())])))
+        assert narrower.schema.names == SCHEMA.names
+        bench.writer.commit("l1", part(narrower, WriteMode.APPEND, [{"id": 1}]))
+        assert names(bench.read(narrower)) == [(1, None)]
+
+    def test_names_compare_without_case(self, bench: Bench, target: TableTarget) -> None:
+        again = bench.writer.prepare(TableSpec(target.name, pa.schema([("ID", pa.int64()), ("NAME", pa.string())])))
+        assert again.schema.names == SCHEMA.names
+
+    def test_columns_that_differ_by_case_alone_are_refused(self, bench: Bench) -> None:
+        with pytest.raises(TableError, match="case"):
+            bench.writer.prepare(TableSpec(table_name(), pa.schema([("foo", pa.int64()), ("Foo", pa.int64())])))
+
+    def test_integers_and_floats_are_widened(self, bench: Bench) -> None:
+        name = table_name()
+        narrow = pa.schema([("id", pa.int32()), ("name", pa.float32())])
+        old = bench.writer.prepare(TableSpec(name, narrow))
+        bench.writer.commit("l1", part(old, WriteMode.APPEND, [{"id": 1, "name": 0.5}]))
+        wide = bench.writer.prepare(TableSpec(name, pa.schema([("id", pa.int64()), ("name", pa.float64())])))
+        assert wide.schema.types == [pa.int64(), pa.float64()]
+        bench.writer.commit("l2", part(wide, WriteMode.APPEND, [{"id": 2**40, "name": 0.25}]))
+        assert names(bench.read(wide)) == [(1, 0.5), (2**40, 0.25)]
+        assert bench.writer.prepare(TableSpec(name, narrow)).schema == wide.schema
+
+    def test_another_type_is_refused_with_the_way_out(self, bench: Bench, target: TableTarget) -> None:
+        with pytest.raises(TableError) as refused:
+            bench.writer.prepare(TableSpec(target.name, pa.schema([("id", pa.int64()), ("name", pa.int64())])))
+        assert "column name is string in the table and bigint in the stream" in refused.value.found
+        assert "rename" in refused.value.remedy
+
+    def test_another_type_inside_a_struct_is_refused_too(self, bench: Bench, target: TableTarget) -> None:
+        meta = pa.struct([("sync_id", pa.string())])
+        with pytest.raises(TableError, match=r"_airbyte_meta\.sync_id"):
+            bench.writer.prepare(TableSpec(target.name, pa.schema([("_airbyte_meta", meta)])))
+
+    @pytest.mark.parametrize("odd", ["sp ace", "dot.ted", "Bücher 書", "tick`ed", "quo'te\"d", "select", "1"])
+    def test_odd_names_are_names(self, bench: Bench, odd: str) -> None:
+        schema = pa.schema([("id", pa.int64()), ("name", pa.string()), (f"c {odd}", pa.string())])
+        target = bench.writer.prepare(TableSpec(TableName(f"n {odd}", odd), schema))
+        rows = [{"id": 1, "name": "a", f"c {odd}": "x"}]
+        bench.writer.commit("l1", part(target, WriteMode.OVERWRITE, rows))
+        assert bench.read(target) == rows
+
+    def test_appends_add_up(self, bench: Bench, target: TableTarget) -> None:
+        first = bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+        files = [staged(target, [{"id": i, "name": "b"}]) for i in (1, 2)]
+        second = bench.writer.commit("l2", part_of(target, WriteMode.APPEND, *files))
+        assert names(bench.read(target)) == [(1, "a"), (1, "b"), (2, "b")]
+        assert (first.table_rows, second.table_rows) == (1, 3)
+        assert not first.was_there and not second.was_there
+        assert first.snapshot_id != second.snapshot_id
+
+    def test_a_replace_swaps_all_rows_at_once(self, bench: Bench, target: TableTarget) -> None:
+        bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": i, "name": "old"} for i in range(3)]))
+        replacement = part(target, WriteMode.OVERWRITE, [{"id": 9, "name": "new"}])
+        seen: list[int] = []
+        meanwhile(lambda: seen.append(len(bench.read(target))))
+        committed = bench.writer.commit("l2", replacement)
+        assert seen == [3]
+        assert names(bench.read(target)) == [(9, "new")]
+        assert (committed.deleted, committed.table_rows) == (3, 1)
+
+    def test_a_replace_by_nothing_empties_the_table(self, bench: Bench, target: TableTarget) -> None:
+        bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
+        assert bench.writer.commit("l2", part(target, WriteMode.OVERWRITE, [])).table_rows == 0
+        assert bench.read(target) == []
+        assert bench.writer.commit("l2", part(target, WriteMode.OVERWRITE, [])).was_there
+
+    def test_a_new_table_can_be_replaced_by_nothing(self, bench: Bench, target: TableTarget) -> None:
+        assert bench.writer.commit("l1", part(target, WriteMode.OVERWRITE, [])).table_rows == 0
+        assert bench.read(target) == []
+
+    def test_an_upsert_replaces_rows_of_the_same_key(self, bench: Bench, target: TableTarget) -> None:
+        first = [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]
+        assert bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, first)).table_rows == 2
+        second = [{"id": 2, "name": "b"}, {"id": 3, "name": "b"}]
+        bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, second))
+        bench.writer.commit("l3", part(target, WriteMode.APPEND_DEDUP, [{"id": 3, "name": "c"}]))
+        assert names(bench.read(target)) == [(1, "a"), (2, "b"), (3, "c")]
+
+    def test_an_upsert_by_two_keys_one_of_them_null(self, bench: Bench, target: TableTarget) -> None:
+        keys = ("id", "name")
+        first = [{"id": 1, "name": None}, {"id": 1, "name": "a"}, {"id": None, "name": "a"}]
+        bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, first, keys=keys))
+        again = [{"id": 1, "name": None, "_airbyte_meta": {"sync_id": 2}}]
+        bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, again, keys=keys))
+        rows = bench.read(target)
+        assert names(rows) == names(first)
+        changed = [row for row in rows if row["_airbyte_meta"]]
+        assert names(changed) == [(1, None)]
+
+    @pytest.mark.parametrize("is_first_load", [True, False])
+    def test_position_deletes_take_out_duplicates_of_the_same_load(
+        self, bench: Bench, target: TableTarget, is_first_load: bool
+    ) -> None:
+        if not is_first_load:
+            bench.writer.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
+        rows = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
+        taken = pa.Table.from_pylist([{"file_path": rows.files[0].path, "pos": 0}], schema=POSITION_DELETES)
+        files = (*rows.files, put(target, taken, FileContent.POSITION_DELETES))
+        committed = bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, *files))
+        assert names(bench.read(target)) == [(1, "b")]
+        assert committed.table_rows == (1 if is_first_load else None)
+        bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "c"}]))
+        assert names(bench.read(target)) == [(1, "c")]
+
+    def test_a_key_that_is_no_column_is_refused(self, bench: Bench, target: TableTarget) -> None:
+        bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}]))
+        files = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "b"}]).files
+        with pytest.raises(TableError, match="uid"):
+            bench.writer.commit("l2", part_of(target, WriteMode.APPEND_DEDUP, *files, keys=("uid",)))
+        assert names(bench.read(target)) == [(1, "a")]
+
+    @pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.APPEND_DEDUP])
+    def test_a_part_without_rows_changes_nothing(self, bench: Bench, target: TableTarget, write: WriteMode) -> None:
+        assert not bench.writer.commit("l1", part(target, write, [])).was_there
+        bench.writer.commit("l2", part(target, write, [{"id": 1, "name": "a"}]))
+        assert bench.writer.commit("l3", part(target, write, [])).table_rows == 1
+        assert names(bench.read(target)) == [(1, "a")]
+
+    @pytest.mark.parametrize("write", MODES)
+    def test_a_load_lands_once(self, bench: Bench, target: TableTarget, write: WriteMode) -> None:
+        load = part(target, write, [{"id": 1, "name": "a"}])
+        first = bench.writer.commit("l1", load)
+        later = bench.writer.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
+        for writer in (bench.writer, bench.other):
+            again = writer.commit("l1", load)
+            assert again.was_there
+            assert again.snapshot_id == first.snapshot_id
+        assert later.snapshot_id != first.snapshot_id
+        assert names(bench.read(target)) == [(1, "a"), (2, "b")]
+
+    @pytest.mark.parametrize("write", MODES)
+    @pytest.mark.parametrize("is_first_load", [True, False])
+    def test_a_paused_writer_does_not_land_what_another_landed(
+        self, bench: Bench, target: TableTarget, write: WriteMode, is_first_load: bool
+    ) -> None:
+        if not is_first_load:
+            bench.other.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
+        load = part(target, write, [{"id": 1, "name": "a"}])
+        meanwhile(lambda: _landed(bench.other, "l1", load))
+        assert bench.writer.commit("l1", load).was_there
+        old = [(1, "old")] if write is WriteMode.APPEND and not is_first_load else []
+        assert names(bench.read(target)) == [(1, "a"), *old]
+
+    @pytest.mark.parametrize("write", MODES)
+    def test_a_paused_writer_does_not_undo_a_newer_load(
+        self, bench: Bench, target: TableTarget, write: WriteMode
+    ) -> None:
+        load = part(target, write, [{"id": 1, "name": "a"}])
+        newer = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}])
+
+        def recovered() -> None:
+            _landed(bench.other, "l1", load)
+            _landed(bench.other, "l2", newer)
+
+        meanwhile(recovered)
+        assert bench.writer.commit("l1", load).was_there
+        assert names(bench.read(target)) == [(1, "newer")]
+
+    def test_a_paused_replace_by_nothing_does_not_undo_a_newer_load(self, bench: Bench, target: TableTarget) -> None:
+        nothing = part(target, WriteMode.OVERWRITE, [])
+        newer = part(target, WriteMode.APPEND, [{"id": 1, "name": "newer"}])
+
+        def recovered() -> None:
+            _landed(bench.other, "l1", nothing)
+            _landed(bench.other, "l2", newer)
+
+        meanwhile(recovered)
+        assert bench.writer.commit("l1", nothing).was_there
+        assert names(bench.read(target)) == [(1, "newer")]
+
+    @pytest.mark.parametrize("write", MODES)
+    def test_another_load_in_between_is_kept(self, bench: Bench, target: TableTarget, write: WriteMode) -> None:
+        load = part(target, write, [{"id": 1, "name": "a"}])
+        meanwhile(lambda: _landed(bench.other, "l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])))
+        assert not bench.writer.commit("l1", load).was_there
+        assert names(bench.read(target)) == ([(1, "a")] if write is WriteMode.OVERWRITE else [(1, "a"), (2, "b")])
+
+    def test_a_file_that_is_gone_is_an_error_and_nothing_lands(self, bench: Bench, target: TableTarget) -> None:
+        load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+        Path(load.files[0].path).unlink()
+        with pytest.raises(TableError, match=r"parquet"):
+            bench.writer.commit("l1", load)
+        assert bench.read(target) == []
+
+    def test_a_file_with_other_rows_than_staged_is_refused(self, bench: Bench, target: TableTarget) -> None:
+        file = staged(target, [{"id": 1, "name": "a"}])
+        load = part_of(target, WriteMode.APPEND, StagedFile(file.path, file.content, 2, file.size_bytes))
+        with pytest.raises(TableError, match="holds 1 rows where 2 were staged"):
+            bench.writer.commit("l1", load)
+
+    @pytest.mark.parametrize("write", [WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE])
+    def test_modes_that_are_not_there_yet_are_refused(
+        self, bench: Bench, target: TableTarget, write: WriteMode
+    ) -> None:
+        with pytest.raises(TableError, match="not supported"):
+            bench.writer.commit("l1", part(target, write, [{"id": 1, "name": "a"}]))
+
+    def test_a_table_that_was_never_prepared_is_an_error(self, bench: Bench, target: TableTarget) -> None:
+        missing = target._replace(name=table_name())
+        with pytest.raises(TableError):
+            bench.writer.commit("l1", part(missing, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+
+
+def _landed(writer: TableWriter, load_id: str, load: StagedRows) -> None:
+    assert not writer.commit(load_id, load).was_there

@@ -1,0 +1,33 @@
+"""What every folder's tests may use."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_airbyte_proto.tables.spark import SparkSettings
+
+
+@pytest.fixture(scope="session")
+def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
+    """Settings of the tests' one session: catalog `lake` in a warehouse of this run."""
+    # Importing pyspark takes most of a second, which tests without it need not wait for.
+    from dagster_airbyte_proto.tables.spark import SparkSettings
+
+    folder: Path = tmp_path_factory.mktemp("spark")
+    config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    return SparkSettings(str(folder / "ware house"), config=config, jvm_log=folder / "jvm.log")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
+    """One session for the whole test run. Tests that use it are marked `spark`."""
+    from dagster_airbyte_proto.tables.spark import start_session
+
+    session = start_session(spark_settings)
+    yield session
+    session.stop()

@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""An Airbyte source that does what a scenario says: deterministic, quick to start, with no dependency.
+
+Run it as a connector with `command()`. The scenario stands in the connection's config under `scenario`, as an object
+or as the path of a JSON file; a file given on the command line (`--scenario FILE` before the verb) serves where there
+is no config, as for `spec`. One scenario always gives the same bytes:
+
+    {"streams": {"users": {"records": 25}, "orders": {"records": 7}}, "state": "stream", "state_every": 10}
+
+Of the whole, all optional:
+    state           "stream" (default), "global", "legacy" (one object of all streams, no type) or "none"
+    state_every     records of a stream (of the sync, where state is shared) between two states; the last one always
+                    comes. Default 10
+    interleave      true: record by record in turn; false (default): one stream after the other
+    statuses        false: no STREAM_STATUS at all
+    late_states     true: a stream's last state comes after its COMPLETE, as the CDK does it
+    counts          false: no sourceStats; `miscount` is added to each count that is sent
+    exit_code       what it exits with at the end. Default 0
+    lines, stderr   lists of lines that are printed as they are, before any stream
+    new_config      a config that it sends in a CONTROL message, before any stream
+    answers         {"check": {"lines": […], "exit_code": 1}}: what a verb prints instead of its own answer
+    failure         {"kind": …, "after": N}: strikes when N records of this run are out, everything before it flushed:
+                    "exit" (`code`, default 1), "error" (a TRACE ERROR `message`, `failure_type`, `stream`, then exit
+                    1), "hang" (lives on and says nothing), "deaf" (the same, and SIGTERM does not
+                    end it), "signal" (dies of `signal`, default 9), "close" (closes
+                    stdout and lives on), "cut" (half a record, then exit 1). With `once`, a path, it strikes only
+                    while that file does not exist, and makes it
+Of a stream, all optional but `records`:
+    records         how many the source has: their ids are 0 to records - 1
+    namespace       default none
+    incremental     false: full refresh only
+    keys            how many distinct keys they have: `key` is id % keys, and it is the primary key instead of `id`
+    deleted_every   each n-th record is a deletion (`_ab_cdc_deleted_at`)
+    pad             a text of that many characters in each record
+    values          fields that each record gets beside its own; `properties` is their JSON schema
+    incomplete_at   it fails with an error and INCOMPLETE before this id, and the others go on;
+                    `state_after_incomplete` true: with the meaningless state that the CDK sends then
+
+A record is {"id": 3, "key": 3, "name": "users 3", "updated_at": a time that grows with the id}, its `emitted_at` the
+same in each run. The state of a stream is {"next": the id that comes next}. Read incrementally it goes on from there;
+a full refresh sends everything and no state. A GLOBAL state has the positions of all selected incremental streams.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+_EPOCH_MILLISECONDS = 1_700_000_000_000
+_SPEC = {
+    "connectionSpecification": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {
+            "scenario": {"type": ["string", "object"]},
+            "password": {"type": "string", "airbyte_secret": True},
+            "count": {"type": "integer", "minimum": 1},
+        },
+    }
+}
+
+
+def command(scenario: Path | None = None) -> list[str]:
+    """What to launch. Without site packages it starts in 20 ms."""
+    words = [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
+    return words if scenario is None else [*words, "--scenario", str(scenario)]
+
+
+class Output:
+    """Writes messages and lets the failure strike when its record is reached."""
+
+    def __init__(self, failure: dict[str, Any] | None) -> None:
+        self._out = sys.stdout.buffer
+        once = failure and failure.get("once")
+        self._failure = None if once and Path(once).exists() else failure
+        self._records = 0
+        self._strike_if_due()
+
+    def write(self, message: dict[str, Any]) -> None:
+        self._out.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        if message["type"] == "RECORD":
+            self._records += 1
+            self._strike_if_due()
+        else:
+            self._out.flush()
+
+    def line(self, text: str) -> None:
+        self._out.write(text.encode() + b"\n")
+
+    def _strike_if_due(self) -> None:
+        if self._failure is not None and self._records >= self._failure.get("after", 0):
+            failure, self._failure = self._failure, None
+            if "once" in failure:
+                Path(failure["once"]).touch()
+            self._strike(failure)
+
+    def _strike(self, failure: dict[str, Any]) -> NoReturn:
+        kind = failure["kind"]
+        if kind == "error":
+            self.write(error(failure.get("message", "it broke"), failure.get("failure_type"), failure.get("stream")))
+        if kind == "cut":
+            self._out.write(b'{"type":"RECORD","record":{"stream":"')
+        self._out.flush()
+        if kind == "signal":
+            os.kill(os.getpid(), failure.get("signal", signal.SIGKILL))
+        if kind == "close":
+            os.close(1)
+        if kind == "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if kind in ("hang", "deaf", "close"):
+            while True:
+                signal.pause()
+        os._exit(failure.get("code", 1))
+
+
+class Stream:
+    """One selected stream of a read. `position` is the id that comes next."""
+
+    def __init__(self, name: str, written: dict[str, Any], *, incremental: bool, position: int) -> None:
+        self.name = name
+        self.incremental = incremental
+        self.position = position if incremental else 0
+        self.unstated = 0
+        self.written = written
+        self.end: int = min(written["records"], written.get("incomplete_at", written["records"]))
+
+    @property
+    def descriptor(self) -> dict[str, Any]:
+        return descriptor(self.name, self.written)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.end >= int(self.written["records"])
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"stream_descriptor": self.descriptor, "stream_state": {"next": self.position}}
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Each record's message; by the time it is given away it counts as sent."""
+        while self.position < self.end:
+            data = record_data(self.name, self.written, self.position)
+            emitted_at = _EPOCH_MILLISECONDS + self.position
+            self.position += 1
+            self.unstated += 1
+            record = {"stream": self.name, "data": data, "emitted_at": emitted_at}
+            if self.written.get("namespace"):
+                record["namespace"] = self.written["namespace"]
+            yield {"type": "RECORD", "record": record}
+
+
+class Read:
+    """One read: the selected streams, one after the other or in turn, with their states and statuses."""
+
+    def __init__(self, scenario: dict[str, Any], streams: list[Stream], output: Output) -> None:
+        self._scenario = scenario
+        self._streams = streams
+        self._output = output
+        self._state = scenario.get("state", "stream")
+        self._every: int = scenario.get("state_every", 10)
+
+    def run(self) -> None:
+        turns = [self._turns(stream) for stream in self._streams]
+        if not self._scenario.get("interleave", False):
+            for turn in turns:
+                for _ in turn:
+                    pass
+        while turns:
+            turns = [turn for turn in turns if next(turn, self) is not self]
+
+    def _turns(self, stream: Stream) -> Iterator[None]:
+        """Sends the stream, pausing after each record."""
+        self._tell(stream, "STARTED")
+        for number, record in enumerate(stream.records()):
+            if number == 0:
+                self._tell(stream, "RUNNING")
+            self._output.write(record)
+            if stream.incremental and self._is_due(stream):
+                self._send_state(stream)
+            yield
+        if not stream.is_complete:
+            self._fail(stream)
+            return
+        late = self._scenario.get("late_states", False)
+        if late:
+            self._tell(stream, "COMPLETE")
+        if stream.incremental:
+            self._send_state(stream)
+        if not late:
+            self._tell(stream, "COMPLETE")
+
+    def _is_due(self, stream: Stream) -> bool:
+        sent = stream.unstated if self._state == "stream" else sum(each.unstated for each in self._incremental)
+        return sent >= self._every
+
+    @property
+    def _incremental(self) -> list[Stream]:
+        return [stream for stream in self._streams if stream.incremental]
+
+    def _send_state(self, stream: Stream) -> None:
+        if self._state == "none":
+            return
+        covered = [stream] if self._state == "stream" else self._incremental
+        if self._state == "stream":
+            state: dict[str, Any] = {"type": "STREAM", "stream": stream.state}
+        elif self._state == "global":
+            positions = {"total": sum(each.position for each in covered)}
+            whole = {"shared_state": positions, "stream_states": [each.state for each in covered]}
+            state = {"type": "GLOBAL", "global": whole}
+        else:
+            state = {"data": {each.name: {"next": each.position} for each in covered}}
+        if self._scenario.get("counts", True):
+            count = sum(each.unstated for each in covered) + self._scenario.get("miscount", 0)
+            state["sourceStats"] = {"recordCount": float(count)}
+        for each in covered:
+            each.unstated = 0
+        self._output.write({"type": "STATE", "state": state})
+
+    def _fail(self, stream: Stream) -> None:
+        self._output.write(error(f"{stream.name} broke", None, stream.descriptor))
+        self._tell(stream, "INCOMPLETE")
+        if stream.written.get("state_after_incomplete"):
+            state = {"stream_descriptor": stream.descriptor, "stream_state": {"__ab_no_cursor_state_message": True}}
+            self._output.write({"type": "STATE", "state": {"type": "STREAM", "stream": state}})
+
+    def _tell(self, stream: Stream, status: str) -> None:
+        if self._scenario.get("statuses", True):
+            told = {"stream_descriptor": stream.descriptor, "status": status}
+            self._output.write(trace({"type": "STREAM_STATUS", "stream_status": told}))
+
+
+def descriptor(name: str, written: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "namespace": written.get("namespace")}
+
+
+def trace(body: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "TRACE", "trace": {"emitted_at": float(_EPOCH_MILLISECONDS), **body}}
+
+
+def error(message: str, failure_type: str | None, stream: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "message": message,
+        "failure_type": failure_type or "system_error",
+        "internal_message": "as it was told",
+    }
+    if stream:
+        body["stream_descriptor"] = {"name": stream} if isinstance(stream, str) else stream
+    return trace({"type": "ERROR", "error": body})
+
+
+def record_data(name: str, written: dict[str, Any], number: int) -> dict[str, Any]:
+    """The record whose id is `number`, the same in each run."""
+    day, second = divmod(number, 86_400)
+    at = f"2024-{day // 28 % 12 + 1:02}-{day % 28 + 1:02}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
+    key = number % written.get("keys", number + 1)
+    data: dict[str, Any] = {"id": number, "key": key, "name": f"{name} {number}", "updated_at": at}
+    if "deleted_every" in written:
+        data["_ab_cdc_deleted_at"] = at if (number + 1) % written["deleted_every"] == 0 else None
+    if "pad" in written:
+        data["pad"] = "x" * written["pad"]
+    data |= written.get("values", {})
+    return data
+
+
+def offered(name: str, written: dict[str, Any]) -> dict[str, Any]:
+    """The stream as `discover` shows it."""
+    properties: dict[str, Any] = {
+        "id": {"type": "integer"},
+        "key": {"type": "integer"},
+        "name": {"type": ["null", "string"]},
+        "updated_at": {"type": ["null", "string"], "format": "date-time"},
+    }
+    if "deleted_every" in written:
+        properties["_ab_cdc_deleted_at"] = {"type": ["null", "string"], "format": "date-time"}
+    if "pad" in written:
+        properties["pad"] = {"type": ["null", "string"]}
+    properties |= written.get("properties", {})
+    incremental = written.get("incremental", True)
+    modes = ["full_refresh", "incremental"] if incremental else ["full_refresh"]
+    return {
+        "name": name,
+        "namespace": written.get("namespace"),
+        "json_schema": {"type": "object", "properties": properties},
+        "supported_sync_modes": modes,
+        "source_defined_cursor": incremental,
+        "default_cursor_field": ["updated_at"] if incremental else [],
+        "source_defined_primary_key": [["key" if "keys" in written else "id"]],
+    }
+
+
+def positions(states: Any) -> dict[tuple[str | None, str], int]:
+    """Where each stream stood, from what the host hands back: a list of state messages."""
+    found: dict[tuple[str | None, str], int] = {}
+    for state in states:
+        if state.get("type", "LEGACY") == "LEGACY":
+            found |= {(None, name): told["next"] for name, told in state["data"].items()}
+            continue
+        parts = [state["stream"]] if state["type"] == "STREAM" else state["global"]["stream_states"]
+        for part in parts:
+            stream = part["stream_descriptor"]
+            found[stream.get("namespace") or None, stream["name"]] = (part["stream_state"] or {}).get("next", 0)
+    return found
+
+
+def selected(scenario: dict[str, Any], catalog: Any, states: Any) -> list[Stream]:
+    """The streams that the host chose, in the order of the catalog it sent."""
+    stood = positions(states)
+    streams = []
+    for chosen in catalog["streams"]:
+        name = chosen["stream"]["name"]
+        written = scenario["streams"][name]
+        incremental = chosen["sync_mode"] == "incremental"
+        position = stood.get((written.get("namespace"), name), 0)
+        # A legacy state knows no namespaces.
+        position = position or stood.get((None, name), 0)
+        streams.append(Stream(name, written, incremental=incremental, position=position))
+    return streams
+
+
+def main(arguments: list[str]) -> int:
+    options: dict[str, str] = {}
+    verbs = []
+    words = iter(arguments)
+    for word in words:
+        if word.startswith("--"):
+            options[word] = next(words)
+        else:
+            verbs.append(word)
+    verb = verbs[0]
+    config = _file(options["--config"]) if "--config" in options else {}
+    written = config.get("scenario", options.get("--scenario", {}))
+    scenario = _file(written) if isinstance(written, str) else written
+    output = Output(scenario.get("failure") if verb == "read" else None)
+    if verb in scenario.get("answers", {}):
+        answer = scenario["answers"][verb]
+        for line in answer.get("lines", []):
+            output.line(line)
+        return int(answer.get("exit_code", 0))
+    if verb == "spec":
+        output.write({"type": "SPEC", "spec": _SPEC})
+    elif verb == "check":
+        output.write({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}})
+    elif verb == "discover":
+        streams = [offered(name, stream) for name, stream in scenario["streams"].items()]
+        output.write({"type": "CATALOG", "catalog": {"streams": streams}})
+    else:
+        states = _file(options["--state"]) if "--state" in options else []
+        _read(scenario, selected(scenario, _file(options["--catalog"]), states), output)
+        return int(scenario.get("exit_code", 0))
+    return 0
+
+
+def _read(scenario: dict[str, Any], streams: list[Stream], output: Output) -> None:
+    for line in scenario.get("lines", []):
+        output.line(line)
+    for line in scenario.get("stderr", []):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 - stderr is what is asked for
+    if "new_config" in scenario:
+        control = {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": scenario["new_config"]}}
+        output.write({"type": "CONTROL", "control": {"emitted_at": float(_EPOCH_MILLISECONDS), **control}})
+    Read(scenario, streams, output).run()
+
+
+def _file(path: str) -> Any:
+    return json.loads(Path(path).read_bytes())
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.exit(code)

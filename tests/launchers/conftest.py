@@ -1,0 +1,42 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+
+FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
+
+
+@pytest.fixture
+def runs_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    return folder
+
+
+def write_wheel(folder: Path, name: str, scripts: str, *, version: str = "1.0") -> None:
+    """A package, installable with no index, whose programs are the fake connector."""
+    module = name.replace("-", "_")
+    about = f"{module}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(
+            f"{module}.py", f"{FAKE_CONNECTOR.read_text()}\n\ndef run() -> None:\n    globals()[sys.argv[1]]()\n"
+        )
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{about}/entry_points.txt", f"[console_scripts]\n{scripts}\n")
+        wheel.writestr(f"{about}/RECORD", "")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that uv and pip install from, and from nowhere else."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    write_wheel(folder, "airbyte-source-fake", "source-fake = airbyte_source_fake:run")
+    return folder

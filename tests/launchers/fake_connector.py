@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""A connector that behaves as its first argument says, once its other arguments are printed. Runs under `-S`."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+LINE = b'{"type":"RECORD","record":{"stream":"users","data":{"id":1},"emitted_at":1}}\n'
+
+
+def lines() -> None:
+    """A little of everything, and a last line without its newline."""
+    os.write(1, LINE * 1000 + b'{"type":"STATE"')
+    os.write(2, b"first\nlast")
+
+
+def fail() -> None:
+    os.write(1, LINE)
+    os.write(2, b"it broke\n")
+    sys.exit(3)
+
+
+def big() -> None:
+    block = LINE * 10_000
+    left = 200_000_000
+    while left > 0:
+        left -= os.write(1, block[:left])
+
+
+def die() -> None:
+    os.write(1, LINE)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def folder() -> None:
+    """Tells where its config is, who may read it, and rewrites it as real connectors do."""
+    config = Path(sys.argv[2])
+    modes = [oct(path.stat().st_mode & 0o777) for path in (config.parent, config)]
+    content = config.read_text()
+    config.write_text("migrated")
+    (config.parent / "left-over").mkdir()
+    os.write(1, "\n".join([str(config.parent), *modes, content]).encode())
+
+
+def environment() -> None:
+    os.write(1, os.environ.get("FAKE", "").encode())
+
+
+def hang() -> None:
+    os.write(1, LINE)
+    time.sleep(600)
+
+
+def ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hang()
+
+
+def say_goodbye() -> None:
+    """Has more to say at SIGTERM than a pipe holds."""
+
+    def goodbye(number: int, frame: object) -> None:
+        left = 4_000_000
+        while left > 0:
+            left -= os.write(1, b"x" * left)
+        os._exit(7)
+
+    signal.signal(signal.SIGTERM, goodbye)
+    hang()
+
+
+def close_stdout() -> None:
+    os.write(1, LINE)
+    os.close(1)
+    time.sleep(600)
+
+
+def flood_stderr() -> None:
+    for _ in range(1000):
+        os.write(2, b"x" * 99_999 + b"\n")
+    os.write(2, b"the end\n")
+    os.write(1, LINE)
+
+
+def endless_stderr_line() -> None:
+    for _ in range(1000):
+        os.write(2, b"x" * 100_000)
+    os.write(1, LINE)
+
+
+def family() -> None:
+    """A grandchild in our group, and one that left it; both deaf to SIGTERM, both holding stdout open."""
+    ready, told = os.pipe()
+    for leaves in (False, True):
+        if os.fork() == 0:
+            if os.fork() == 0:
+                if leaves:
+                    os.setsid()
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                os.write(told, f"{os.getpid()} ".encode())
+                time.sleep(600)
+            os._exit(0)
+    said = b""
+    while said.count(b" ") < 2:
+        said += os.read(ready, 64)
+    os.write(1, b"%d %s\n" % (os.getpid(), said))
+
+
+def family_and_wait() -> None:
+    family()
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

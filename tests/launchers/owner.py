@@ -1,0 +1,41 @@
+"""A process of ours that runs the fake connector, to be killed. Prints what the connector printed, then sleeps.
+
+`python owner.py RUNS_FOLDER BEHAVIOUR [copy]`; with `copy` it forks itself, and the copy holds all it holds.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.process import RunningConnector, RunOptions
+from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
+
+FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
+
+
+def main(runs_folder: str, behaviour: str, *options: str) -> None:
+    launcher = LocalLauncher(
+        [sys.executable, "-S", str(FAKE_CONNECTOR)], options=RunOptions(runs_folder=Path(runs_folder))
+    )
+    invocation = Invocation((behaviour, FileArgument("config.json")), {"config.json": b"secret"})
+    launched: list[RunningConnector] = []
+    # In a thread that ends at once: what is bound to the thread that forked must not end the connector.
+    thread = threading.Thread(target=lambda: launched.append(launcher.launch(invocation, environment={})))
+    thread.start()
+    thread.join()
+    said = launched[0].read(30) or b""
+    copy = b""
+    if "copy" in options:
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        copy = b" %d" % child
+    os.write(1, said.rstrip(b"\n") + copy + b"\n")
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Every launcher passes its suite in `tests/conformance/launcher.py`. A new launcher is one line here."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
+from dagster_airbyte_proto.launchers.pypi import PypiLauncher
+from dagster_airbyte_proto.launchers.recording import RecordingLauncher
+from dagster_airbyte_proto.launchers.replay import ReplayLauncher
+from tests.conformance.launcher import (
+    RECORDED_BEHAVIOURS,
+    LauncherConformance,
+    LiveLauncherConformance,
+    read_all,
+    report_of,
+    start,
+)
+from tests.launchers.conftest import FAKE_CONNECTOR
+
+MakeLauncher = Callable[[Path, RunOptions], Launcher]
+
+
+def _local(folder: Path, options: RunOptions) -> Launcher:
+    return LocalLauncher([sys.executable, "-S", str(FAKE_CONNECTOR)], options=options)
+
+
+def _pypi(folder: Path, options: RunOptions) -> Launcher:
+    return PypiLauncher("airbyte-source-fake==1.0", cache=folder / "environments", options=options)
+
+
+def _recording(folder: Path, options: RunOptions) -> Launcher:
+    return RecordingLauncher(_local(folder, options), folder / "recording", mask=bytes)
+
+
+def _replay(folder: Path, options: RunOptions) -> Launcher:
+    recorder = _recording(folder, options)
+    for behaviour in RECORDED_BEHAVIOURS:
+        connector = start(recorder, behaviour)
+        read_all(connector)
+        report_of(connector)
+    return ReplayLauncher(folder / "recording")
+
+
+@pytest.mark.usefixtures("wheels")
+@pytest.mark.parametrize("make", [_local, _pypi, _recording])
+class TestLiveLaunchers(LiveLauncherConformance):
+    @pytest.fixture
+    def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
+        return make(tmp_path, RunOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
+
+
+@pytest.mark.parametrize("make", [_replay], scope="class")
+class TestOtherLaunchers(LauncherConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def launcher(cls, make: MakeLauncher, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+        return make(tmp_path_factory.mktemp("launcher"), RunOptions())

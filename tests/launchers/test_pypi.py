@@ -1,0 +1,186 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers import environments
+from dagster_airbyte_proto.launchers.environments import PinnedPackage
+from dagster_airbyte_proto.launchers.interpreters import find_python
+from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.launchers.pypi import PypiLauncher
+from dagster_airbyte_proto.protocols.session import Invocation
+from tests.conformance.launcher import read_all, report_of, start
+from tests.launchers.conftest import write_wheel
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGE = "airbyte-source-fake==1.0"
+
+
+def _refusal(launcher: PypiLauncher) -> str:
+    with pytest.raises(ConfigError) as refused:
+        launcher.launch(Invocation(("lines",)), environment={})
+    return str(refused.value)
+
+
+def _builds(cache: Path) -> list[Path]:
+    return [path for path in cache.iterdir() if ".build-" in path.name]
+
+
+class TestPins:
+    @pytest.mark.parametrize(
+        ("written", "read"),
+        [
+            ("airbyte-source-faker==7.2.1", "airbyte-source-faker==7.2.1"),
+            (" Airbyte_Source.Faker [a, b] == 7.2.1rc1 ", "airbyte-source-faker[a,b]==7.2.1rc1"),
+            ("source===1!2.0+local", "source==1!2.0+local"),
+        ],
+    )
+    def test_a_pinned_package_is_read(self, written: str, read: str) -> None:
+        assert str(PinnedPackage.of(written)) == read
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "source",
+            "source>=1",
+            "source==1.*",
+            "source==1,<2",
+            "source @ file:///tmp/x",
+            "./source",
+            "-r file",
+            "--pre==1",
+        ],
+    )
+    def test_any_other_is_refused(self, written: str) -> None:
+        with pytest.raises(ConfigError, match="not pinned to one version"):
+            PinnedPackage.of(written)
+
+
+@pytest.mark.usefixtures("wheels")
+class TestEnvironments:
+    def test_it_is_built_once_and_says_what_is_in_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        launcher = PypiLauncher(_PACKAGE, cache=tmp_path / "cache")
+        identity = launcher.identity()
+        monkeypatch.setenv("UV_FIND_LINKS", "/nowhere")
+        again = PypiLauncher(_PACKAGE, cache=tmp_path / "cache")
+        assert again.identity() == identity
+        assert identity.startswith("airbyte-source-fake==1.0-")
+        assert report_of(start(again, "fail")).code == 3
+        (build,) = _builds(tmp_path / "cache")
+        python, *packages = (build / "lock.txt").read_text().splitlines()
+        assert python.startswith("# python 3.")
+        assert packages == ["airbyte-source-fake==1.0"]
+
+    def test_without_uv_pip_does_the_same(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(environments, "find_uv", lambda: None)
+        launcher = PypiLauncher(_PACKAGE, cache=tmp_path / "cache")
+        connector = start(launcher, "fail")
+        read_all(connector)
+        assert report_of(connector).code == 3
+        (build,) = _builds(tmp_path / "cache")
+        assert "airbyte-source-fake==1.0" in (build / "lock.txt").read_text()
+
+    def test_two_processes_at_once_build_one(self, tmp_path: Path) -> None:
+        code = (
+            "import sys; from pathlib import Path; from dagster_airbyte_proto.launchers.pypi import PypiLauncher;"
+            f"print(PypiLauncher({_PACKAGE!r}, cache=Path(sys.argv[1])).identity())"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path / "cache")]
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) for _ in range(3)]
+        said = {process.communicate()[0] for process in processes}
+        assert [process.returncode for process in processes] == [0, 0, 0]
+        assert len(said) == 1
+        assert len(_builds(tmp_path / "cache")) == 1
+
+    def test_what_a_killed_builder_left_is_removed(self, tmp_path: Path) -> None:
+        launcher = PypiLauncher(_PACKAGE, cache=tmp_path / "cache")
+        launcher.identity()
+        (link,) = [path for path in (tmp_path / "cache").iterdir() if path.is_symlink()]
+        half_built = link.with_name(f"{link.name}.build-dead")
+        half_built.mkdir()
+        link.unlink()
+        launcher.identity()
+        assert not half_built.exists()
+        assert len(_builds(tmp_path / "cache")) == 1
+
+    def test_one_whose_python_is_gone_is_built_anew(self, tmp_path: Path) -> None:
+        launcher = PypiLauncher(_PACKAGE, cache=tmp_path / "cache")
+        launcher.identity()
+        (build,) = _builds(tmp_path / "cache")
+        (build / "bin" / "python").unlink()
+        assert report_of(start(launcher, "fail")).code == 3
+
+    def test_a_failed_install_tells_why_and_leaves_nothing(self, tmp_path: Path) -> None:
+        message = _refusal(PypiLauncher("airbyte-source-fake==9.9", cache=tmp_path / "cache"))
+        assert "installing airbyte-source-fake==9.9" in message
+        assert "9.9" in message.partition(":")[2]
+        assert _builds(tmp_path / "cache") == []
+
+
+class TestPrograms:
+    def test_the_programs_to_choose_from_are_listed(self, tmp_path: Path, wheels: Path) -> None:
+        write_wheel(wheels, "many", "one = many:run\ntwo = many:run")
+        message = _refusal(PypiLauncher("many==1.0", cache=tmp_path / "cache"))
+        assert "it installs one, two" in message
+        connector = start(PypiLauncher("many==1.0", "two", cache=tmp_path / "cache"), "fail")
+        assert report_of(connector).code == 3
+
+    @pytest.mark.usefixtures("wheels")
+    def test_a_program_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        message = _refusal(PypiLauncher(_PACKAGE, "three", cache=tmp_path / "cache"))
+        assert "it installs source-fake, and no 'three'" in message
+
+    def test_a_package_without_programs_is_said_to_have_none(self, tmp_path: Path, wheels: Path) -> None:
+        write_wheel(wheels, "library", "")
+        assert "it installs no programs" in _refusal(PypiLauncher("library==1.0", cache=tmp_path / "cache"))
+
+    def test_a_single_program_is_taken_whatever_its_name(self, tmp_path: Path, wheels: Path) -> None:
+        write_wheel(wheels, "single", "odd-name = single:run")
+        assert report_of(start(PypiLauncher("single==1.0", cache=tmp_path / "cache"), "fail")).code == 3
+
+
+class TestInterpreters:
+    def test_our_own_is_the_default(self) -> None:
+        assert find_python(None)[0] == Path(sys.executable)
+
+    def test_ours_is_found_by_its_version(self) -> None:
+        minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+        assert find_python(minor)[1].startswith(f"{minor}.")
+
+    def test_a_shim_that_fails_is_passed_over_and_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shim = tmp_path / "python3.99"
+        shim.write_text("#!/bin/sh\necho 'pyenv: python3.99: command not found' >&2\nexit 127\n")
+        shim.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        with pytest.raises(ConfigError) as refused:
+            find_python("3.99")
+        assert "there is no Python 3.99" in str(refused.value)
+        assert f"{shim} (does not run)" in str(refused.value)
+
+    def test_one_in_the_home_folder_of_pyenv_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        python = tmp_path / ".pyenv" / "versions" / "3.99.1" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/bin/sh\necho 3.99.1\n")
+        python.chmod(0o755)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert find_python("3.99") == (python, "3.99.1")
+        assert find_python(str(python)) == (python, "3.99.1")
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kept = os.environ.get("AIRBYTE_PROTO_TEST_CACHE")
+    return Path(kept) / "environments" if kept else tmp_path_factory.mktemp("environments")
+
+
+@pytest.mark.connectors
+def test_a_real_connector_from_the_index_tells_its_spec(shared_cache: Path, runs_folder: Path) -> None:
+    options = RunOptions(runs_folder=runs_folder)
+    launcher = PypiLauncher("airbyte-source-hardcoded-records==0.0.48", cache=shared_cache, options=options)
+    connector = launcher.launch(Invocation(("spec",)), environment={})
+    assert b'"type":"SPEC"' in read_all(connector).replace(b" ", b"")
+    assert report_of(connector).ended_cleanly

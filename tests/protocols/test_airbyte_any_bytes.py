@@ -1,0 +1,67 @@
+"""Any bytes give an event, and nothing else."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
+from dagster_airbyte_proto.protocols.session import Event
+
+_TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
+_EVENTS = get_args(Event)
+_source = AirbyteSource()
+
+_MESSAGES = [
+    line
+    for path in sorted(_TRANSCRIPTS.glob("*.jsonl"))
+    if not path.name.endswith(".events.jsonl")
+    for line in path.read_bytes().splitlines()
+    if len(line) < 3000
+]
+
+# Values where a field of another type is expected; integers too large for a float among them.
+_any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_an_event(line: bytes) -> None:
+    assert isinstance(_source.event(line), _EVENTS)
+
+
+@given(st.sampled_from(_MESSAGES), st.data())
+@settings(max_examples=300)
+def test_a_message_with_bytes_changed_gives_an_event(line: bytes, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(line)))
+    end = data.draw(st.integers(start, min(len(line), start + 10)))
+    junk = data.draw(st.binary(max_size=6) | st.sampled_from([b"NaN", b"\\ud800", b"\xff", b"1e999", b"{", b"]", b'"']))
+    assert isinstance(_source.event(line[:start] + junk + line[end:]), _EVENTS)
+
+
+@given(st.sampled_from(_MESSAGES), _any_json, st.data())
+@settings(max_examples=300)
+def test_a_message_with_a_value_of_another_type_gives_an_event(line: bytes, value: object, data: st.DataObject) -> None:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return
+    place = message
+    while isinstance(place, dict) and place:
+        key = data.draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict) or data.draw(st.booleans()):
+            place[key] = value
+            break
+        place = place[key]
+    assert isinstance(_source.event(json.dumps(message).encode()), _EVENTS)
+
+
+def test_every_beginning_of_every_message_gives_an_event() -> None:
+    for line in _MESSAGES:
+        for length in range(min(len(line), 300)):
+            assert isinstance(_source.event(line[:length]), _EVENTS)

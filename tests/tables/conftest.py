@@ -1,0 +1,33 @@
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
+from dagster_airbyte_proto.tables.writer import TableTarget
+from tests.conformance.table_writer import Bench, Row
+
+
+@pytest.fixture(scope="session")
+def iceberg(spark: SparkSession, spark_settings: SparkSettings) -> IcebergTables:
+    return IcebergTables(spark, spark_settings, labels={"connection": "shop", "run-id": "r1"})
+
+
+@pytest.fixture(scope="session")
+def elsewhere(spark: SparkSession, spark_settings: SparkSettings) -> IcebergTables:
+    """A writer on the same warehouse through another catalog, which shares no table handle with the first."""
+    settings = spark_settings._replace(catalog="pond")
+    return IcebergTables(start_session(settings), settings)
+
+
+@pytest.fixture
+def iceberg_rows(spark: SparkSession) -> Callable[[TableTarget], list[Row]]:
+    return lambda target: [row.asDict(recursive=True) for row in spark.table(target.qualified).collect()]
+
+
+@pytest.fixture
+def iceberg_bench(
+    iceberg: IcebergTables, elsewhere: IcebergTables, iceberg_rows: Callable[[TableTarget], list[Row]]
+) -> Bench:
+    return Bench(iceberg, elsewhere, iceberg_rows)

@@ -1,0 +1,168 @@
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from tests.conformance.table_writer import (
+    SCHEMA,
+    Bench,
+    Row,
+    TableWriterConformance,
+    meanwhile,
+    names,
+    part,
+    staged,
+    table_name,
+)
+
+pytestmark = pytest.mark.spark
+
+
+class TestIcebergTables(TableWriterConformance):
+    @pytest.fixture
+    def bench(self, iceberg_bench: Bench) -> Bench:
+        return iceberg_bench
+
+
+@pytest.fixture
+def target(iceberg: IcebergTables) -> TableTarget:
+    return iceberg.prepare(TableSpec(table_name(), SCHEMA, comment="people"))
+
+
+Reader = Callable[[TableTarget], list[Row]]
+
+
+def test_the_log_tells_of_the_load(spark: SparkSession, iceberg: IcebergTables, target: TableTarget) -> None:
+    iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+    [[operation, summary]] = query(spark, f"select operation, summary from {target.qualified}.snapshots").rows
+    assert operation == "append"
+    told = {key: value for key, value in summary.items() if key.startswith("airbyte-proto.")}
+    assert told == {
+        "airbyte-proto.load-id": "l1",
+        "airbyte-proto.stream": "users",
+        "airbyte-proto.connection": "shop",
+        "airbyte-proto.run-id": "r1",
+    }
+
+
+def test_comments_and_properties_are_in_the_table(spark: SparkSession, target: TableTarget) -> None:
+    described = {row[0]: row for row in query(spark, f"describe table {target.qualified}").rows}
+    assert described["id"] == ["id", "bigint", "who it is"]
+    properties = dict(query(spark, f"show tblproperties {target.qualified}").rows)
+    assert properties["format-version"] == "2"
+    assert properties["comment"] == "people"
+
+
+def test_a_compaction_in_between_disturbs_no_append(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    for i in range(2):
+        iceberg.commit(f"l{i}", part(target, WriteMode.APPEND, [{"id": i, "name": "a"}]))
+    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
+    meanwhile(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
+    assert names(iceberg_rows(target)) == [(0, "a"), (1, "a"), (2, "b")]
+    assert iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "a"}])).was_there
+
+
+@pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP])
+def test_a_rollback_in_between_is_noticed(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader, write: WriteMode
+) -> None:
+    first = iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+    iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
+    back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
+    meanwhile(lambda: query(spark, back) and None)
+    assert not iceberg.commit("l3", part(target, write, [{"id": 3, "name": "c"}])).was_there
+    assert names(iceberg_rows(target)) == [(1, "a"), (3, "c")][write is WriteMode.OVERWRITE :]
+    assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
+
+
+def test_a_load_whose_snapshot_expired_is_still_known_by_its_files(
+    spark: SparkSession, iceberg: IcebergTables, elsewhere: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    iceberg.commit("l1", load)
+    iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
+    query(spark, f"call lake.system.expire_snapshots('{target.name}', timestamp '2100-01-01 00:00:00', 1)")
+    assert elsewhere.commit("l1", load).was_there
+    assert names(iceberg_rows(target)) == [(1, "a"), (2, "b")]
+    assert not elsewhere.commit("l3", part(target, WriteMode.APPEND, [{"id": 3, "name": "c"}])).was_there
+
+
+def test_tables_commit_side_by_side(iceberg: IcebergTables, iceberg_rows: Reader) -> None:
+    targets = [iceberg.prepare(TableSpec(table_name(), SCHEMA)) for _ in range(4)]
+
+    def land(number: int) -> None:
+        for target in targets[number::2]:
+            iceberg.commit(f"l{number}", part(target, WriteMode.APPEND, [{"id": number, "name": "a"}]))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(land, range(2)))
+    assert [names(iceberg_rows(target)) for target in targets] == [[(0, "a")], [(1, "a")]] * 2
+
+
+def test_threads_with_one_load_land_it_once(iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader) -> None:
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: iceberg.commit("l1", load).was_there, range(3)))
+    assert sorted(answers) == [False, True, True]
+    assert names(iceberg_rows(target)) == [(1, "a")]
+
+
+def test_a_partitioned_table_is_refused(spark: SparkSession, iceberg: IcebergTables, target: TableTarget) -> None:
+    query(spark, f"alter table {target.qualified} add partition field id")
+    with pytest.raises(TableError, match="partitioned"):
+        iceberg.prepare(TableSpec(target.name, SCHEMA))
+
+
+def test_a_table_dropped_and_made_anew_is_found(
+    spark: SparkSession, iceberg: IcebergTables, elsewhere: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    elsewhere.prepare(TableSpec(target.name, SCHEMA))
+    query(spark, f"drop table {target.qualified}")
+    again = iceberg.prepare(TableSpec(target.name, SCHEMA))
+    iceberg.commit("l1", part(again, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+    assert elsewhere.prepare(TableSpec(target.name, SCHEMA)).schema == again.schema
+    assert elsewhere.commit("l1", part(again, WriteMode.APPEND, [{"id": 1, "name": "a"}])).was_there
+
+
+def test_a_file_that_is_no_parquet_is_an_error_in_one_line(iceberg: IcebergTables, target: TableTarget) -> None:
+    file = staged(target, [{"id": 1, "name": "a"}])
+    Path(file.path).write_bytes(b"no parquet at all, but long enough to be looked at")
+    broken = part(target, WriteMode.APPEND, [])
+    with pytest.raises(TableError) as refused:
+        iceberg.commit("l1", type(broken)(broken.stream, broken.table, broken.write, files=(file,)))
+    assert "not a Parquet file" in refused.value.found
+    assert "\n" not in refused.value.found
+
+
+def test_a_warehouse_that_cannot_be_written_is_a_table_error(spark_settings: SparkSettings, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = spark_settings._replace(catalog="sealed", warehouse=str(tmp_path / "file" / "warehouse"))
+    with pytest.raises(TableError) as refused:
+        IcebergTables(start_session(settings), settings).prepare(TableSpec(table_name(), SCHEMA))
+    assert settings.warehouse in refused.value.remedy
+    assert "\n" not in refused.value.found
+
+
+def test_a_catalog_that_the_session_lacks_is_a_config_error(spark: SparkSession, spark_settings: SparkSettings) -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        IcebergTables(spark, spark_settings._replace(catalog="nowhere")).prepare(TableSpec(table_name(), SCHEMA))
+
+
+def test_a_column_of_another_writer_that_parquet_lacks_is_left_alone(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget
+) -> None:
+    query(spark, f"alter table {target.qualified} add column small int, deep map<string, array<decimal(9,2)>>")
+    schema = iceberg.prepare(TableSpec(target.name, SCHEMA)).schema
+    assert schema.field("small").type == pa.int32()
+    assert schema.field("deep").type.item_type.value_type == pa.decimal128(9, 2)

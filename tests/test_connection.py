@@ -1,0 +1,387 @@
+"""Connection files: what is read, what is refused and in which words, and how the environment fills a config."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from dagster_airbyte_proto.connection import (
+    Connection,
+    DockerLaunch,
+    LocalLaunch,
+    PypiLaunch,
+    ReplayLaunch,
+    StreamOptions,
+)
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import ReadMode, StreamId, WriteMode
+
+LOCAL = "connector: {protocol: airbyte, launch: {kind: local, command: [source-faker]}}\n"
+CONNECTOR: dict[str, Any] = {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source-faker"]}}
+
+FULL = """\
+name: shop
+connector:
+  protocol: airbyte
+  launch: {kind: local, command: [source-faker]}
+config: {count: 1000, seed: 1}
+streams:
+  users: {read: incremental, write: append_dedup, primary_key: [id], cursor: updated_at}
+  purchases: {write: overwrite, select: [id, product_id], rename: purchases_raw}
+  "*": {write: append}
+destination:
+  namespace: shop
+  table_prefix: ""
+  schema_policy: evolve
+load: {max_bytes: 128 MiB, max_seconds: 60}
+"""
+
+
+def read(folder: Path, text: str, name: str = "shop.yaml") -> Connection:
+    file = folder / name
+    file.write_text(text)
+    return Connection.from_file(file)
+
+
+def refused(folder: Path, text: str, name: str = "shop.yaml") -> str:
+    with pytest.raises(ConfigError) as error:
+        read(folder, text, name)
+    assert error.value.doing == f"connection file {folder / name}"
+    return error.value.found
+
+
+def test_the_documented_file_is_read_in_full(tmp_path: Path) -> None:
+    shop = read(tmp_path, FULL)
+    assert shop.connector.launch == LocalLaunch(kind="local", command=("source-faker",))
+    assert shop.config == {"count": 1000, "seed": 1}
+    assert shop.streams == {
+        "users": StreamOptions(
+            read=ReadMode.INCREMENTAL, write=WriteMode.APPEND_DEDUP, primary_key=(("id",),), cursor=("updated_at",)
+        ),
+        "purchases": StreamOptions(write=WriteMode.OVERWRITE, select=("id", "product_id"), rename="purchases_raw"),
+        "*": StreamOptions(write=WriteMode.APPEND),
+    }
+    assert (shop.load.max_bytes, shop.load.max_seconds) == (128 * 1024**2, 60.0)
+    assert (shop.namespace, shop.destination.schema_policy) == ("shop", "evolve")
+
+
+def test_a_small_file_gets_the_defaults(tmp_path: Path) -> None:
+    shop = read(tmp_path, LOCAL, "my_shop2.yaml")
+    assert (shop.name, shop.namespace) == ("my_shop2", "my_shop2")
+    assert (shop.streams, shop.written_config()) == (None, {})
+    assert shop.options(StreamId.of("anything")) == StreamOptions()
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        (
+            "{kind: local, command: source-x --path 'a b'}",
+            LocalLaunch(kind="local", command=("source-x", "--path", "a b")),
+        ),
+        (
+            "{kind: pypi, package: source-x==1, executable: source-x, python: '3.10'}",
+            PypiLaunch(kind="pypi", package="source-x==1", executable="source-x", python="3.10"),
+        ),
+        (
+            "{kind: docker, image: 'airbyte/source-x:1', network: none, memory: 2g}",
+            DockerLaunch(kind="docker", image="airbyte/source-x:1", network="none", memory="2g"),
+        ),
+    ],
+)
+def test_each_kind_of_launch_is_read(tmp_path: Path, launch: str, expected: object) -> None:
+    assert read(tmp_path, f"connector: {{protocol: airbyte, launch: {launch}}}").connector.launch == expected
+
+
+def test_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
+    launch = "connector: {protocol: airbyte, launch: {kind: replay, recording: recordings/shop}}\n"
+    shop = read(tmp_path, launch + "config_file: secret/shop.json")
+    assert shop.connector.launch == ReplayLaunch(kind="replay", recording=tmp_path / "recordings/shop")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/shop.json").write_text('{"emoji": "\\ud83d\\ude00", "n": 12345678901234567890}')
+    assert shop.written_config() == {"emoji": "😀", "n": 12345678901234567890}
+
+
+def test_a_dict_makes_the_same_connection_and_goes_there_and_back(tmp_path: Path) -> None:
+    shop = read(tmp_path, FULL)
+    again = Connection.model_validate(shop.model_dump(mode="json"))
+    assert again.model_dump() == shop.model_dump()
+    assert (shop.origin, again.origin) == (tmp_path / "shop.yaml", None)
+    with pytest.raises(ValidationError):
+        Connection.model_validate({"name": "shop"})
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        ["users"],
+        {"users": {"primary_key": ["id", ["a", "b"]], "cursor": ["a", "b"]}},
+        {"users": {"cursor": "at"}},
+        None,
+    ],
+)
+def test_the_json_schema_for_editors_allows_every_form(streams: object) -> None:
+    data: dict[str, Any] = {
+        "name": "shop",
+        "connector": {**CONNECTOR, "launch": {"kind": "local", "command": "source-faker"}},
+    }
+    data |= {"streams": streams, "load": {"max_bytes": "1 GB"}}
+    Connection.model_validate(data)
+    jsonschema.validate(data, Connection.model_json_schema())
+
+
+def test_streams_may_be_a_list_of_names(tmp_path: Path) -> None:
+    shop = read(tmp_path, LOCAL + "streams: [users, public.users, on]")
+    assert shop.options(StreamId.of("users")) == StreamOptions()
+    assert shop.options(StreamId.of("on")) == StreamOptions()
+    assert shop.options(StreamId.of("purchases")) is None
+
+
+def test_the_full_name_of_a_stream_wins_over_its_bare_name_and_that_over_the_others(tmp_path: Path) -> None:
+    shop = read(tmp_path, LOCAL + 'streams: {a.users: {rename: full}, users: {rename: bare}, "*": {rename: others}}')
+    chosen = [shop.options(stream) for stream in (StreamId("a", "users"), StreamId("b", "users"), StreamId(None, "x"))]
+    assert [options.rename for options in chosen if options] == ["full", "bare", "others"]
+
+
+def test_plain_words_are_read_as_json_reads_them(tmp_path: Path) -> None:
+    config = "country: NO, on: on, day: 2024-01-01, time: 22:30, code: 007, big: 1e3, ok: true, none: null, no: , n: -1"
+    assert read(tmp_path, LOCAL + f"config: {{{config}}}").config == {
+        "country": "NO",
+        "on": "on",
+        "day": "2024-01-01",
+        "time": "22:30",
+        "code": "007",
+        "big": 1000.0,
+        "ok": True,
+        "none": None,
+        "no": None,
+        "n": -1,
+    }
+
+
+def test_an_alias_repeats_what_its_anchor_says(tmp_path: Path) -> None:
+    text = LOCAL + "streams: {users: &same {write: append}, purchases: *same}"
+    assert read(tmp_path, text).streams == dict.fromkeys(("users", "purchases"), StreamOptions(write=WriteMode.APPEND))
+
+
+def test_every_fault_is_told_at_once_with_its_line_and_path(tmp_path: Path) -> None:
+    text = """\
+conector: 1
+connector:
+  protocol: airbite
+  launch: {kind: locl}
+streams:
+  users: {wirte: append, read: sometimes}
+  orders: {cursor: 3, primary_key: id}
+load:
+  max_bytes: plenty
+  max_seconds: 0
+"""
+    assert (
+        refused(tmp_path, text)
+        == """9 faults
+  line 1, conector: is not a known key; did you mean "connector"?
+  line 3, connector.protocol: must be one of airbyte, singer, rapidbyte, syncmaven; did you mean "airbyte"?
+  line 4, connector.launch.kind: must be one of local, pypi, docker, replay; did you mean "local"?
+  line 6, streams.users.read: must be one of full_refresh, incremental
+  line 6, streams.users.wirte: is not a known key; did you mean "write"?
+  line 7, streams.orders.primary_key: must be a list of columns: names, or lists of names that lead to nested ones
+  line 7, streams.orders.cursor: must be a column, or a list of names that leads to a nested one
+  line 9, load.max_bytes: must be a size such as "128 MiB", or a number of bytes
+  line 10, load.max_seconds: must be more than 0"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "is empty"),
+        ("# only a comment\n", "is empty"),
+        ("- a", "must be a mapping of keys to values; found a list"),
+        ("a: b: c", "line 1: is not YAML: mapping values are not allowed here (column 5)"),
+        (LOCAL + "name: a\nname: b", "line 3, name: is given twice (first on line 2)"),
+        (LOCAL + "config: {a: {b: 1,\n b: 2}}", "line 3, config.a.b: is given twice (first on line 2)"),
+        (LOCAL + "config: {<<: {a: 1}}", 'line 2, config: merge keys ("<<") are not read: write the keys out'),
+        ("a: &x [*x]", "is nested too deeply, or holds itself by an alias"),
+        ("a: \x01", "is not YAML: it holds characters that YAML does not allow"),
+        ("name: shop", "connector: is missing"),
+        (LOCAL + "name: 7", "line 2, name: must be text; found a whole number; put it in quotes"),
+        (LOCAL + "config: [1]", "line 2, config: must be a mapping of keys to values; found a list"),
+        (LOCAL + "config: {}\nconfig_file: x.json", "give config or config_file, not both"),
+        (LOCAL + "streams: [a, a]", "line 2, streams: a is named twice"),
+        (LOCAL + "streams: []", "line 2, streams: must not be empty"),
+        (LOCAL + "streams: {a: {primary_key: [id, id]}}", "line 2, streams.a.primary_key: names a column twice"),
+        (LOCAL + "load: {max_bytes: 0}", "line 2, load.max_bytes: must be more than 0"),
+        (LOCAL + "load: {max_seconds: true}", "line 2, load.max_seconds: must be a number; found true or false"),
+        (
+            LOCAL + 'destination: {namespace: "${source}"}',
+            'line 2, destination.namespace: may hold "${source_namespace}" and no other variable',
+        ),
+        (
+            LOCAL + 'destination: {table_prefix: "${env:P}"}',
+            'line 2, destination.table_prefix: "${env:…}" is filled in config only',
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {command: x}}",
+            "line 1, connector.launch.kind: is missing; must be one of local, pypi, docker, replay",
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {kind: local, comand: x, command: 'a'}}",
+            'line 1, connector.launch.comand: is not a known key; did you mean "command"?',
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {kind: local, command: []}}",
+            "line 1, connector.launch.command: must not be empty",
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {kind: pypi, package: p, executable: e, python: 3.10}}",
+            "line 1, connector.launch.python: must be text; found a number; put it in quotes",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fault_is_told_in_plain_words(tmp_path: Path, text: str, found: str) -> None:
+    assert refused(tmp_path, text) == found
+
+
+def test_a_name_that_cannot_come_from_the_file_is_explained(tmp_path: Path) -> None:
+    assert refused(tmp_path, LOCAL, "my-shop.yaml") == (
+        'name: must be of small letters, digits and "_" (it is the file\'s stem by default); found "my-shop"'
+    )
+
+
+def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        Connection.from_file(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        Connection.from_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["config: hunter2", "config: {p: *hunter2}", "config: {p: !hunter2 x}", "config: {p: !hunter2!x y}", "hunter2",
+     "config: {p: 'hunter2}", 'config: {p: "hunter2\\z"}', "config: {p: hunter2, p: hunter2}", "config: {p: `hunter2}",
+     "config: {p: &hunter2 a, q: hunter2: b}"],
+)  # fmt: skip
+def test_no_fault_shows_what_may_be_a_secret(tmp_path: Path, text: str) -> None:
+    assert "hunter2" not in refused(tmp_path, LOCAL + text)
+
+
+def test_bytes_that_are_no_text_are_refused_without_being_shown(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_bytes(b"config: {p: hunter2\xff}")
+    with pytest.raises(ConfigError, match=r"is not UTF-8 text \(byte 19\)") as error:
+        Connection.from_file(tmp_path / "shop.yaml")
+    assert error.value.__cause__ is None
+
+
+@given(st.text(alphabet=st.sampled_from("ab:{}[]\"'\n -*&!#|>%@`?,<~0.\\$")))
+def test_any_text_is_a_connection_or_a_config_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_text(LOCAL + text)
+    try:
+        assert Connection.from_file(file).name == "any"
+    except ConfigError as error:
+        assert "Input should" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        ("128 MiB", 128 * 1024**2),
+        ("1.5gib", 3 * 1024**3 // 2),
+        ("10 MB", 10**7),
+        ("512", 512),
+        (512, 512),
+        ("64k", 64000),
+    ],
+)
+def test_sizes_are_written_as_people_write_them(size: object, count: int) -> None:
+    data = {"name": "shop", "connector": CONNECTOR, "load": {"max_bytes": size}}
+    assert Connection.model_validate(data).load.max_bytes == count
+
+
+def test_a_date_from_another_yaml_reader_is_refused_before_json_cannot_hold_it() -> None:
+    data = {"name": "shop", "connector": CONNECTOR, "config": {"since": [datetime.date(2024, 1, 1)]}}
+    with pytest.raises(ValidationError, match=r"since\[0\] is a date: put it in quotes"):
+        Connection.model_validate(data)
+
+
+def connection(config: dict[str, Any]) -> Connection:
+    return Connection.model_validate({"name": "shop", "connector": CONNECTOR, "config": config})
+
+
+def test_the_environment_fills_strings_wherever_they_stand() -> None:
+    shop = connection({"a": {"b": ["${env:USER}:${env:WORD}", 1, None]}, "url": "x/${env:USER}", "${env:KEY}": True})
+    filled = shop.filled_config({"USER": "ann", "WORD": "${env:USER}", "EMPTY": ""})
+    assert filled.config == {"a": {"b": ["ann:${env:USER}", 1, None]}, "url": "x/ann", "${env:KEY}": True}
+    assert filled.secrets == {"ann", "${env:USER}"}
+    assert shop.config is not None
+    assert shop.config["url"] == "x/${env:USER}"
+
+
+def test_an_escaped_reference_stays_as_words_and_an_empty_variable_is_no_secret() -> None:
+    filled = connection({"a": "$${env:HOME} ${env:EMPTY}"}).filled_config({"HOME": "/h", "EMPTY": ""})
+    assert filled.config == {"a": "${env:HOME} "}
+    assert filled.secrets == frozenset()
+
+
+def test_every_variable_that_is_not_set_is_named_with_its_place() -> None:
+    shop = connection({"a": {"b": ["x", "${env:ONE}"]}, "c": "${env:TWO} ${env:", "d": "${env:A B}", "e": "${env:OK}"})
+    with pytest.raises(ConfigError) as error:
+        shop.filled_config({"OK": "hunter2"})
+    assert (
+        str(error.value)
+        == """connection shop: 4 faults
+  config.a.b[1]: the environment variable ONE is not set
+  config.c: the environment variable TWO is not set
+  config.c: a "${env:" lacks its "}"
+  config.d: "${env:…}" must hold the name of an environment variable"""
+    )
+
+
+def test_a_variable_that_is_not_set_is_told_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(tmp_path, LOCAL + 'config: {password: "${env:WORD}"}').filled_config({})
+    assert error.value.doing == f"connection file {tmp_path / 'shop.yaml'}"
+    assert error.value.found == "config.password: the environment variable WORD is not set"
+
+
+def test_a_config_file_is_filled_and_refused_by_its_own_name(tmp_path: Path) -> None:
+    shop = read(tmp_path, LOCAL + "config_file: secret.yaml")
+    with pytest.raises(ConfigError, match="there is no such file"):
+        shop.filled_config({})
+    (tmp_path / "secret.yaml").write_text("password: ${env:WORD}")
+    assert shop.filled_config({"WORD": "a1"}).config == {"password": "a1"}
+    with pytest.raises(ConfigError) as error:
+        shop.filled_config({})
+    assert str(error.value) == (
+        f"config file {tmp_path / 'secret.yaml'}: password: the environment variable WORD is not set"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1, "a": 2}', "a: is given twice"),
+        ('{"a": NaN}', "NaN is not a number in JSON"),
+        ('{"a": }', "line 1: is not JSON: Expecting value (column 7)"),
+        ("[" * 100_000, "is nested too deeply"),
+        ("[]", "must be a mapping of keys to values; found a list"),
+    ],
+)
+def test_a_bad_json_config_file_is_refused(tmp_path: Path, text: str, found: str) -> None:
+    shop = read(tmp_path, LOCAL + "config_file: c.json")
+    (tmp_path / "c.json").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        shop.written_config()
+    assert error.value.found == found
+
+
+def test_the_digest_knows_configs_apart_but_not_the_order_of_their_keys() -> None:
+    one, two, three = ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, {"a": 1, "b": "y"})
+    digests = [connection(config).filled_config({}).digest for config in (one, two, three)]
+    assert digests[0] == digests[1] != digests[2]

@@ -1,0 +1,88 @@
+"""The settings file and the home folder."""
+
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.settings import Settings
+
+
+def load(folder: Path, text: str) -> Settings:
+    file = folder / "airbyte-proto.yaml"
+    file.write_text(text)
+    return Settings.load(folder / "home", file)
+
+
+def test_without_a_file_everything_lives_under_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = Settings.load(Path("home"))
+    home = tmp_path / "home"
+    assert settings.state_url == f"sqlite:///{home}/state.db"
+    assert settings.catalog.warehouse == str(home / "warehouse")
+    assert (settings.catalog.name, settings.catalog.format, settings.lease_seconds) == ("lake", "iceberg", 60.0)
+    folders = (settings.staging_folder, settings.catalogs_folder, settings.logs_folder, settings.environments_folder)
+    assert list(folders) == [home / name for name in ("staging", "catalogs", "logs", "venvs")]
+    assert settings.spark == {}
+
+
+def test_a_file_of_comments_gives_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "# nothing yet\n") == Settings.load(tmp_path / "home")
+
+
+def test_what_the_file_says_is_taken(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        """
+state_url: postgresql://me:word@host/db
+lease_seconds: 30
+catalog: {name: prod, format: folder, warehouse: ../rows}
+spark: {spark.master: "local[2]", spark.ui.enabled: false, spark.sql.shuffle.partitions: 4}
+""",
+    )
+    assert settings.state_url == "postgresql://me:word@host/db"
+    assert settings.lease_seconds == 30.0
+    assert (settings.catalog.name, settings.catalog.format) == ("prod", "folder")
+    assert settings.catalog.warehouse == str(tmp_path / ".." / "rows")
+    assert settings.spark == {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+    }
+
+
+@pytest.mark.parametrize("warehouse", ["s3a://bucket/rows", "/data/rows"])
+def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: str) -> None:
+    assert load(tmp_path, f"catalog: {{warehouse: {warehouse!r}}}").catalog.warehouse == warehouse
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("lease_second: 3", 'line 1, lease_second: is not a known key; did you mean "lease_seconds"?'),
+        ("home: x", "line 1, home: is not a known key; known here: state_url, lease_seconds, catalog, spark"),
+        ("lease_seconds: 0", "line 1, lease_seconds: must be at least 1"),
+        (
+            "catalog: {format: icebreg}",
+            'line 1, catalog.format: must be one of iceberg, folder; did you mean "iceberg"?',
+        ),
+        (
+            "catalog: {name: my-lake}",
+            'line 1, catalog.name: must be of letters, digits and "_", and not begin with a digit',
+        ),
+        ("spark: {spark.master: [x]}", 'line 1, spark["spark.master"]: must be text; found a list'),
+        (
+            "state_url: hunter2",
+            'line 1, state_url: must be a URL such as "sqlite:///state.db" or "postgresql://host/database"',
+        ),
+    ],
+)
+def test_faults_are_told_as_in_a_connection_file(tmp_path: Path, text: str, found: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, text)
+    assert str(error.value) == f"settings file {tmp_path / 'airbyte-proto.yaml'}: {found}"
+
+
+def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        Settings.load(tmp_path, tmp_path / "none.yaml")
