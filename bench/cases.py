@@ -1,6 +1,7 @@
 """What is run beside what, and how far apart they may be."""
 
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any, NamedTuple
 
 from bench.generate import Dialect, Recipe
@@ -166,22 +167,15 @@ LIMITS = (
 def cell(case: Case, contender: Contender, measured: list[Measured], costs: list[dict[str, Any]]) -> Cell:
     """The medians of the rounds; peaks are the highest of any round."""
     whole = [run.cpu_seconds for run in measured]
-    walls = [run.wall_seconds for run in measured]
     return Cell(
         case=case.name,
         contender=contender.name,
-        cpu_seconds=_median(whole if contender.counts_startup else [cost["cpu_seconds"] for cost in costs]),
-        wall_seconds=_median(walls if contender.counts_startup else [cost["wall_seconds"] for cost in costs]),
-        whole_cpu_seconds=_median(whole),
+        cpu_seconds=median([cost["cpu_seconds"] for cost in costs]),
+        wall_seconds=median([cost["wall_seconds"] for cost in costs]),
+        whole_cpu_seconds=median(whole),
         peak_bytes=max(cost["peak_bytes"] for cost in costs),
         tree_peak_bytes=max(run.tree_peak_bytes for run in measured),
         rows=costs[-1]["rows"],
         samples=measured[-1].samples if case.played_bytes else (),
         versions=costs[-1]["versions"],
     )
-
-
-def _median(figures: list[float]) -> float:
-    ordered = sorted(figures)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

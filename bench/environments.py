@@ -38,7 +38,7 @@ def _build(folder: Path, pins: tuple[str, ...]) -> None:
     print(f"bench: building {folder.name}: {' '.join(pins)}", file=sys.stderr)
     if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"):
         _run(uv, "venv", "--quiet", "--python", sys.executable, str(folder))
-        # Compiled, as pip leaves them: else the first start of a peer pays for it (8 s of CPU for PyAirbyte).
+        # Compiled, as pip leaves them: else the first start of a peer pays for it (3 s of CPU for PyAirbyte).
         _run(uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(folder / "bin" / "python"), *pins)
     else:
         _run(sys.executable, "-m", "venv", str(folder))

@@ -184,7 +184,8 @@ def _checked(text: str) -> URL:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    engine = create_engine(url, hide_parameters=True, poolclass=NullPool, connect_args={"timeout": _PATIENCE_SECONDS})
+    given = {} if "timeout" in url.query else {"timeout": _PATIENCE_SECONDS}
+    engine = create_engine(url, hide_parameters=True, poolclass=NullPool, connect_args=given)
 
     @event.listens_for(engine, "connect")
     def _set_up(dbapi_connection: sqlite3.Connection, _record: object) -> None:

@@ -25,8 +25,10 @@ class Folder(NamedTuple):
     @classmethod
     def at(cls, uri: str) -> "Folder":
         """Raises StagingError when there is no such kind of place."""
-        with on_disk("find the staging folder", uri):
+        try:
             filesystem, path = fs.FileSystem.from_uri(uri)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StagingError("find the staging folder", f"{uri}: {error}") from error
         return cls(filesystem, path, uri)
 
     def file(self, name: str) -> tuple[str, str]:
@@ -89,9 +91,9 @@ def on_disk(doing: str, place: str, *, size_bytes: int | None = None, stream: st
     """Turns what the file system says into a StagingError that names the place, and how much was to be written."""
     try:
         yield
-    except (OSError, pa.ArrowInvalid) as error:
+    except OSError as error:
         size = "" if size_bytes is None else f" ({size_bytes} bytes)"
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = error.strerror or str(error)
         raise StagingError(
             doing,
             f"{place}{size}: {reason}",

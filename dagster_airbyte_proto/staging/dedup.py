@@ -30,7 +30,7 @@ _CURSOR = "cursor"
 
 
 class Ranking(NamedTuple):
-    """What of a batch decides which rows stay: its keys (columns `key0`, `key1`, …) and its order, and where it lies."""
+    """What of a batch decides which rows stay: keys (columns `key0`, `key1`, …) and order; and where it lies."""
 
     table: pa.Table
     file: str

@@ -1,5 +1,6 @@
 """Parquet files in the table's own schema, field ids included: zstd level 1, row groups of a few segments."""
 
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
@@ -70,8 +71,10 @@ class OpenFile:
     def abandon(self) -> None:
         """Lets go of the file and removes what there is of it."""
         self._waiting, self.waiting_bytes = [], 0
-        if self._sink is not None:
-            with on_disk("remove a staged file", self.uri):
+        if self._writer is not None and self._sink is not None:
+            with suppress(OSError):  # A full disk cannot take the footer either, and the file goes anyway.
+                self._writer.close()
+            with suppress(OSError):
                 self._sink.close()
             remove(self._folder, self._path)
 

@@ -90,6 +90,11 @@ def wire_array(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Arra
     )
 
 
+def namespace_of(line: bytes, shape: RecordShape) -> str | None:
+    """The namespace that a record's line carries behind its data. Raises ValueError for what is no JSON object."""
+    return _text(_at(members(line), shape.namespace))
+
+
 def _records(
     segment: bytes, shape: RecordShape, stream: StreamId, rejected: Counter[str], foreign: Counter[StreamId]
 ) -> Iterator[_Record]:

@@ -1,3 +1,5 @@
+import select
+import time
 from collections.abc import Callable
 
 import pytest
@@ -31,3 +33,16 @@ def iceberg_bench(
     iceberg: IcebergTables, elsewhere: IcebergTables, iceberg_rows: Callable[[TableTarget], list[Row]]
 ) -> Bench:
     return Bench(iceberg, elsewhere, iceberg_rows)
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Waits until a claim holds, for half a minute at most."""
+
+    def wait(claim: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not claim():
+            assert time.monotonic() < deadline, "it never came true"
+            select.select([], [], [], 0.02)
+
+    return wait

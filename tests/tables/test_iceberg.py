@@ -54,11 +54,12 @@ def test_the_log_tells_of_the_load(spark: SparkSession, iceberg: IcebergTables, 
 
 
 def test_comments_and_properties_are_in_the_table(spark: SparkSession, target: TableTarget) -> None:
-    described = {row[0]: row for row in query(spark, f"describe table {target.qualified}").rows}
+    described = {row[0]: row for row in query(spark, f"describe table extended {target.qualified}").rows}
     assert described["id"] == ["id", "bigint", "who it is"]
+    assert described["Comment"][1] == "people"
     properties = dict(query(spark, f"show tblproperties {target.qualified}").rows)
     assert properties["format-version"] == "2"
-    assert properties["comment"] == "people"
+    assert properties["write.parquet.compression-codec"] == "zstd"
 
 
 def test_a_compaction_in_between_disturbs_no_append(

@@ -1,0 +1,103 @@
+"""`loads list` and `loads show`. What takes long to import is imported when a command runs; see call.py."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.output import Answer, Grid
+from dagster_airbyte_proto.cli.program import loads
+from dagster_airbyte_proto.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.store import LoggedLoad
+
+_LIST = ("load", "status", "announced", "rows", "streams", "states", "reason")
+_SHOW = ("stream", "table", "write", "generation", "emitted", "rows", "rejected", "files", "committed", "snapshot")
+
+
+@answers(loads, "list")
+@click.argument("connection", metavar="C")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
+def list_loads(call: Call, connection: str, limit: int) -> Answer:
+    """The loads of a connection, newest first."""
+    target = call.known_target(connection)
+    logged = call.store().loads(target.name, limit=limit)
+    rows = [
+        (
+            entry.load.load_id,
+            entry.status.value,
+            time_text(entry.announced_at),
+            sum(part.rows for part in entry.load.parts),
+            ", ".join(str(part.stream) for part in entry.load.parts),
+            len(entry.load.states),
+            entry.reason,
+        )
+        for entry in logged
+    ]
+    return Answer({"connection": target.name, "loads": [_load_value(entry) for entry in logged]}, (Grid(_LIST, rows),))
+
+
+@answers(loads, "show")
+@click.argument("load_id", metavar="ID")
+def show_load(call: Call, load_id: str) -> Answer:
+    """One load: its streams, its files, what the tables said."""
+    entry = call.store().load(load_id)
+    if entry is None:
+        raise ConfigError(
+            "showing a load", f"there is no load {load_id!r}", remedy="`airbyte-proto loads list C` names them."
+        )
+    call.connection = entry.load.connection
+    landed = {committed.stream: committed for committed in entry.committed}
+    rows = [
+        (
+            str(part.stream),
+            str(part.table),
+            part.write.value,
+            part.generation_id,
+            part.emitted,
+            part.rows,
+            sum(part.rejected.values()),
+            len(part.files),
+            "yes" if part.stream in landed else "no",
+            landed[part.stream].snapshot_id if part.stream in landed else "",
+        )
+        for part in entry.load.parts
+    ]
+    head = f"{load_id} of {entry.load.connection}: {entry.status.value}, run {entry.load.run_id}"
+    times = f"announced {time_text(entry.announced_at)}, ended {time_text(entry.ended_at) or 'not yet'}"
+    paths = [f"{part.stream}: {file.path}" for part in entry.load.parts for file in part.files]
+    return Answer(_load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), Grid(_SHOW, rows), *paths))
+
+
+def time_text(at: datetime | None) -> str:
+    return "" if at is None else at.isoformat(sep=" ", timespec="seconds")
+
+
+def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:
+    import msgspec
+
+    value: dict[str, Any] = {
+        "load_id": entry.load.load_id,
+        "connection": entry.load.connection,
+        "run_id": entry.load.run_id,
+        "status": entry.status.value,
+        "announced_at": entry.announced_at.isoformat(),
+        "ended_at": entry.ended_at.isoformat() if entry.ended_at else None,
+        "reason": entry.reason,
+        "states": len(entry.load.states),
+        "streams": {
+            str(part.stream): {"emitted": part.emitted, "rows": part.rows, "rejected": sum(part.rejected.values())}
+            for part in entry.load.parts
+        },
+    }
+    if whole:
+        value["parts"] = [
+            {**msgspec.to_builtins(part), "stream": str(part.stream), "table": str(part.table)}
+            for part in entry.load.parts
+        ]
+        value["committed"] = [
+            {**committed._asdict(), "stream": str(committed.stream)} for committed in entry.committed
+        ]
+    return value

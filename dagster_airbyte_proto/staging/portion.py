@@ -1,0 +1,166 @@
+"""Rows of one stream on their way to one commit: their files, and the counts that go with them."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.model import FileContent, PlannedStream, StagedFile, StagedRows, WriteMode
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, run_folder
+from dagster_airbyte_proto.staging.batches import Parsed
+from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, Ranking, ranking, resolve
+from dagster_airbyte_proto.staging.parquet import OpenFile
+from dagster_airbyte_proto.tables.writer import TableTarget
+
+_BY_KEY = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE}
+
+
+class Shelf:
+    """Where one stream's files go. The table is asked for, and the folder made, when the first file is due."""
+
+    def __init__(
+        self, planned: PlannedStream, columns: Columns, target: Callable[[], TableTarget], run_id: str
+    ) -> None:
+        self.planned = planned
+        self.columns = columns
+        self.resolves_keys = planned.write in _BY_KEY
+        self._target = target
+        self._run_id = run_id
+        self._place: tuple[Folder, pa.Schema] | None = None
+        self._mark = os.urandom(4).hex()
+        self._files = 0
+
+    def new_file(self) -> OpenFile:
+        return self._new("rows", self._ready()[1], FileContent.ROWS)
+
+    def new_position_deletes(self) -> OpenFile:
+        return self._new("positions", POSITION_DELETES, FileContent.POSITION_DELETES)
+
+    def new_equality_deletes(self) -> OpenFile:
+        schema = self._ready()[1]
+        keys = pa.schema([schema.field(key) for key in self.columns.keys])
+        return self._new("keys", keys, FileContent.EQUALITY_DELETES)
+
+    def remove(self, file: StagedFile) -> None:
+        folder = self._ready()[0]
+        remove(folder, folder.path + file.path.removeprefix(folder.uri))
+
+    def _new(self, kind: str, schema: pa.Schema, content: FileContent) -> OpenFile:
+        self._files += 1
+        name = file_name(kind, str(self.planned.id), self._mark, self._files)
+        return OpenFile(self._ready()[0], name, schema, content)
+
+    def _ready(self) -> tuple[Folder, pa.Schema]:
+        if self._place is None:
+            target = self._target()
+            folder = Folder.at(run_folder(target, self._run_id))
+            make(folder)
+            self._place = folder, target.schema
+        return self._place
+
+
+class Portion:
+    """Rows that are committed together or not at all. At most one of its files is open."""
+
+    def __init__(self, shelf: Shelf, max_file_bytes: int) -> None:
+        self._shelf = shelf
+        self._max_file_bytes = max_file_bytes
+        self._files: list[StagedFile] = []
+        self._open: OpenFile | None = None
+        self._rankings: list[Ranking] = []
+        self._rejected: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
+        self._rows = 0
+        self._changed = 0
+        self.lines = 0
+        self.record_bytes = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory that `write_waiting` would free."""
+        return self._open.waiting_bytes if self._open else 0
+
+    def write(self, parsed: Parsed, lines: int, record_bytes: int) -> None:
+        """Adds a parsed segment of so many lines and bytes."""
+        self.lines += lines
+        self.record_bytes += record_bytes
+        self._rejected.update(parsed.rejected)
+        self._ignored.update(parsed.ignored)
+        self._changed += parsed.changed
+        self._rows += parsed.batch.num_rows
+        if parsed.batch.num_rows:
+            self._write_rows(parsed.batch)
+
+    def write_waiting(self) -> None:
+        if self._open is not None:
+            self._open.write_waiting()
+
+    def close_file(self) -> None:
+        """No row that comes later gets into a file of this portion."""
+        if self._open is not None:
+            file, self._open = self._open, None
+            self._files.append(file.close())
+
+    def absorb(self, later: "Portion") -> None:
+        """Takes over the rows that came right behind. Their open file stays open; ours must be closed."""
+        self._files += later._files
+        self._open = later._open
+        self._rankings += later._rankings
+        self._rejected.update(later._rejected)
+        self._ignored.update(later._ignored)
+        self._rows += later._rows
+        self._changed += later._changed
+        self.lines += later.lines
+        self.record_bytes += later.record_bytes
+
+    def staged(self) -> StagedRows:
+        """Closes what is open and describes it all. The files are the caller's from now on."""
+        self.close_file()
+        planned, columns = self._shelf.planned, self._shelf.columns
+        duplicates = self._stage_deletes() if self._shelf.resolves_keys and self._rankings else 0
+        return StagedRows(
+            stream=planned.id,
+            table=planned.table,
+            write=planned.write,
+            generation_id=planned.generation_id,
+            files=tuple(self._files),
+            keys=columns.keys,
+            emitted=self.lines,
+            rows=self._rows,
+            duplicates=duplicates,
+            changed=self._changed,
+            rejected=dict(self._rejected),
+            ignored_fields=dict(self._ignored),
+            record_bytes=self.record_bytes,
+        )
+
+    def drop(self) -> None:
+        """Removes all its files."""
+        if self._open is not None:
+            self._open.abandon()
+        for file in self._files:
+            self._shelf.remove(file)
+        self._files, self._open = [], None
+
+    def _write_rows(self, batch: pa.RecordBatch) -> None:
+        if self._open is None:
+            self._open = self._shelf.new_file()
+        if self._shelf.resolves_keys:
+            self._rankings.append(ranking(batch, self._shelf.columns, self._open.uri, self._open.rows))
+        self._open.write(batch)
+        if self._open.size_bytes >= self._max_file_bytes:
+            self.close_file()
+
+    def _stage_deletes(self) -> int:
+        resolution = resolve(self._rankings, self._shelf.columns)
+        if resolution.losers.num_rows:
+            self._stage(self._shelf.new_position_deletes(), resolution.losers)
+        self._stage(self._shelf.new_equality_deletes(), resolution.keys)
+        return len(resolution.losers)
+
+    def _stage(self, file: OpenFile, rows: pa.Table) -> None:
+        self._open = file  # Where `drop` finds it should the disk fail.
+        file.write(rows)
+        self.close_file()

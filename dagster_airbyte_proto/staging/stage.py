@@ -1,0 +1,169 @@
+"""All streams' rows between the connector and the tables: raw lines in, staged Parquet files out.
+
+Belongs to one thread. Memory is bounded by `StageLimits.held_bytes` and a segment or two: past it the streams that hold
+most are written out. Whatever is not handed over by `cut` is removed by `discard` or `close`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
+from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.staging.demux import Run
+from dagster_airbyte_proto.staging.portion import Shelf
+from dagster_airbyte_proto.staging.slow import namespace_of
+from dagster_airbyte_proto.staging.stream_stage import StreamStage
+from dagster_airbyte_proto.tables.writer import TableTarget
+
+
+class StreamInput(NamedTuple):
+    """A stream to stage. `target` is called when its first rows are written, and may block until the table is there."""
+
+    planned: PlannedStream
+    columns: Columns
+    target: Callable[[], TableTarget]
+
+
+class StageLimits(NamedTuple):
+    """`segment_bytes` of one stream are parsed at once; `held_bytes` are kept in memory over all streams."""
+
+    segment_bytes: int = 8 << 20
+    held_bytes: int = 64 << 20
+    file_bytes: int = 128 << 20
+
+
+class Stage:
+    """Takes record lines, marks where states stand, and cuts only there. Raises StagingError when the disk refuses."""
+
+    def __init__(
+        self,
+        streams: Sequence[StreamInput],
+        shape: RecordShape,
+        *,
+        run_id: str,
+        sync_id: int,
+        limits: StageLimits = StageLimits(),  # noqa: B008  # a tuple, and frozen
+    ) -> None:
+        self._shape = shape
+        self._limits = limits
+        self._streams = {
+            each.planned.id: StreamStage(
+                Shelf(each.planned, each.columns, each.target, run_id),
+                shape,
+                sync_id=sync_id,
+                max_file_bytes=limits.file_bytes,
+            )
+            for each in streams
+        }
+        self._by_name: dict[str, list[StreamId]] = {}
+        for stream in self._streams:
+            self._by_name.setdefault(stream.name, []).append(stream)
+        self._routes: dict[tuple[bytes, bytes | None], tuple[StreamId, ...]] = {}
+        self._unconfigured: Counter[StreamId] = Counter()
+        self._memory_bytes = 0
+        self.marked_bytes = 0
+
+    @property
+    def unconfigured(self) -> Mapping[StreamId, int]:
+        """Records of streams that are not ours: counted, not landed."""
+        return sum((stage.foreign for stage in self._streams.values()), self._unconfigured)
+
+    def add(self, run: Run) -> None:
+        """A run from the demux."""
+        key = (run.stream, run.namespace)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._route(run)
+        if len(route) == 1:
+            self._add(route[0], run.lines)
+        else:
+            self._add_line_by_line(route, run.lines)
+
+    def add_line(self, stream: StreamId, line: bytes) -> None:
+        """A record that the protocol read by itself, with its newline or without."""
+        self._add(stream, line if line.endswith(b"\n") else line + b"\n")
+
+    def mark(self, stream: StreamId) -> None:
+        """A state stands here: all rows of the stream so far may be committed."""
+        self.marked_bytes += self._streams[stream].mark()
+
+    def cut(self, stream: StreamId) -> StagedRows | None:
+        """Closes the stream's files up to its last mark and hands them over; None when no row stands before it."""
+        stage = self._streams[stream]
+        self.marked_bytes -= stage.marked_bytes
+        self._memory_bytes -= stage.memory_bytes
+        try:
+            return stage.cut()
+        finally:
+            self._memory_bytes += stage.memory_bytes
+
+    def discard(self, stream: StreamId) -> int:
+        """Drops all rows of the stream that are not cut, and their files. How many rows."""
+        stage = self._streams[stream]
+        self.marked_bytes -= stage.marked_bytes
+        self._memory_bytes -= stage.memory_bytes
+        return stage.discard()
+
+    def emitted(self, stream: StreamId) -> int:
+        """How many records of the stream came so far."""
+        return self._streams[stream].emitted
+
+    def received_bytes(self, stream: StreamId) -> int:
+        """How many bytes of records of the stream came so far."""
+        return self._streams[stream].received_bytes
+
+    def close(self) -> None:
+        """Removes all files that were not handed over. Safe to call twice."""
+        for stream in self._streams:
+            self.discard(stream)
+
+    def _route(self, run: Run) -> tuple[StreamId, ...]:
+        """The stream; or, where the line's head does not tell, all that it may be."""
+        name = _text(run.stream) or ""
+        if run.namespace is not None:
+            return (StreamId.of(name, _text(run.namespace)),)
+        return tuple(self._by_name.get(name, ())) or (StreamId.of(name),)
+
+    def _add(self, stream: StreamId, lines: bytes) -> None:
+        stage = self._streams.get(stream)
+        if stage is None:
+            self._unconfigured[stream] += lines.count(b"\n")
+            return
+        stage.add(lines)
+        self._memory_bytes += len(lines)
+        if stage.held_bytes >= self._limits.segment_bytes:
+            self._memory_bytes -= stage.memory_bytes
+            stage.flush_segment()
+            self._memory_bytes += stage.memory_bytes
+        if self._memory_bytes > self._limits.held_bytes:
+            self._relieve()
+
+    def _add_line_by_line(self, candidates: Sequence[StreamId], lines: bytes) -> None:
+        for line in lines.split(b"\n")[:-1]:
+            try:
+                namespace = namespace_of(line, self._shape)
+            except ValueError:
+                stream = candidates[0]  # No JSON: any of them will reject it, with a reason.
+            else:
+                stream = StreamId.of(candidates[0].name, namespace)
+            self._add(stream, line + b"\n")
+
+    def _relieve(self) -> None:
+        """Writes out the streams that hold most, down to half the budget, so that it is not due again at once."""
+        for stage in sorted(self._streams.values(), key=lambda each: each.memory_bytes, reverse=True):
+            if self._memory_bytes <= self._limits.held_bytes // 2:
+                break
+            self._memory_bytes -= stage.memory_bytes
+            stage.flush()
+            self._memory_bytes += stage.memory_bytes
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(raw, type=str | None)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return raw.decode(errors="replace")

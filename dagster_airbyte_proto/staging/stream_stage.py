@@ -1,0 +1,143 @@
+"""One stream's way from raw lines to files, cut only where a mark stands.
+
+The rows of a stream stand in a line: those in `_ready` (files that end at the last mark), those in `_beyond` (files of
+rows behind it), those in `_held` (raw lines in memory), of which the first `_marked_chunks` are before the mark. At
+most one of `_beyond` and the marked part of `_held` has rows: a mark covers everything that came before it. Rows behind
+the mark never share a file with rows before it, so that a cut can hand over whole files; a later mark covers the file.
+"""
+
+import os
+import time
+from collections import Counter
+
+from dagster_airbyte_proto.model import StagedRows, StreamId
+from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.staging.batches import SegmentParser
+from dagster_airbyte_proto.staging.portion import Portion, Shelf
+
+
+class StreamStage:
+    """Takes a stream's lines; hands over what is marked."""
+
+    def __init__(self, shelf: Shelf, shape: RecordShape, *, sync_id: int, max_file_bytes: int) -> None:
+        self._shelf = shelf
+        self._max_file_bytes = max_file_bytes
+        self._parser = SegmentParser(shelf.planned, shelf.columns, shape, sync_id=sync_id, seed=os.urandom(9))
+        self._ready: Portion | None = None
+        self._beyond: Portion | None = None
+        self._held: list[bytes] = []
+        self._marked_chunks = 0
+        self._held_marked_bytes = 0
+        self._held_marked_lines = 0
+        self._held_lines = 0
+        self._unmarked_bytes = 0
+        self.held_bytes = 0
+        self.marked_bytes = 0
+        self.emitted = 0
+        self.received_bytes = 0
+        self.foreign: Counter[StreamId] = Counter()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What `flush` would free."""
+        return self.held_bytes + sum(part.waiting_bytes for part in (self._ready, self._beyond) if part)
+
+    def add(self, lines: bytes) -> None:
+        """Whole record lines, each with its newline."""
+        count = lines.count(b"\n")
+        size = len(lines)
+        self._held.append(lines)
+        self._held_lines += count
+        self.held_bytes += size
+        self._unmarked_bytes += size
+        self.emitted += count
+        self.received_bytes += size
+
+    def mark(self) -> int:
+        """Everything so far may be committed. Says how many bytes of records that adds to the marked ones."""
+        added = self._unmarked_bytes
+        if not added:
+            return 0
+        if self._beyond is not None:
+            self._ready, self._beyond = self._joined(self._ready, self._beyond), None
+        self._marked_chunks = len(self._held)
+        self._held_marked_bytes, self._held_marked_lines = self.held_bytes, self._held_lines
+        self.marked_bytes += added
+        self._unmarked_bytes = 0
+        return added
+
+    def flush_segment(self) -> None:
+        """Writes the marked lines; the others too where they are the bulk."""
+        if self._held_marked_bytes * 2 >= self.held_bytes:
+            self._write_marked()
+        else:
+            self._write_all()
+
+    def flush(self) -> None:
+        """Writes all that is held, and frees its memory."""
+        self._write_all()
+        for part in (self._ready, self._beyond):
+            if part is not None:
+                part.write_waiting()
+
+    def cut(self) -> StagedRows | None:
+        """Closes the files up to the last mark and hands them over; None when no row stands before it."""
+        self._write_marked()
+        if self._ready is None:
+            return None
+        staged = self._ready.staged()
+        self._ready = None
+        self.marked_bytes = 0
+        return staged
+
+    def discard(self) -> int:
+        """Drops everything that is not cut. How many rows."""
+        dropped = self._held_lines
+        for part in (self._ready, self._beyond):
+            if part is not None:
+                dropped += part.lines
+                part.drop()
+        self._ready = self._beyond = None
+        self._take(len(self._held))
+        self.marked_bytes = self._unmarked_bytes = 0
+        return dropped
+
+    def _write_marked(self) -> None:
+        if not self._marked_chunks:
+            return
+        if self._ready is None:
+            self._ready = Portion(self._shelf, self._max_file_bytes)
+        self._write(self._ready, self._marked_chunks)
+
+    def _write_all(self) -> None:
+        self._write_marked()
+        if not self._held:
+            return
+        if self._beyond is None:
+            if self._ready is not None:
+                self._ready.close_file()
+            self._beyond = Portion(self._shelf, self._max_file_bytes)
+        self._write(self._beyond, len(self._held))
+
+    def _write(self, part: Portion, chunks: int) -> None:
+        segment, lines = self._take(chunks)
+        parsed = self._parser.parse(segment, lines, time.time_ns() // 1000)
+        self.foreign.update(parsed.foreign)
+        part.write(parsed, lines, len(segment))
+
+    def _take(self, chunks: int) -> tuple[bytes, int]:
+        """Lets go of the first chunks held: of all before the mark, or of all."""
+        segment = b"".join(self._held[:chunks])
+        lines = self._held_marked_lines if chunks == self._marked_chunks else self._held_lines
+        del self._held[:chunks]
+        self._held_lines -= lines
+        self.held_bytes -= len(segment)
+        self._marked_chunks = self._held_marked_bytes = self._held_marked_lines = 0
+        return segment, lines
+
+    @staticmethod
+    def _joined(ready: Portion | None, beyond: Portion) -> Portion:
+        if ready is None:
+            return beyond
+        ready.absorb(beyond)
+        return ready

@@ -1,0 +1,248 @@
+"""SqlStateStore on its two databases, and what is special to each."""
+
+import os
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect
+
+from dagster_airbyte_proto.checkpoints.sql_database import Database
+from dagster_airbyte_proto.checkpoints.sql_migrations import MIGRATIONS
+from dagster_airbyte_proto.checkpoints.sql_schema import metadata
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
+from tests.conformance.state_store import USERS, HandClock, OpenStore, StateStoreConformance, stream_state
+from tests.postgres import PostgresServer
+
+# Waits to be told, so that all of them begin at once; then takes the lease, and says how that went.
+RACER = """
+import sys
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.errors import StateConflict
+store = SqlStateStore(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    print("fence", store.acquire("shop", run_id=sys.argv[2], holder=sys.argv[2], seconds=60).fence)
+except StateConflict as error:
+    print("refused", error)
+"""
+
+# Announces and promotes until it is killed, with two streams that always move together.
+WRITER = """
+import sys
+from itertools import count
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.model import Load, State, StateScope, StreamId
+store = SqlStateStore(sys.argv[1])
+lease = store.acquire("shop", run_id="run-1", holder="writer", seconds=0)
+for number in count():
+    states = tuple(State(StateScope.STREAM, b"%d" % number, StreamId.of(name)) for name in ("users", "orders"))
+    load = Load(f"{lease.fence}-{number}", "shop", "run-1", (), states)
+    store.announce(lease, load)
+    print(number, flush=True)
+    store.promote(lease, load, states, [])
+"""
+
+
+class SqlStoreConformance(StateStoreConformance):
+    """Adds what only real processes on one real database can show."""
+
+    @pytest.fixture
+    def open_store(self, state_url: str) -> OpenStore:
+        return lambda clock: SqlStateStore(state_url, clock=clock)
+
+    def test_of_processes_that_race_on_an_empty_database_one_gets_the_lease(self, state_url: str) -> None:
+        racers = [_started(RACER, state_url, f"racer-{number}") for number in range(3)]
+        for racer in racers:
+            assert _line(racer) == "ready"
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        results = [racer.communicate(timeout=60) for racer in racers]
+        assert [error for _, error in results] == [""] * len(racers)
+        assert sorted(output.split()[0] for output, _ in results) == ["fence", "refused", "refused"]
+        assert all("racer-" in output for output, _ in results if output.startswith("refused"))
+
+    def test_without_a_clock_of_its_own_a_store_can_tell_a_lease_that_ran_out(self, state_url: str) -> None:
+        store = SqlStateStore(state_url)
+        first = store.acquire("shop", run_id="run-1", holder="one", seconds=-1)
+        second = store.acquire("shop", run_id="run-2", holder="two", seconds=3600)
+        assert second.fence > first.fence
+        with pytest.raises(StateConflict, match="two holds it"):
+            store.acquire("shop", run_id="run-3", holder="three", seconds=1)
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_killed_at_any_moment_states_and_loads_agree(self, state_url: str, seed: int) -> None:
+        writer = _started(WRITER, state_url)
+        for _ in range(random.Random(seed).randint(1, 15)):
+            _line(writer)
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        store = SqlStateStore(state_url)
+        lease = store.acquire("shop", run_id="run-2", holder="next", seconds=60)
+        for load in store.announced("shop"):
+            store.promote(lease, load, load.states, [])
+        done = store.loads("shop", limit=1)[0].load
+        assert {stored.state for stored in store.states("shop")} == set(done.states)
+
+    def test_a_forked_child_uses_a_connection_of_its_own(self, state_url: str) -> None:
+        store = SqlStateStore(state_url, clock=HandClock())
+        lease = store.acquire("shop", run_id="run-1", holder="parent", seconds=60)
+        child = os.fork()
+        if child == 0:
+            store.change_state(lease, USERS, stream_state(USERS, "child"), who="child")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        store.note_folders(lease, ["parent"])
+        assert store.history("shop")[0].who == "child"
+
+    def test_the_migrations_lead_to_the_tables_that_the_code_knows(self, state_url: str) -> None:
+        SqlStateStore(state_url).connections()
+        with Database(state_url).read() as tx:
+            found = inspect(tx)
+            assert set(found.get_table_names()) - {"sqlite_sequence"} == set(metadata.tables)
+            for name, table in metadata.tables.items():
+                columns = {column["name"]: column["nullable"] for column in found.get_columns(name)}
+                expected = {column.name: column.nullable for column in table.columns}
+                assert columns.keys() == expected.keys(), name
+                keys = set(found.get_pk_constraint(name)["constrained_columns"])
+                assert keys == {column.name for column in table.primary_key}, name
+                assert all(columns[column] is expected[column] for column in columns.keys() - keys), name
+
+    def test_a_database_of_newer_code_is_refused(self, state_url: str) -> None:
+        SqlStateStore(state_url).connections()
+        with Database(state_url).write() as tx:
+            tx.exec_driver_sql("UPDATE schema_version SET version = 99")
+        with pytest.raises(ConfigError, match=rf"version 99.*up to {len(MIGRATIONS)}") as refused:
+            SqlStateStore(state_url).connections()
+        assert "state store version 99" in refused.value.remedy
+
+
+class TestSqlite(SqlStoreConformance):
+    @pytest.fixture
+    def state_url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.mark.postgres
+class TestPostgres(SqlStoreConformance):
+    @pytest.fixture
+    def state_url(self, postgres_server: PostgresServer) -> str:
+        return postgres_server.new_database()
+
+    def test_a_server_that_is_gone_is_told_without_the_password(self, tmp_path: Path) -> None:
+        store = SqlStateStore(f"postgresql://ann:secret@/shop?host={tmp_path}&password=secret2")
+        with pytest.raises(StateUnavailable) as refused:
+            store.connections()
+        assert refused.value.retryable
+        assert "postgresql+psycopg://ann:***@/shop" in str(refused.value)
+        assert "secret" not in str(refused.value)
+
+    def test_a_connection_that_the_server_cut_is_replaced(self, state_url: str) -> None:
+        store = SqlStateStore(state_url)
+        assert store.connections() == []
+        with create_engine(state_url.replace("postgresql:", "postgresql+psycopg:")).connect() as other:
+            other.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        assert store.connections() == []
+
+    def test_a_database_that_is_not_there_is_no_crash(self, state_url: str) -> None:
+        with pytest.raises(StateUnavailable, match="does not exist"):
+            SqlStateStore(state_url.replace("@/t", "@/not_t")).connections()
+
+
+def test_making_a_store_touches_nothing(tmp_path: Path) -> None:
+    store = SqlStateStore(f"sqlite:///{tmp_path}/deep/state.db")
+    assert list(tmp_path.iterdir()) == []
+    assert str(tmp_path) in repr(store)
+
+
+def test_the_file_and_its_side_files_are_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "state.db"
+    database = Database(f"sqlite:///{path}")
+    with database.write():
+        modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+    assert modes == dict.fromkeys(("state.db", "state.db-wal", "state.db-shm"), 0o600)
+
+
+def test_what_is_committed_is_synced_to_the_disk(tmp_path: Path) -> None:
+    with Database(f"sqlite:///{tmp_path}/state.db").read() as tx:
+        assert tx.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+        assert tx.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2, "FULL"
+        assert tx.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
+
+
+def test_a_locked_file_is_told_and_nothing_has_moved(tmp_path: Path) -> None:
+    store = SqlStateStore(f"sqlite:///{tmp_path}/state.db?timeout=0.1")
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StateUnavailable, match="locked") as refused:
+        store.change_state(lease, USERS, stream_state(USERS, "u"), who="ann")
+    assert "state.db" in str(refused.value)
+    assert store.states("shop") == [], "and reading goes on"
+    other.close()
+    store.change_state(lease, USERS, stream_state(USERS, "u"), who="ann")
+
+
+def test_a_full_disk_is_told_and_nothing_has_moved(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    SqlStateStore(url).acquire("shop", run_id="run-1", holder="one", seconds=-1)
+    # A limit on the size of files stands in for a disk of that size.
+    filling = """
+import resource, sys
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.errors import StateUnavailable
+store = SqlStateStore(sys.argv[1])
+lease = store.acquire("shop", run_id="run-2", holder="two", seconds=60)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+try:
+    store.keep_config(lease, {"big": "x" * 1_000_000}, based_on="a")
+except StateUnavailable as error:
+    print(error)
+"""
+    output, errors = _started(filling, url).communicate(timeout=60)
+    assert errors == ""
+    assert "state.db" in output
+    assert "disk" in output
+    assert SqlStateStore(url).config("shop") is None
+
+
+@pytest.mark.parametrize(
+    ("where", "content"), [("file/state.db", None), ("folder", None), ("file", b"this is no database, it is a letter" * 99)]
+)
+def test_a_path_that_cannot_be_is_the_users_to_mend(tmp_path: Path, where: str, content: bytes | None) -> None:
+    (tmp_path / "file").write_bytes(content or b"")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError) as refused:
+        SqlStateStore(f"sqlite:///{tmp_path}/{where}").connections()
+    assert "state_url" in refused.value.remedy
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://ann:secret@host/shop", "secret", "a:b:secret"])
+def test_a_url_that_cannot_hold_state_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ConfigError, match="state_url") as refused:
+        SqlStateStore(url)
+    assert "sqlite:///path/to/state.db" in refused.value.remedy
+    assert "secret" not in str(refused.value)
+
+
+def _started(script: str, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", script, *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **pipes)
+
+
+def _line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()

