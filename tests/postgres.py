@@ -46,17 +46,18 @@ def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
     # Not in pytest's own folder: that is closed to the user whom the server runs as, and its path may be too long
     # for a socket.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    user = _server_user()
-    if user is not None:
-        os.chown(folder, user.pw_uid, user.pw_gid)
-    run_as = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    user, group = _server_user()
+    if user is not None and group is not None:
+        os.chown(folder, user, group)
     try:
         data = folder / "data"
-        initdb = [bin_folder / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        subprocess.run(initdb, check=True, capture_output=True, cwd=folder, **run_as)
-        command = [bin_folder / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", "-F"]
+        initdb = [f"{bin_folder}/initdb", "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(initdb, check=True, capture_output=True, cwd=folder, user=user, group=group)
+        # Far from UTC, so that a time which is taken for another zone's does not pass.
+        settings = ["-c", "listen_addresses=", "-c", "timezone=Asia/Kolkata"]
+        command = [f"{bin_folder}/postgres", "-F", "-D", data, "-k", folder, *settings]
         with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **run_as)
+            server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, user=user, group=group)
         try:
             started = PostgresServer(folder)
             _wait_until_it_answers(started, server, folder / "log")
@@ -68,9 +69,12 @@ def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _server_user() -> pwd.struct_passwd | None:
+def _server_user() -> tuple[int, int] | tuple[None, None]:
     """PostgreSQL refuses to run as root."""
-    return pwd.getpwnam("postgres") if os.getuid() == 0 else None
+    if os.getuid() != 0:
+        return None, None
+    user = pwd.getpwnam("postgres")
+    return user.pw_uid, user.pw_gid
 
 
 def _wait_until_it_answers(started: PostgresServer, server: "subprocess.Popen[bytes]", log: Path) -> None:

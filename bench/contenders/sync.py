@@ -33,11 +33,11 @@ def main() -> None:
     with Path(task.recording).open("rb") as lines, rehearsal.open("wb") as some:
         some.writelines(islice(lines, _REHEARSED_LINES))
     with Engine(Settings.load(home)) as engine:
-        sync_connection(engine, _connection("rehearsal", task, {"recording": str(rehearsal)}))
+        _synced(engine, _connection("rehearsal", task, {"recording": str(rehearsal)}))
         connection = _connection("bench", task, {"recording": task.recording, "repeat": task.repeat})
         reports: list[SyncReport] = []
         measure(
-            lambda: reports.append(sync_connection(engine, connection)),
+            lambda: reports.append(_synced(engine, connection)),
             lambda: _rows(reports[0], home / "warehouse" / "bench"),
             {"pyspark": pyspark.__version__, "pyarrow": pa.__version__},
         )
@@ -57,12 +57,20 @@ def _connection(name: str, task: Task, config: dict[str, Any]) -> Connection:
     return Connection.from_file(file)
 
 
-def _rows(report: SyncReport, tables: Path) -> int:
-    committed = sum(stream.committed for stream in report.streams.values())
-    if report.status != "complete" or committed != parquet_rows(tables):
-        raise ValueError(
-            f"the sync is {report.status}: {committed} rows by its report, {parquet_rows(tables)} in files"
+def _synced(engine: Engine, connection: Connection) -> SyncReport:
+    report = sync_connection(engine, connection)
+    if report.status != "complete":
+        errors = [report.error, *(stream.error for stream in report.streams.values())]
+        raise RuntimeError(
+            f"sync of {connection.name} is {report.status}: {next(filter(None, errors), 'no reason given')}"
         )
+    return report
+
+
+def _rows(report: SyncReport, tables: Path) -> int:
+    committed, in_files = sum(stream.committed for stream in report.streams.values()), parquet_rows(tables)
+    if committed != in_files:
+        raise RuntimeError(f"{committed} rows by the report, {in_files} in files")
     return committed
 
 

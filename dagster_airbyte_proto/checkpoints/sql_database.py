@@ -219,7 +219,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 def _writing(engine: Engine) -> Iterator[Connection]:
     with engine.connect().execution_options(writes=True) as tx, tx.begin():
         if tx.dialect.name == _POSTGRES:
-            limit = f"{_PATIENCE_SECONDS}s"
-            names = ("lock_timeout", "idle_in_transaction_session_timeout")
-            tx.execute(select(*(func.set_config(name, limit, True) for name in names)))
+            # A sleeper is thrown out before those who wait for its lock give up.
+            limits = {"lock_timeout": _PATIENCE_SECONDS, "idle_in_transaction_session_timeout": _PATIENCE_SECONDS // 2}
+            tx.execute(select(*(func.set_config(name, f"{seconds}s", True) for name, seconds in limits.items())))
         yield tx

@@ -4,6 +4,7 @@ Whether a lease is lost is decided by its fence alone, never by the clock: a run
 nobody took over from, may go on. The clock only says from when on another may take over.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,10 +33,10 @@ def line_up(tx: Connection, connection: str) -> None:
     tx.execute(select(connections).where(connections.c.connection == connection).with_for_update())
 
 
-def take(tx: Connection, wanted: Lease, now: datetime) -> Lease:
-    """`wanted` with a fence of its own, or StateConflict while another's lease has not run out."""
+def take(tx: Connection, wanted: Lease, now: datetime, is_dead: Callable[[str], bool]) -> Lease:
+    """`wanted` with a fence of its own, or StateConflict while another that is not known to be dead holds it."""
     standing = tx.execute(_of(wanted.connection).with_for_update()).one_or_none()
-    if standing is not None and standing.expires_at > now:
+    if standing is not None and standing.expires_at > now and not is_dead(standing.holder):
         raise _held_by(standing)
     lease = wanted._replace(fence=count_up(tx, wanted.connection, "fence"))
     tx.execute(delete(leases).where(leases.c.connection == wanted.connection))

@@ -5,7 +5,7 @@ has the caller's fence, in the same transaction: writers of one connection stand
 lease is turned away at the head of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -56,12 +56,20 @@ class SqlStateStore:
         """Lets go of its connections. The next call opens them again."""
         self._database.close()
 
-    def acquire(self, connection: str, *, run_id: str, holder: str, seconds: float) -> Lease:
+    def acquire(
+        self,
+        connection: str,
+        *,
+        run_id: str,
+        holder: str,
+        seconds: float,
+        is_dead: Callable[[str], bool] = lambda _holder: False,
+    ) -> Lease:
         with self._database.write() as tx:
             sql_leases.enlist(tx, connection)
             now = self._database.now(tx)
             wanted = Lease(connection, run_id, holder, fence=0, expires_at=now + timedelta(seconds=seconds))
-            return sql_leases.take(tx, wanted, now)
+            return sql_leases.take(tx, wanted, now, is_dead)
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         with self._database.write() as tx:

@@ -11,7 +11,7 @@ brings it back. All that one call changes has one version.
 Every call is one transaction, and may be made again when nobody knows what became of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -83,8 +83,17 @@ class KeptConfig(NamedTuple):
 class StateStore(Protocol):
     """Raises StateConflict for a lost or refused lease, StateUnavailable when the database does not answer."""
 
-    def acquire(self, connection: str, *, run_id: str, holder: str, seconds: float) -> Lease:
-        """The connection's lease; a dead (expired) one is taken over. Raises StateConflict that names the holder."""
+    def acquire(
+        self,
+        connection: str,
+        *,
+        run_id: str,
+        holder: str,
+        seconds: float,
+        is_dead: Callable[[str], bool] = ...,
+    ) -> Lease:
+        """The connection's lease. One that ran out is taken over, and one whose holder `is_dead`, which by default is
+        known of nobody. Raises StateConflict that names the holder."""
         ...
 
     def renew(self, lease: Lease, seconds: float) -> Lease: ...

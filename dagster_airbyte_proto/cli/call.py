@@ -90,6 +90,19 @@ class Call:
         connection = self.open(named)
         return Target(connection.name, connection)
 
+    def known_target(self, named: str) -> Target:
+        """The same; a bare name must be one that the store knows, for it may be a slip of the pen."""
+        target = self.target(named)
+        if target.connection is None:
+            known = self.store().connections()
+            if target.name not in known:
+                raise ConfigError(
+                    f"looking up connection {target.name}",
+                    "the state store does not know it, and there is no such file",
+                    remedy=f"Known here: {', '.join(known) or 'none'}. Is --home right?",
+                )
+        return target
+
 
 class Command(click.Command):
     """A command that returns its Answer. While it works, stdout is stderr: whatever a library or a child process

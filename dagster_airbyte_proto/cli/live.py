@@ -85,7 +85,7 @@ class QuietLines:
 
     def began(self, run_id: str, runs: Runs) -> None:
         self._runs = runs
-        self._phases = {stream: "waiting" for stream in runs}
+        self._phases = dict.fromkeys(runs, "waiting")
         self._write(f"{self._connection}: run {run_id}, {len(runs)} streams")
         self.is_reading = True
 
@@ -116,9 +116,7 @@ class QuietLines:
         size = sum(run.bytes for run in self._runs.values())
         rate = (rows - self._rows_told) / (now - self._told)
         self._told, self._rows_told = now, rows
-        self._write(
-            f"{self._connection}: {rows} rows, {rate:.0f} rows/s, {size_text(size)}, {now - self._began:.0f} s"
-        )
+        self._write(f"{self._connection}: {rows} rows, {rate:.0f} rows/s, {size_text(size)}, {now - self._began:.0f} s")
 
 
 class _Seen:

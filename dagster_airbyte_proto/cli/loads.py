@@ -68,7 +68,9 @@ def show_load(call: Call, load_id: str) -> Answer:
     head = f"{load_id} of {entry.load.connection}: {entry.status.value}, run {entry.load.run_id}"
     times = f"announced {time_text(entry.announced_at)}, ended {time_text(entry.ended_at) or 'not yet'}"
     paths = [f"{part.stream}: {file.path}" for part in entry.load.parts for file in part.files]
-    return Answer(_load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), Grid(_SHOW, rows), *paths))
+    return Answer(
+        _load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), Grid(_SHOW, rows), *paths)
+    )
 
 
 def time_text(at: datetime | None) -> str:
@@ -98,6 +100,6 @@ def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:
             for part in entry.load.parts
         ]
         value["committed"] = [
-            {**committed._asdict(), "stream": str(committed.stream)} for committed in entry.committed
+            {**msgspec.to_builtins(committed), "stream": str(committed.stream)} for committed in entry.committed
         ]
     return value

@@ -59,13 +59,13 @@ def _answer(words: list[str], call: Call) -> Answer:
         error.show()
         return _refusal(call, {"kind": "UsageError", "message": error.format_message()}, _USAGE)
     except (click.Abort, KeyboardInterrupt):
-        print("cancelled", file=sys.stderr)  # noqa: T201 - the user's own stderr
+        click.echo("cancelled", err=True)
         return _refusal(call, {"kind": "Cancelled", "message": "cancelled before it was done"}, CANCELLED)
     except InternalError as error:
         _tell_bug()
         return _refusal(call, error_value(error), _FAILED)
     except ProtoError as error:
-        print(f"error: {plain(str(error), max_characters=20_000)}", file=sys.stderr)  # noqa: T201 - as above
+        click.echo(f"error: {plain(str(error), max_characters=20_000)}", err=True)
         return _refusal(call, error_value(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
     except Exception as error:  # noqa: BLE001 - the edge of the process: shown whole, and it exits with 1
         _tell_bug()
@@ -91,7 +91,7 @@ def _arm_crash_points(environment: Mapping[str, str]) -> None:
 
 def _tell_bug() -> None:
     traceback.print_exc()
-    print(  # noqa: T201 - as above
+    click.echo(
         "This is our mistake. Please report it, with the lines above and the output of `airbyte-proto version`.",
-        file=sys.stderr,
+        err=True,
     )

@@ -60,7 +60,9 @@ def error_value(error: ProtoError) -> dict[str, Any]:
 def plain(text: str, *, max_characters: int = 2000) -> str:
     """Text from elsewhere that is safe on a terminal: no control sequences, and no end of it."""
     shown = text if len(text) <= max_characters else text[:max_characters] + "…"
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown)
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown
+    )
 
 
 def short(value: Any, max_characters: int = 60) -> str:

@@ -63,7 +63,16 @@ def _exit_code(report: "SyncReport") -> int:
 
 def _summary(report: "SyncReport") -> list[str | Grid]:
     rows = [
-        (name, told.status.value, told.table, told.emitted, told.committed, told.rejected, told.changed, short(told.state))
+        (
+            name,
+            told.status.value,
+            told.table,
+            told.emitted,
+            told.committed,
+            told.rejected,
+            told.changed,
+            short(told.state),
+        )
         for name, told in report.streams.items()
     ]
     size = size_text(sum(told.bytes for told in report.streams.values()))

@@ -54,14 +54,16 @@ def _java() -> str | None:
     cache: Path = SparkSettings._field_defaults["cache"]
     try:
         home = java_home(cache.expanduser(), os.environ)
-        told = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False)
+        told = subprocess.run(
+            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
     except (ConfigError, OSError, subprocess.TimeoutExpired):
         return None
     return next((line for line in told.stderr.splitlines() if '"' in line), None)
 
 
 def _state_store_schema(call: Call) -> int | None:
-    """The version of the state store's tables where it is a file that is there. Asking must not create or migrate it."""
+    """The version of the tables of a state store that is a file and is there. Asking does not create or migrate it."""
     from sqlalchemy import make_url
 
     url = make_url(call.settings().state_url)

@@ -24,7 +24,7 @@ from dagster_airbyte_proto.staging.raw_json import Raw, elements, text_array
 from dagster_airbyte_proto.staging.wire import ANOTHER_NAMESPACE, WireRows
 
 _SAMPLED_WHOLE_BYTES = 1 << 20
-_SAMPLES = 16
+_SAMPLES = 8
 _SAMPLE_BYTES = 16 << 10
 
 
@@ -134,7 +134,8 @@ class FastRoad:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue  # A line here is odd: the slow road counts the names itself.
             for record in records:
-                found.update(self._names(record).keys() - self._declared)
+                if unknown := self._names(record).keys() - self._declared:
+                    found.update(unknown)
         return found
 
 
@@ -142,8 +143,8 @@ def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
     """The array at `path`; None when there is no such path, or when an object on the way to it is missing."""
     if not path:
         return None
-    array = table.column(path[0]).combine_chunks()
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    column = table.column(path[0])
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     for depth, step in enumerate(path[1:], start=1):
         if array.null_count and depth == 1:
             return None

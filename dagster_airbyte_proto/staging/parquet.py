@@ -13,7 +13,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.area import Folder, on_disk, remove, settle
 
 ROW_GROUP_BYTES: Final = 32 << 20
-_SAMPLED_ROWS = 4096
+_SAMPLED_ROWS = 1024
 # Below this share of distinct values a dictionary costs less than it saves; above it, it is built and thrown away.
 _FEW_DISTINCT = 1 / 8
 

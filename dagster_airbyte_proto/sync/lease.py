@@ -1,12 +1,11 @@
 """Holds a connection for one run: takes the lease, keeps it alive while the run works, gives it back."""
 
-import os
-import socket
 import threading
 from types import TracebackType
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ProtoError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.sync.holder import is_dead, this_process
 
 _RENEWALS_A_LEASE = 3
 
@@ -56,5 +55,5 @@ class LeaseKeeper:
 
 def held_lease(store: StateStore, connection: str, run_id: str, seconds: float) -> LeaseKeeper:
     """The connection for this run alone. Raises StateConflict that names who holds it."""
-    holder = f"pid {os.getpid()} on {socket.gethostname()}"
-    return LeaseKeeper(store, store.acquire(connection, run_id=run_id, holder=holder, seconds=seconds), seconds)
+    lease = store.acquire(connection, run_id=run_id, holder=this_process(), seconds=seconds, is_dead=is_dead)
+    return LeaseKeeper(store, lease, seconds)

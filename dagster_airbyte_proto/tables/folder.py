@@ -22,7 +22,7 @@ from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.tables.columns import Columns, arrow_schema, columns_of, key_ids, refuse_differences, united
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, without_file_scheme
 
 _MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP)
 _ATTEMPTS = 8
@@ -124,12 +124,14 @@ class FolderTables:
         keys = _keys(view)
         pieces = []
         for number, file, _ in view.files(FileContent.ROWS):
-            rows = _shaped(pq.read_table(_local(file.path), partitioning=None), schema)
+            rows = _shaped(pq.read_table(without_file_scheme(file.path), partitioning=None), schema)
             gone = set(taken_out.get(file.path, ()))
             for names, ages in keys.items():
                 values = zip(*(rows[column].to_pylist() for column in names), strict=True)
                 gone.update(i for i, key in enumerate(values) if ages.get(key, 0) > number)
-            pieces.append(rows.filter(pa.array([i not in gone for i in range(rows.num_rows)], pa.bool_())) if gone else rows)
+            pieces.append(
+                rows.filter(pa.array([i not in gone for i in range(rows.num_rows)], pa.bool_())) if gone else rows
+            )
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
     def close(self) -> None:
@@ -193,7 +195,7 @@ def _entry(view: _View, load_id: str, part: StagedRows) -> _Entry:
         raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
     key_ids(view.columns, part.keys)
     for file in part.files:
-        if (rows := pq.read_metadata(_local(file.path)).num_rows) != file.rows:
+        if (rows := pq.read_metadata(without_file_scheme(file.path)).num_rows) != file.rows:
             raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
     holds_rows = view.rows != 0
     files = (file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or holds_rows)
@@ -209,7 +211,7 @@ def _positions(view: _View) -> dict[str, set[int]]:
     """The rows of each file that position deletes take out. They come with their own load, so age settles nothing."""
     taken_out: dict[str, set[int]] = {}
     for _, file, _ in view.files(FileContent.POSITION_DELETES):
-        deletes = pq.read_table(_local(file.path), partitioning=None)
+        deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
         for path, row in zip(deletes["file_path"].to_pylist(), deletes["pos"].to_pylist(), strict=True):
             taken_out.setdefault(path, set()).add(row)
     return taken_out
@@ -221,7 +223,7 @@ def _keys(view: _View) -> dict[tuple[str, ...], dict[tuple[object, ...], int]]:
     names = {field["name"].casefold(): field["name"] for field in view.columns["fields"]}
     for number, file, keys in view.files(FileContent.EQUALITY_DELETES):
         columns = tuple(names[key.casefold()] for key in keys)
-        deletes = pq.read_table(_local(file.path), partitioning=None)
+        deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
         ages = found.setdefault(columns, {})
         ages.update(dict.fromkeys(zip(*(deletes[column].to_pylist() for column in columns), strict=True), number))
     return found
@@ -234,11 +236,6 @@ def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     )
     return pa.table(list(columns), schema=schema)
-
-
-def _local(path: str) -> str:
-    """A file's path for the operating system. `file:/a` and `file:///a` are `/a`."""
-    return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
 
 
 def _sync_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import SparkSettings
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, without_file_scheme
 
 _MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP)
 _ATTEMPTS = 8
@@ -68,7 +68,7 @@ class IcebergTables:
         return TableTarget(
             name=spec.name,
             schema=arrow_schema(table.log.columns),
-            location=table.log.location.removeprefix("file:"),
+            location=without_file_scheme(table.log.location),
             qualified=self._qualified(spec.name),
         )
 

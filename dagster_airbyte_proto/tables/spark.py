@@ -6,8 +6,8 @@ which belongs to whoever called us.
 """
 
 import datetime
-import decimal
 import logging
+import math
 import os
 import signal
 import sys
@@ -22,11 +22,12 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.java_home import java_home
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.writer import without_file_scheme
 
 ICEBERG_VERSION = "1.11.0"
 _ICEBERG = "org.apache.iceberg"
@@ -51,13 +52,12 @@ class SparkSettings(NamedTuple):
     @property
     def warehouse_location(self) -> str:
         """The warehouse as tables know it: a local one as an absolute path, without a scheme."""
-        if "://" in self.warehouse:
-            return self.warehouse
-        return str(Path(self.warehouse.removeprefix("file:")).expanduser().absolute())
+        location = without_file_scheme(self.warehouse)
+        return location if "://" in location else str(Path(location).expanduser().absolute())
 
 
 class QueryResult(NamedTuple):
-    """Columns, and rows of values that JSON knows: what it lacks (dates, decimals, bytes) is text."""
+    """Columns, and rows of values that JSON knows: what it lacks (dates, decimals, bytes, NaN) is text."""
 
     columns: tuple[str, ...]
     rows: list[list[Any]]
@@ -85,7 +85,9 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
     }
     if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
         defaults[f"{catalog}.type"] = "hadoop"
-    defaults[f"{catalog}.warehouse"] = settings.warehouse_location
+    if settings.config.get(f"{catalog}.type") != "rest":
+        # To a REST catalog it is a name on the server, not a place.
+        defaults[f"{catalog}.warehouse"] = settings.warehouse_location
     if not settings.config.get("spark.master", "local").startswith("local"):
         # A cluster's executors must be able to call the driver back.
         del (
@@ -118,10 +120,12 @@ def query(session: SparkSession, sql: str) -> QueryResult:
     # pyspark logs what it is about to raise, with the Java stack, to stderr.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        frame = session.sql(sql)
-        return QueryResult(tuple(frame.columns), [[_plain(value) for value in row] for row in frame.collect()])
+        # By way of Arrow: rows from `collect` have their timestamps in the time zone of this process.
+        answer = session.sql(sql).toArrow()
     except CALL_ERRORS as error:
         raise TableError("running the query", first_line(error)) from error
+    columns = [[_plain(value) for value in column.to_pylist(maps_as_pydicts="lossy")] for column in answer.columns]
+    return QueryResult(tuple(answer.column_names), [list(row) for row in zip(*columns, strict=True)])
 
 
 def _jars(config: Mapping[str, str]) -> dict[str, str]:
@@ -186,16 +190,13 @@ def _kept_interrupt() -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Row):
-        return {name: _plain(item) for name, item in value.asDict().items()}
     if isinstance(value, dict):
         return {str(_plain(name)): _plain(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    if isinstance(value, decimal.Decimal | datetime.timedelta):
-        return str(value)
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, bytes):
         return value.hex()
-    return value
+    is_number = value is None or (isinstance(value, bool | int | float) and math.isfinite(value))
+    return value if is_number else str(value)

@@ -53,3 +53,8 @@ class TableWriter(Protocol):
     def close(self) -> None:
         """Lets go of what it holds (a session it made itself, for one)."""
         ...
+
+
+def without_file_scheme(location: str) -> str:
+    """A location or path as `TableTarget` writes it: `file:/a` and `file:///a` are `/a`, all else is as it was."""
+    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location

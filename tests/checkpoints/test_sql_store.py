@@ -219,7 +219,8 @@ except StateUnavailable as error:
 
 
 @pytest.mark.parametrize(
-    ("where", "content"), [("file/state.db", None), ("folder", None), ("file", b"this is no database, it is a letter" * 99)]
+    ("where", "content"),
+    [("file/state.db", None), ("folder", None), ("file", b"this is no database, it is a letter" * 99)],
 )
 def test_a_path_that_cannot_be_is_the_users_to_mend(tmp_path: Path, where: str, content: bytes | None) -> None:
     (tmp_path / "file").write_bytes(content or b"")
@@ -229,7 +230,9 @@ def test_a_path_that_cannot_be_is_the_users_to_mend(tmp_path: Path, where: str, 
     assert "state_url" in refused.value.remedy
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://ann:secret@host/shop", "secret", "a:b:secret"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "mysql://ann:secret@host/shop", "secret", "a:b:secret"]
+)
 def test_a_url_that_cannot_hold_state_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigError, match="state_url") as refused:
         SqlStateStore(url)
@@ -239,8 +242,8 @@ def test_a_url_that_cannot_hold_state_is_refused_at_once(url: str) -> None:
 
 def _started(script: str, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", script, *arguments]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, text=True, **pipes)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def _line(process: "subprocess.Popen[str]") -> str:

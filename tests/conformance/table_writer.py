@@ -54,16 +54,12 @@ def staged(target: TableTarget, rows: Sequence[Row]) -> StagedFile:
     return put(target, pa.Table.from_pylist(list(rows), schema=target.schema))
 
 
-def part_of(
-    target: TableTarget, write: WriteMode, *files: StagedFile, keys: tuple[str, ...] = ("id",)
-) -> StagedRows:
+def part_of(target: TableTarget, write: WriteMode, *files: StagedFile, keys: tuple[str, ...] = ("id",)) -> StagedRows:
     keys = keys if write is WriteMode.APPEND_DEDUP else ()
     return StagedRows(StreamId.of("users"), target.name, write, files=files, keys=keys)
 
 
-def part(
-    target: TableTarget, write: WriteMode, rows: Sequence[Row], *, keys: tuple[str, ...] = ("id",)
-) -> StagedRows:
+def part(target: TableTarget, write: WriteMode, rows: Sequence[Row], *, keys: tuple[str, ...] = ("id",)) -> StagedRows:
     """Rows as staging would hand them over, with the deletes that the mode asks for."""
     files = [staged(target, rows)] if rows else []
     if rows and write is WriteMode.APPEND_DEDUP:
@@ -126,11 +122,22 @@ class TableWriterConformance:
         assert wider.schema.names == ["id", "name", "_airbyte_meta", "email"]
         assert wider.schema.field("id").metadata == target.schema.field("id").metadata
         assert wider.schema.field("_airbyte_meta").type.get_field_index("source") == 2
-        row = {"id": 2, "name": "b", "email": "b@x", "_airbyte_meta": {"source": "s"}}
+        row: Row = {"id": 2, "name": "b", "email": "b@x", "_airbyte_meta": {"source": "s"}}
         bench.writer.commit("l2", part(wider, WriteMode.APPEND, [row]))
         rows = sorted(bench.read(wider), key=lambda row: int(row["id"]))
         assert [row["email"] for row in rows] == [None, "b@x"]
         assert rows[1]["_airbyte_meta"] == {"sync_id": None, "changes": None, "source": "s"}
+
+    def test_fields_are_added_inside_arrays(self, bench: Bench) -> None:
+        def items(*fields: str) -> TableSpec:
+            return TableSpec(name, pa.schema([("a", pa.list_(pa.struct([(field, pa.string()) for field in fields])))]))
+
+        name = table_name()
+        bench.writer.commit("l1", part(bench.writer.prepare(items("x")), WriteMode.APPEND, [{"a": [{"x": "1"}]}]))
+        wider = bench.writer.prepare(items("y", "x"))
+        bench.writer.commit("l2", part(wider, WriteMode.APPEND, [{"a": [{"x": "2", "y": "3"}]}]))
+        found = sorted((row["a"][0]["x"], row["a"][0]["y"]) for row in bench.read(wider))
+        assert found == [("1", None), ("2", "3")]
 
     def test_a_column_that_the_stream_lacks_stays(self, bench: Bench, target: TableTarget) -> None:
         narrower = bench.writer.prepare(TableSpec(target.name, pa.schema([("id", pa.int64())])))

@@ -53,6 +53,11 @@ def hang() -> None:
     time.sleep(600)
 
 
+def hang_and_tell() -> None:
+    os.write(1, b"%d\n" % os.getpid())
+    time.sleep(600)
+
+
 def ignore_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     hang()

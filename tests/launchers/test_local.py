@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers import running
 from dagster_airbyte_proto.launchers.local import LocalLauncher
 from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.launchers.running import LocalConnector
@@ -75,6 +76,23 @@ class TestDyingWithUs:
         for process in processes:
             if is_running(process):
                 os.kill(process, signal.SIGKILL)
+
+    def test_kill_9_of_the_guardian_while_we_are_paused_ends_the_connector_too(self, runs_folder: Path) -> None:
+        with _owner(runs_folder, "hang_and_tell") as (owner, (process,)):
+            os.kill(owner.pid, signal.SIGSTOP)
+            os.kill(_guardian_of(process), signal.SIGKILL)
+            until(lambda: not is_running(process), "the kernel has ended it")
+
+    def test_a_guardian_that_does_not_answer_is_not_waited_for(
+        self, runs_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(running, "GUARDIAN_END_SECONDS", 0.0)
+        connector = _launch("hang_and_tell", runs_folder)
+        process = int(connector.read(30) or b"")
+        os.kill(_guardian_of(process), signal.SIGSTOP)
+        connector.stop()
+        assert (report_of(connector).signal, report_of(connector).stopped) == (signal.SIGKILL, True)
+        until(lambda: not is_running(process), "the kernel has ended it")
 
     def test_a_signal_for_everybody_leaves_the_end_of_the_connector_to_us(self, runs_folder: Path) -> None:
         connector = _launch("ignore_sigterm", runs_folder)

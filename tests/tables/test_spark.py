@@ -3,7 +3,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
@@ -40,6 +41,11 @@ def test_a_local_warehouse_is_a_path_without_a_scheme(warehouse: str, location: 
     assert SparkSettings(warehouse).warehouse_location == location
 
 
+def test_a_rest_catalog_is_not_told_of_a_folder() -> None:
+    config = spark_config(SparkSettings("w", config={"spark.sql.catalog.lake.type": "rest"}))
+    assert "spark.sql.catalog.lake.warehouse" not in config
+
+
 def test_a_relative_warehouse_lies_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert SparkSettings("w").warehouse_location == str(tmp_path / "w")
@@ -55,17 +61,34 @@ def test_a_second_start_gives_the_same_session(spark: SparkSession, spark_settin
     assert start_session(spark_settings).sparkContext is spark.sparkContext
 
 
+@pytest.fixture
+def _far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 @pytest.mark.spark
+@pytest.mark.usefixtures("_far_from_utc")
 def test_a_query_answers_in_what_json_knows(spark: SparkSession) -> None:
     answer = query(
         spark,
-        "select 1 as i, 1.50BD as d, date'2026-01-02' as day, timestamp'2026-01-02 03:04:05' as t, X'00ff' as b,"
-        " array(struct(1 as x)) as a, map('k', date'2026-01-02') as m, null as n, 'é' as s",
+        "select 1 as i, 1.50BD as d, date'2026-01-02' as day, timestamp'2026-01-02 03:04:05' as t,"
+        " timestamp_ntz'2026-01-02 03:04:05' as n, X'00ff' as b, array(struct(1 as x)) as a,"
+        " map('k', date'2026-01-02') as m, null as z, 'é' as s, double('NaN') as f, 2 as i",
     )
-    assert answer.columns == ("i", "d", "day", "t", "b", "a", "m", "n", "s")
-    [row] = json.loads(json.dumps(answer.rows))
-    day = "2026-01-02"
-    assert row == [1, "1.50", day, "2026-01-02T03:04:05", "00ff", [{"x": 1}], {"k": day}, None, "é"]
+    assert answer.columns == ("i", "d", "day", "t", "n", "b", "a", "m", "z", "s", "f", "i")
+    [row] = json.loads(json.dumps(answer.rows, allow_nan=False))
+    day, noon = "2026-01-02", "2026-01-02T03:04:05"
+    assert row == [1, "1.50", day, f"{noon}+00:00", noon, "00ff", [{"x": 1}], {"k": day}, None, "é", "nan", 2]
+
+
+@pytest.mark.spark
+def test_a_statement_without_rows_has_an_answer(spark: SparkSession) -> None:
+    assert query(spark, "create namespace if not exists lake.empty").rows == []
+    assert query(spark, "select 1 as a where false") == (("a",), [])
 
 
 @pytest.mark.spark

@@ -1,0 +1,83 @@
+"""`record`: a real connector's bytes, kept so that `launch: {kind: replay}` runs from them with no connector at all.
+
+Nothing lands in tables and no state moves: what is recorded is a first read, from nothing.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_airbyte_proto.cli.asking import asked
+from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.live import size_text
+from dagster_airbyte_proto.cli.output import Answer
+from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.cli.syncing import stream_names
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.launchers.process import RunningConnector
+    from dagster_airbyte_proto.protocols.session import ReadRequest
+    from dagster_airbyte_proto.sync.source import Source
+
+_READ_TIMEOUT_SECONDS = 1.0
+_EXIT_SECONDS = 60.0
+_TELL_SECONDS = 10.0
+
+
+@answers(program, "record")
+@click.argument("connection_file", metavar="C")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
+def record(call: Call, connection_file: str, folder: Path, streams: str | None) -> Answer:
+    """Keeps a real run's bytes in DIR, secrets masked, for `launch: {kind: replay}`."""
+    from dagster_airbyte_proto.sync.source import recorded
+
+    only = stream_names(streams)
+    with asked(call, connection_file) as (_, source):
+        source.check_config()  # from here on the spec's secrets are known, and masked in what is kept
+        source.connector = recorded(source, folder)
+        source.spec(anew=True)
+        verdict = source.check()
+        request = _request(source, only)
+        running = source.connector.launch(source.protocol.read(request))
+        size_bytes, exit_code = _drain(running)
+    value = {
+        "connection": call.connection,
+        "status": "complete" if exit_code == 0 else "failed",
+        "folder": str(folder),
+        "check": verdict.succeeded,
+        "streams": [str(planned.id) for planned in request.streams],
+        "bytes": size_bytes,
+        "connector": {"exit_code": exit_code},
+    }
+    told = f"{len(request.streams)} streams, {size_text(size_bytes)}, exit code {exit_code}, in {folder}"
+    return Answer(value, (f"{call.connection}: {told}",), 0 if exit_code == 0 else 1)
+
+
+def _request(source: "Source", only: list[str] | None) -> "ReadRequest":
+    from dagster_airbyte_proto.protocols.session import ReadRequest
+    from dagster_airbyte_proto.sync.plan import Wanted, planned_streams, with_generations
+
+    planned = planned_streams(source.connection, source.catalog(anew=True), Wanted(only=only))
+    streams = with_generations(planned, {stream.id: 1 for stream in planned})
+    return ReadRequest(source.config, streams, states=(), sync_id=1)
+
+
+def _drain(running: "RunningConnector") -> tuple[int, Any]:
+    """Reads to the end, for the recording's sake; how much it was, and the exit code (None: ended by a signal)."""
+    size_bytes = 0
+    told = time.monotonic()
+    try:
+        while (chunk := running.read(_READ_TIMEOUT_SECONDS)) != b"":
+            size_bytes += len(chunk or b"")
+            if time.monotonic() - told >= _TELL_SECONDS:
+                told = time.monotonic()
+                sys.stderr.write(f"{size_text(size_bytes)} recorded\n")
+        report = running.wait(_EXIT_SECONDS)
+    finally:
+        running.stop()
+    report = report or running.wait(0)
+    return size_bytes, report.code if report else None

@@ -1,0 +1,268 @@
+"""`state list|show|set|reset|history|rollback`. What takes long to import is imported when a command runs; see call.py.
+
+Changes by hand take the connection's lease, so that they never collide with a sync; the history names the OS user.
+"""
+
+import getpass
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import click
+
+from dagster_airbyte_proto.cli.call import Call, Target, answers
+from dagster_airbyte_proto.cli.loads import time_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, short
+from dagster_airbyte_proto.cli.program import state as group
+from dagster_airbyte_proto.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore, StoredState
+    from dagster_airbyte_proto.masking import Mask
+    from dagster_airbyte_proto.model import State, StreamId
+    from dagster_airbyte_proto.protocols.session import SourceProtocol
+
+_WHOLE = "(whole)"
+_LIST = ("connection", "stream", "state", "version", "changed", "run")
+_SHOW = _LIST[1:]
+_HISTORY = ("version", "stream", "state", "changed", "who", "why", "run")
+
+
+@answers(group, "list")
+def list_states(call: Call) -> Answer:
+    """Every connection with its states."""
+    store = call.store()
+    by_name = {name: store.states(name, partition=None) for name in store.connections()}
+    shown = {name: _Shown(Target(name, None)) for name in by_name}
+    rows = [(name, *shown[name].row(stored)) for name, states in by_name.items() for stored in states]
+    rows += [(name, "", "", "", "", "") for name, states in by_name.items() if not states]
+    value = {
+        "connections": [
+            {"connection": name, "states": [shown[name].value(stored) for stored in states]}
+            for name, states in by_name.items()
+        ]
+    }
+    return Answer(value, (Grid(_LIST, sorted(rows)),))
+
+
+@answers(group, "show")
+@click.argument("connection", metavar="C")
+@click.argument("stream", required=False)
+def show_states(call: Call, connection: str, stream: str | None) -> Answer:
+    """The states of a connection as they stand, or of one stream."""
+    target = call.known_target(connection)
+    states = call.store().states(target.name, partition=None)
+    if stream is not None:
+        wanted = _known_stream(stream, [stored.state.stream for stored in states])
+        states = [stored for stored in states if stored.state.stream == wanted]
+    shown = _Shown(target)
+    value = {"connection": target.name, "states": [shown.value(stored) for stored in states]}
+    rows = [shown.row(stored, max_characters=2000) for stored in states]
+    return Answer(value, (Grid(_SHOW, rows),))
+
+
+@answers(group, "set")
+@click.argument("connection", metavar="C")
+@click.argument("stream_and_value", metavar="[STREAM] VALUE", nargs=-1)
+@click.option("--namespace", help="The stream's namespace, where it has no state yet.")
+def set_state(call: Call, connection: str, stream_and_value: tuple[str, ...], namespace: str | None) -> Answer:
+    """Sets the state of a stream, or of the whole connection; VALUE is JSON, or @FILE with JSON in it."""
+    if len(stream_and_value) not in (1, 2):
+        raise click.UsageError("give a VALUE, or a STREAM and its VALUE")
+    *streams, written = stream_and_value
+    value = _json_value(written)
+    target = call.target(connection)
+    store = call.store()
+    stream = _stream_to_set(store, target.name, streams[0], namespace) if streams else None
+    shown = _Shown(target)
+    new = shown.protocol.state_from_value(stream, value)
+    with _held(call, store, target.name) as lease:
+        change = store.change_state(lease, stream, new, who=_user())
+    return _changed(target, [change])
+
+
+@answers(group, "reset")
+@click.argument("connection", metavar="C")
+@click.argument("stream", required=False)
+def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
+    """Forgets the state of a stream, or of all: the next sync reads it from nothing."""
+    target = call.known_target(connection)
+    store = call.store()
+    known = [stored.state.stream for stored in store.states(target.name)]
+    # A connection with one state for all answers for itself why one stream of it cannot be reset.
+    wanted = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
+    with _held(call, store, target.name) as lease:
+        change = store.change_state(lease, wanted, None, who=_user())
+    return _changed(target, [change])
+
+
+@answers(group, "history")
+@click.argument("connection", metavar="C")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
+def history(call: Call, connection: str, limit: int) -> Answer:
+    """Each change of a connection's states: who, when, why, in which run."""
+    target = call.known_target(connection)
+    changes = call.store().history(target.name, limit=limit)
+    shown = _Shown(target)
+    rows = [shown.change_row(change) for change in changes]
+    value = {"connection": target.name, "history": [shown.change_value(change) for change in changes]}
+    return Answer(value, (Grid(_HISTORY, rows),))
+
+
+@answers(group, "rollback")
+@click.argument("connection", metavar="C")
+@click.option("--to", "version", required=True, type=click.IntRange(min=0), help="A version of the history.")
+def rollback(call: Call, connection: str, version: int) -> Answer:
+    """Puts all states of a connection back to where they stood at a version."""
+    target = call.known_target(connection)
+    store = call.store()
+    with _held(call, store, target.name) as lease:
+        changes = store.rollback(lease, version, who=_user())
+    return _changed(target, changes)
+
+
+class _Shown:
+    """States as people see them: the connector's own value without the protocol's envelope, secrets masked."""
+
+    def __init__(self, target: Target) -> None:
+        self.protocol = _protocol(target)
+        self._mask = _mask(target)
+
+    def row(self, stored: "StoredState", *, max_characters: int = 60) -> tuple[Any, ...]:
+        value = short(self._value(stored.state), max_characters)
+        name = _stream_text(stored.state.stream, stored.partition)
+        return (name, value, stored.version, time_text(stored.changed_at), stored.run_id)
+
+    def value(self, stored: "StoredState") -> dict[str, Any]:
+        return {
+            "stream": str(stored.state.stream) if stored.state.stream else None,
+            "scope": stored.state.scope.value,
+            "state": self._value(stored.state),
+            "version": stored.version,
+            "changed_at": stored.changed_at.isoformat(),
+            "run_id": stored.run_id,
+            "partition": stored.partition,
+        }
+
+    def change_row(self, change: "StateChange") -> tuple[Any, ...]:
+        value = short(self._value(change.state)) if change.state else "(reset)"
+        name = _stream_text(change.stream, change.partition)
+        return (change.version, name, value, time_text(change.changed_at), change.who, change.why, change.run_id)
+
+    def change_value(self, change: "StateChange") -> dict[str, Any]:
+        return {
+            "version": change.version,
+            "stream": str(change.stream) if change.stream else None,
+            "state": self._value(change.state) if change.state else None,
+            "changed_at": change.changed_at.isoformat(),
+            "who": change.who,
+            "why": change.why,
+            "run_id": change.run_id,
+            "partition": change.partition,
+        }
+
+    def _value(self, state: "State") -> Any:
+        return self._mask.value(self.protocol.state_value(state))
+
+
+def _changed(target: Target, changes: "Sequence[StateChange]") -> Answer:
+    shown = _Shown(target)
+    value = {
+        "connection": target.name,
+        "status": "complete",
+        "changes": [shown.change_value(change) for change in changes],
+    }
+    return Answer(value, (Grid(_HISTORY, [shown.change_row(change) for change in changes]),))
+
+
+@contextmanager
+def _held(call: Call, store: "StateStore", name: str) -> "Iterator[Lease]":
+    from dagster_airbyte_proto.sync.lease import held_lease
+
+    run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-hand-{uuid4().hex[:5]}"
+    with held_lease(store, name, run_id, call.settings().lease_seconds) as keeper:
+        yield keeper.lease
+
+
+def _protocol(target: Target) -> "SourceProtocol":
+    """The connection's own; for a bare name Airbyte's, which all states of today are."""
+    if target.connection is not None:
+        from dagster_airbyte_proto.sync.source import protocol_of
+
+        return protocol_of(target.connection)
+    from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
+
+    return AirbyteSource()
+
+
+def _mask(target: Target) -> "Mask":
+    """What the config takes from the environment. A variable that is not set has no value to hide."""
+    from dagster_airbyte_proto.masking import Mask
+
+    if target.connection is None:
+        return Mask(())
+    try:
+        return Mask(target.connection.filled_config(os.environ).secrets)
+    except ConfigError:
+        return Mask(())
+
+
+def _stream_text(stream: "StreamId | None", partition: str) -> str:
+    name = str(stream) if stream else _WHOLE
+    return f"{name} [{partition}]" if partition else name
+
+
+def _stream_of(name: str, namespace: str | None = None) -> "StreamId":
+    from dagster_airbyte_proto.model import StreamId
+
+    return StreamId.of(name, namespace)
+
+
+def _known_stream(name: str, known: "Sequence[StreamId | None]") -> "StreamId":
+    """The stream whose full name, or bare name where that is no ambiguity, is meant."""
+    streams = list(dict.fromkeys(stream for stream in known if stream is not None))
+    found = [stream for stream in streams if str(stream) == name] or [
+        stream for stream in streams if stream.name == name
+    ]
+    if len(found) == 1:
+        return found[0]
+    what = f"there are {len(found)} streams {name!r}" if found else f"there is no state of a stream {name!r}"
+    remedy = f"There are states of: {', '.join(map(str, streams)) or 'none'}"
+    raise ConfigError("looking up a stream's state", what, remedy=remedy)
+
+
+def _stream_to_set(store: "StateStore", connection: str, name: str, namespace: str | None) -> "StreamId":
+    """A stream that had a state before goes by its full name; a new one needs its namespace beside it."""
+    if namespace is None:
+        for stream in {change.stream for change in store.history(connection, limit=10_000)}:
+            if stream is not None and str(stream) == name:
+                return stream
+    return _stream_of(name, namespace)
+
+
+def _json_value(written: str) -> Any:
+    where = "reading the new state"
+    if written.startswith("@"):
+        where = f"reading the new state from {written[1:]}"
+        try:
+            written = Path(written[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(where, str(getattr(error, "strerror", None) or "it is not UTF-8 text")) from error
+    try:
+        return json.loads(written)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            where, f"it is not JSON: {error}", remedy='Write JSON such as {"next": 5}, or @FILE.'
+        ) from error
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in many containers
+        return f"uid {os.getuid()}"

@@ -1,0 +1,45 @@
+"""Who holds a lease, in words that a person reads and that this machine can check."""
+
+import os
+import re
+import socket
+from pathlib import Path
+from zlib import crc32
+
+import psutil
+
+_WORDS = re.compile(r"pid (\d+) on .* \(started ([\d.]+), kernel ([0-9a-f]{8})\)")
+
+
+def this_process() -> str:
+    return f"pid {os.getpid()} on {socket.gethostname()} (started {_started(os.getpid())}, kernel {_kernel()})"
+
+
+def is_dead(holder: str) -> bool:
+    """True only when it was a process of this very kernel and process namespace and is no more, so that its lease
+    need not run out first. One that is stopped is not dead. Of another machine's processes nothing is known."""
+    words = _WORDS.fullmatch(holder)
+    if words is None or words[3] != _kernel():
+        return False
+    try:
+        return _started(int(words[1])) != words[2]
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _started(pid: int) -> str:
+    process = psutil.Process(pid)
+    if process.status() == psutil.STATUS_ZOMBIE:
+        raise psutil.NoSuchProcess(pid)
+    return f"{process.create_time():.2f}"
+
+
+def _kernel() -> str:
+    """Tells one boot and one process namespace from another: pids of two containers have nothing to do with another."""
+    marks = [socket.gethostname()]
+    for path, read in (("/proc/sys/kernel/random/boot_id", Path.read_text), ("/proc/self/ns/pid", os.readlink)):
+        try:
+            marks.append(str(read(Path(path))))
+        except OSError:
+            continue
+    return f"{crc32(' '.join(marks).encode()):08x}"

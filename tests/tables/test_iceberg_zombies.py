@@ -1,0 +1,127 @@
+"""Writers that come back from the dead: real processes with JVMs of their own, really stopped and really killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.model import StagedRows, WriteMode
+from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.spark import SparkSettings, query
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from tests.conformance.table_writer import MODES, SCHEMA, Row, names, part, table_name
+
+pytestmark = pytest.mark.spark
+
+# Commits the loads it is given, one a line, and when it is about to, does what the line begins with: stops itself,
+# kills itself a moment later, or kills its JVM.
+_WRITER = """
+import os, signal, sys, threading
+import msgspec
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.errors import CommitUnknown
+from dagster_airbyte_proto.model import StagedRows
+from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
+settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"})
+session = start_session(settings)
+tables = IcebergTables(session, settings)
+jvm = session.sparkContext._gateway.proc
+print(jvm.pid, flush=True)
+def stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+def die():
+    # About half of what a commit takes, so that the JVM has been asked and has not answered.
+    threading.Timer(0.04, os.kill, (os.getpid(), signal.SIGKILL)).start()
+def lose_jvm():
+    jvm.kill()
+    jvm.wait()
+acts = {"stop": stop, "die": die, "lose_jvm": lose_jvm}
+for line in sys.stdin:
+    act, _, load = line.partition(" ")
+    points.arm(lambda point: acts[act]() if point == "table.committing" and not points.arm(None) else None)
+    try:
+        print(tables.commit("l1", msgspec.json.decode(load, type=StagedRows)).was_there, flush=True)
+    except CommitUnknown as unknown:
+        print(type(unknown).__name__, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def jvm_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("writer") / "stderr"
+
+
+@pytest.fixture
+def writer(spark_settings: SparkSettings, spark: SparkSession, jvm_log: Path) -> "Iterator[subprocess.Popen[str]]":
+    with jvm_log.open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _WRITER, spark_settings.warehouse],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    with process:
+        yield process
+        process.kill()
+
+
+def _ask(writer: "subprocess.Popen[str]", act: str, load: StagedRows) -> None:
+    assert writer.stdin is not None
+    writer.stdin.write(f"{act} {msgspec.json.encode(load).decode()}\n")
+    writer.stdin.flush()
+
+
+def _answer(writer: "subprocess.Popen[str]") -> str:
+    assert writer.stdout is not None
+    return writer.stdout.readline().strip()
+
+
+def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
+    spark: SparkSession,
+    iceberg: IcebergTables,
+    writer: "subprocess.Popen[str]",
+    iceberg_rows: Callable[[TableTarget], list[Row]],
+    eventually: Callable[[Callable[[], bool]], None],
+) -> None:
+    jvm = _answer(writer)
+    for write in MODES:
+        target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
+        load = part(target, write, [{"id": 1, "name": "a"}])
+        _ask(writer, "stop", load)
+        assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
+        assert not iceberg.commit("l1", load).was_there
+        assert not iceberg.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}])).was_there
+        writer.send_signal(signal.SIGCONT)
+        assert _answer(writer) == "True"
+        assert names(iceberg_rows(target)) == [(1, "newer")]
+        loads = query(spark, f"select summary['airbyte-proto.load-id'] from {target.qualified}.snapshots order by 1")
+        assert loads.rows == [["l1"], ["l2"]]
+
+    target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    _ask(writer, "die", load)
+    assert writer.wait(30) == -signal.SIGKILL
+    iceberg.commit("l1", load)
+    eventually(lambda: not Path("/proc", jvm).exists())
+    spark.catalog.refreshTable(target.qualified)
+    assert names(iceberg_rows(target)) == [(1, "a")]
+
+
+def test_a_commit_whose_jvm_died_is_unknown(
+    iceberg: IcebergTables, writer: "subprocess.Popen[str]", iceberg_rows: Callable[[TableTarget], list[Row]]
+) -> None:
+    _answer(writer)
+    target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    _ask(writer, "lose_jvm", load)
+    assert _answer(writer) == "CommitUnknown"
+    assert not iceberg.commit("l1", load).was_there
+    assert names(iceberg_rows(target)) == [(1, "a")]
