@@ -20,7 +20,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
 
     folder: Path = tmp_path_factory.mktemp("spark")
     config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    return SparkSettings(str(folder / "ware house"), config=config, jvm_log=folder / "jvm.log")
+    return SparkSettings(str(folder / "ware house"), config=config, jvm_log=folder / "jvm.log", short_lived=True)
 
 
 @pytest.fixture(scope="session")

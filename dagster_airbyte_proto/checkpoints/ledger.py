@@ -8,8 +8,8 @@ The rules:
   and the newest shared one: it says all that the older ones said.
 - A load ends where a state stands, so between two questions only the newest state of a stream can come to matter.
   That one is held, and those that `freed_by` has given and whose rows have not landed yet: one more for each load
-  at work, whether a stream sends ten states or a million. (The price: where a table refuses, a shared state stays
-  where the last load left it, even if one that came since and gave way could still have moved.)
+  at work, whether a stream sends ten states or a million. (The price: where a table refuses, the state stays where
+  the last load left it, even if one that came since and gave way to a newer one could still have moved.)
 - An untracked stream is read anew each time. It holds no shared state back, and its own states are never free: they
   would make the next run skip what it must read.
 

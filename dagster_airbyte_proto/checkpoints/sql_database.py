@@ -37,6 +37,7 @@ _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY: "Another process holds the file's lock. Try again; stop that process if it stays.",
     sqlite3.SQLITE_LOCKED: "Another process holds the file's lock. Try again; stop that process if it stays.",
+    sqlite3.SQLITE_PROTOCOL: "Too many processes open the file at once. Try again.",
     sqlite3.SQLITE_FULL: "The disk is full. Make room, then run again.",
     sqlite3.SQLITE_IOERR: "The disk or its file system failed. Look at it, then run again.",
 }
@@ -102,8 +103,9 @@ class Database:
 
     def _open(self) -> Engine:
         if self._url.get_backend_name() == _SQLITE:
-            self._create_file(Path(self._url.database or ""))
-            engine = _sqlite_engine(self._url)
+            path = Path(self._url.database or "")
+            self._create_file(path)
+            engine = _sqlite_engine(path, self._patience_seconds())
         else:
             engine = self._postgres_engine()
         with engine.connect() as tx, tx.begin():
@@ -129,6 +131,13 @@ class Database:
             raise self._config_error(
                 f"cannot create {path}: {error.strerror}", _MISPLACED[sqlite3.SQLITE_CANTOPEN]
             ) from error
+
+    def _patience_seconds(self) -> float:
+        """How long SQLite waits for a lock: `?timeout=` in the URL, as in SQLAlchemy's own."""
+        try:
+            return float(str(self._url.query.get("timeout", _PATIENCE_SECONDS)))
+        except ValueError as error:
+            raise self._config_error("timeout is no number of seconds", _URLS) from error
 
     def _postgres_engine(self) -> Engine:
         arguments = {"connect_timeout": _PATIENCE_SECONDS, "tcp_user_timeout": _PATIENCE_SECONDS * 1000}
@@ -159,7 +168,7 @@ class Database:
         sqlstate = getattr(error.orig, "sqlstate", None) or ""
         if sqlstate.startswith(_REFUSING_SQLSTATES):
             return ConfigError(_DOING, found, remedy="Check the user, its rights and the database in state_url.")
-        if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+        if code == 0 and (error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)):
             return StateUnavailable(_DOING, found, remedy="Check that the server runs and that state_url is right.")
         return InternalError(_DOING, found)
 
@@ -183,9 +192,16 @@ def _checked(text: str) -> URL:
     raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)
 
 
-def _sqlite_engine(url: URL) -> Engine:
-    given = {} if "timeout" in url.query else {"timeout": _PATIENCE_SECONDS}
-    engine = create_engine(url, hide_parameters=True, poolclass=NullPool, connect_args=given)
+def _sqlite_engine(path: Path, patience_seconds: float) -> Engine:
+    # By its whole path, whatever becomes of the working directory, and never made anew: when somebody removes the file
+    # beneath us, an empty one in its place would have no state, and no lease.
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    engine = create_engine(
+        "sqlite+pysqlite://",
+        creator=lambda: sqlite3.connect(uri, uri=True, timeout=patience_seconds),
+        hide_parameters=True,
+        poolclass=NullPool,
+    )
 
     @event.listens_for(engine, "connect")
     def _set_up(dbapi_connection: sqlite3.Connection, _record: object) -> None:

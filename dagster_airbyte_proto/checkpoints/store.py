@@ -8,7 +8,7 @@ In one partition of a connection stand either states of streams or one of the wh
 one kind. The newest change decides, and what it displaces goes to the history as reset, from where a rollback
 brings it back. All that one call changes has one version.
 
-Every call is one transaction, and may be made again when nobody knows what became of it.
+Every call is one transaction. All but `acquire` may be made again when nobody knows what became of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 def show(answer: Answer, stdout: TextIO, *, as_json: bool) -> None:
     if as_json:
         stdout.write(json_text(answer.value, pretty=stdout.isatty()) + "\n")
-    else:
+    elif answer.parts:
         _draw(answer.parts, stdout)
     stdout.flush()
 
@@ -78,11 +78,14 @@ def _draw(parts: Sequence[str | Grid], stdout: TextIO) -> None:
 
     # A file or a pipe has no width: lines are not broken there.
     console = Console(file=stdout, width=None if stdout.isatty() else _FILE_COLUMNS, highlight=False, emoji=False)
-    for part in parts:
-        if isinstance(part, str):
-            console.print(plain(part, max_characters=100_000), markup=False, soft_wrap=True)
-        else:
-            console.print(_table(part))
+    # Drawn apart and written here: rich itself would exit with 1 when the reader of a pipe has gone.
+    with console.capture() as drawn:
+        for part in parts:
+            if isinstance(part, str):
+                console.print(plain(part, max_characters=100_000), markup=False, soft_wrap=True)
+            else:
+                console.print(_table(part))
+    stdout.write(drawn.get())
 
 
 def _table(grid: Grid) -> Any:

@@ -2,10 +2,6 @@
 
 import os
 import platform
-import sqlite3
-import subprocess
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
 from pathlib import Path
 
 from dagster_airbyte_proto.cli.call import Call, answers
@@ -34,6 +30,9 @@ def version(call: Call) -> Answer:
 
 
 def _package(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
     try:
         return installed(name)
     except PackageNotFoundError:
@@ -48,6 +47,8 @@ def _iceberg_runtime() -> str:
 
 def _java() -> str | None:
     """What the Java that would run Spark says of itself."""
+    import subprocess
+
     from dagster_airbyte_proto.tables.java_home import java_home
     from dagster_airbyte_proto.tables.spark import SparkSettings
 
@@ -64,6 +65,8 @@ def _java() -> str | None:
 
 def _state_store_schema(call: Call) -> int | None:
     """The version of the tables of a state store that is a file and is there. Asking does not create or migrate it."""
+    import sqlite3
+
     from sqlalchemy import make_url
 
     url = make_url(call.settings().state_url)

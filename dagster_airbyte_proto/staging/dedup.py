@@ -7,7 +7,7 @@ that lies inside an object, or is of no single type, is compared as JSON: number
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -67,15 +67,14 @@ def resolve(rankings: Sequence[Ranking], columns: Columns) -> Resolution:
 def _losing_rows(table: pa.Table, keys: Sequence[str]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     """Row numbers, in order of arrival, of all but the latest row of each key."""
     group = _group_numbers(table, keys)
-    order_names = [name for name in table.column_names if name not in keys]
-    ranked = pa.table(
-        {"group": group, **{name: table.column(name) for name in order_names}, "arrival": np.arange(table.num_rows)}
-    )
-    order = pc.sort_indices(
-        ranked,
-        sort_keys=[(name, "ascending") for name in ranked.column_names],
-        null_placement="at_start",
-    ).to_numpy()
+    ordered: dict[str, Any] = {"group": group}
+    for name in table.column_names:
+        if name not in keys:
+            # Arrow sorts nulls last; what says whether there is a value comes before the value, so that they are first.
+            ordered[f"has_{name}"] = table.column(name).is_valid().cast(pa.int8())
+            ordered[name] = table.column(name)
+    ordered["arrival"] = np.arange(table.num_rows)
+    order = pc.sort_indices(pa.table(ordered), sort_keys=[(name, "ascending") for name in ordered]).to_numpy()
     in_order = group[order]
     is_last = np.append(in_order[1:] != in_order[:-1], True)
     return np.sort(order[~is_last]).astype(np.int64)

@@ -166,7 +166,7 @@ def _texts(raw: Raw, item: pa.DataType) -> list[Any] | None:
         return None
     if isinstance(item, pa.ListType):
         return [_texts(element, item.value_type) for element in elements(raw)]
-    return [None if element == b"null" else bytes(element).decode() for element in elements(raw)]
+    return [None if bytes(element) == b"null" else bytes(element).decode() for element in elements(raw)]
 
 
 def _sample(segment: bytes) -> list[bytes]:

@@ -71,9 +71,10 @@ class OpenFile:
     def abandon(self) -> None:
         """Lets go of the file and removes what there is of it."""
         self._waiting, self.waiting_bytes = [], 0
-        if self._writer is not None and self._sink is not None:
+        if self._writer is not None:
             with suppress(OSError):  # A full disk cannot take the footer either, and the file goes anyway.
                 self._writer.close()
+        if self._sink is not None:
             with suppress(OSError):
                 self._sink.close()
             remove(self._folder, self._path)

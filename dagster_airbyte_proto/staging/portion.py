@@ -100,8 +100,8 @@ class Portion:
     def close_file(self) -> None:
         """No row that comes later gets into a file of this portion."""
         if self._open is not None:
-            file, self._open = self._open, None
-            self._files.append(file.close())
+            self._files.append(self._open.close())
+            self._open = None  # Not before: `drop` must find a file that the disk did not let us close.
 
     def absorb(self, later: "Portion") -> None:
         """Takes over the rows that came right behind. Their open file stays open; ours must be closed."""

@@ -327,6 +327,7 @@ class Pull:
         if not self.cancelled:
             self._around.settle_tables()
         for stream, run in self._runs.items():
+            self._count(stream)
             if run.is_complete:
                 self._stage.mark(stream)
             elif run.is_refused or not is_checkpointed(run.planned):
@@ -334,7 +335,6 @@ class Pull:
         self._loader.close(list(self._runs), is_last=True)
         self._loader.settle()
         for stream, run in self._runs.items():
-            self._count(stream)
             self._stage.discard(stream)
             run.drop(run.emitted - run.committed - run.rejections.total())
         for stream, rows in self._stage.unconfigured.items():

@@ -39,7 +39,8 @@ class SparkSettings(NamedTuple):
     """How tables are reached. What `config` says wins over every default here.
 
     `warehouse` is a path or a URI. `jvm_log` takes what the JVM prints; without it that goes to stderr.
-    `cache` is where a JRE from the wheel is made ready, where the machine has no Java.
+    `cache` is where a JRE from the wheel is made ready, where the machine has no Java. `short_lived` is for a process
+    that runs one command: its JVM starts with half the CPU, and computes slower once it is warm.
     """
 
     warehouse: str
@@ -47,6 +48,7 @@ class SparkSettings(NamedTuple):
     format: str = "iceberg"
     config: Mapping[str, str] = {}
     jvm_log: Path | None = None
+    short_lived: bool = False
     cache: Path = Path("~/.cache/dagster_airbyte_proto")
 
     @property
@@ -83,6 +85,9 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         **_jars(settings.config),
     }
+    if settings.short_lived:
+        # Without the optimising compiler and the parallel collector: 6 s of CPU to the first commit instead of 12.
+        defaults["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
         defaults[f"{catalog}.type"] = "hadoop"
     if settings.config.get(f"{catalog}.type") != "rest":

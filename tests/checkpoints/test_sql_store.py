@@ -136,7 +136,7 @@ class TestSqlite(SqlStoreConformance):
 class TestPostgres(SqlStoreConformance):
     @pytest.fixture
     def state_url(self, postgres_server: PostgresServer) -> str:
-        return postgres_server.new_database()
+        return postgres_server.new_schema()
 
     def test_a_server_that_is_gone_is_told_without_the_password(self, tmp_path: Path) -> None:
         store = SqlStateStore(f"postgresql://ann:secret@/shop?host={tmp_path}&password=secret2")
@@ -158,7 +158,7 @@ class TestPostgres(SqlStoreConformance):
 
     def test_a_database_that_is_not_there_is_no_crash(self, state_url: str) -> None:
         with pytest.raises(StateUnavailable, match="does not exist"):
-            SqlStateStore(state_url.replace("@/t", "@/not_t")).connections()
+            SqlStateStore(state_url.replace("@/postgres", "@/not_there")).connections()
 
 
 def test_making_a_store_touches_nothing(tmp_path: Path) -> None:
@@ -193,6 +193,18 @@ def test_a_locked_file_is_told_and_nothing_has_moved(tmp_path: Path) -> None:
     assert store.states("shop") == [], "and reading goes on"
     other.close()
     store.change_state(lease, USERS, stream_state(USERS, "u"), who="ann")
+
+
+def test_a_file_removed_beneath_a_store_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SqlStateStore("sqlite:///state.db")
+    lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
+    monkeypatch.chdir("/")
+    assert store.connections() == ["shop"], "the working directory matters only once"
+    (tmp_path / "state.db").unlink()
+    with pytest.raises(ConfigError, match="unable to open"):
+        store.renew(lease, 60)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_told_and_nothing_has_moved(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ class TableWriterConformance:
     def test_odd_names_are_names(self, bench: Bench, odd: str) -> None:
         schema = pa.schema([("id", pa.int64()), ("name", pa.string()), (f"c {odd}", pa.string())])
         target = bench.writer.prepare(TableSpec(TableName(f"n {odd}", odd), schema))
-        rows = [{"id": 1, "name": "a", f"c {odd}": "x"}]
+        rows: list[Row] = [{"id": 1, "name": "a", f"c {odd}": "x"}]
         bench.writer.commit("l1", part(target, WriteMode.OVERWRITE, rows))
         assert bench.read(target) == rows
 
@@ -222,9 +222,9 @@ class TableWriterConformance:
 
     def test_an_upsert_by_two_keys_one_of_them_null(self, bench: Bench, target: TableTarget) -> None:
         keys = ("id", "name")
-        first = [{"id": 1, "name": None}, {"id": 1, "name": "a"}, {"id": None, "name": "a"}]
+        first: list[Row] = [{"id": 1, "name": None}, {"id": 1, "name": "a"}, {"id": None, "name": "a"}]
         bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, first, keys=keys))
-        again = [{"id": 1, "name": None, "_airbyte_meta": {"sync_id": 2}}]
+        again: list[Row] = [{"id": 1, "name": None, "_airbyte_meta": {"sync_id": 2}}]
         bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, again, keys=keys))
         rows = bench.read(target)
         assert names(rows) == names(first)

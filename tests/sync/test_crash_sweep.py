@@ -85,7 +85,7 @@ def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(
 ) -> None:
     lives = [Life(zygote, tmp_path / str(number), mode, scope) for number, zygote in enumerate(zygotes)]
     clean = lives[0].survive()
-    kills = [(point, n) for point in POINTS for n in sorted({1, clean[point]}) if n]
+    kills = [(point, n) for point in POINTS if clean[point] for n in sorted({1, clean[point]})]
 
     def work(life: Life, share: list[Kill]) -> None:
         for kill in share:

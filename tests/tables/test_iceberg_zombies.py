@@ -29,7 +29,7 @@ from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.model import StagedRows
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
-settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"})
+settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"}, short_lived=True)
 session = start_session(settings)
 tables = IcebergTables(session, settings)
 jvm = session.sparkContext._gateway.proc

@@ -46,6 +46,13 @@ def test_a_rest_catalog_is_not_told_of_a_folder() -> None:
     assert "spark.sql.catalog.lake.warehouse" not in config
 
 
+def test_a_short_lived_jvm_takes_the_users_options_where_there_are_any() -> None:
+    key = "spark.driver.extraJavaOptions"
+    assert "SerialGC" in spark_config(SparkSettings("w", short_lived=True))[key]
+    assert spark_config(SparkSettings("w", short_lived=True, config={key: "-Dx=1"}))[key] == "-Dx=1"
+    assert key not in spark_config(SparkSettings("w"))
+
+
 def test_a_relative_warehouse_lies_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert SparkSettings("w").warehouse_location == str(tmp_path / "w")
@@ -108,7 +115,8 @@ from pathlib import Path
 from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
 ours = signal.getsignal(signal.SIGINT)
 folder = Path(sys.argv[1])
-session = start_session(SparkSettings(str(folder / "w"), config={"spark.driver.memory": "1g"}, cache=folder / "cache"))
+config = {"spark.driver.memory": "1g"}
+session = start_session(SparkSettings(str(folder / "w"), config=config, short_lived=True, cache=folder / "cache"))
 assert signal.getsignal(signal.SIGINT) is ours
 [[home]] = query(session, "select java_method('java.lang.System', 'getProperty', 'java.home')").rows
 session.sql("create table lake.a.t as select 1 as id")

@@ -1,0 +1,204 @@
+"""The commands, flags, answers and exit codes that people and programs rely on."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto import errors
+from tests import fake_source
+from tests.cli.conftest import SECRET, USERS, Place
+
+SURFACE = ["spec", "check", "discover", "sync", "query", "state", "loads", "recover", "record", "version"]
+STATE = ["list", "show", "set", "reset", "history", "rollback"]
+
+
+def test_help_lists_every_command(place: Place) -> None:
+    shown = place.run("--help").out
+    assert set(SURFACE) <= set(re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE))
+    assert set(STATE) <= set(re.findall(r"^  ([a-z]+) ", place.run("state", "--help").out, re.MULTILINE))
+
+
+def test_help_and_state_list_do_without_what_is_slow_to_import(place: Place) -> None:
+    heavy = "pyspark, pyarrow, dagster, numpy"
+    program = (
+        "import sys; from dagster_airbyte_proto.cli.main import main; code = main(sys.argv[1:]);"
+        f"sys.exit(code or str([m for m in {heavy.split(', ')!r} if m in sys.modules] or '') or 0)"
+    )
+    for words in (["--help"], ["state", "list"]):
+        ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_options_stand_before_the_command_or_behind_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.run("--home", "before", "state", "list")
+    place.run("state", "list", "--home", "behind")
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", "named")
+    place.run("state", "list")
+    place.run("--home", "written", "state", "list")
+    homes = {path.parent.name for path in Path().glob("*/state.db")}
+    assert homes == {"before", "behind", "named", "written"}
+    assert json.loads(place.run("--json", "state", "list").out) == {"connections": []}
+
+
+def test_spec_shows_fields_and_which_are_secret(place: Place) -> None:
+    file = place.connect(USERS)
+    assert "password" in place.run("spec", file).out
+    spec = place.json("spec", file)["spec"]
+    assert spec["connectionSpecification"]["properties"]["password"]["airbyte_secret"]
+
+
+def test_check_tells_the_verdict_in_its_exit_code(place: Place) -> None:
+    assert place.json("check", place.connect(USERS))["status"] == "succeeded"
+    refused = json.dumps(
+        {"type": "CONNECTION_STATUS", "connectionStatus": {"status": "FAILED", "message": f"no {SECRET}"}}
+    )
+    file = place.connect({**USERS, "answers": {"check": {"lines": [refused]}}}, "refused")
+    assert place.json("check", file, code=1) == {"connection": "refused", "status": "failed", "message": "no ***"}
+
+
+def test_discover_saves_the_catalog_and_shows_what_changed(place: Place) -> None:
+    first = place.json("discover", place.connect(USERS), "--save")
+    assert first["streams"]["users"]["primary_key"] == [["id"]]
+    assert Path(first["saved"]).name == "shop.json"
+    assert first["changes"] == ["users: new stream (4 columns)"]
+    assert place.json("discover", "shop.yaml", "--save")["changes"] == []
+    place.connect({"streams": {"users": {"records": 1, "pad": 3}, "orders": {"records": 1}}})
+    changes = place.json("discover", "shop.yaml", "--save")["changes"]
+    assert [change.split(" (")[0] for change in changes] == ["orders: new stream", "users: column pad is new"]
+
+
+def test_an_unsaved_discover_leaves_the_saved_catalog_alone(place: Place) -> None:
+    file = place.connect(USERS)
+    assert "saved" not in place.json("discover", file)
+    assert not list(Path(".airbyte-proto/catalogs").glob("*.json"))
+
+
+def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
+    assert place.json("version")["state_store_schema"] is None
+    place.run("state", "list")
+    versions = place.json("version")
+    assert versions["state_store_schema"] == 1
+    assert {"airbyte_proto", "python", "pyspark", "iceberg_runtime", "java", "pyarrow", "dagster"} <= set(versions)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["check", "nowhere.yaml"], "there is no such file"),
+        (["state", "show", "nowhere"], "the state store does not know it"),
+        (["state", "list", "--settings", "nowhere.yaml"], "there is no such file"),
+        (["loads", "show", "nothing"], "there is no load 'nothing'"),
+        (["query", "SELECT 1"], "are not read by Spark"),
+        (["spec", "other.yaml"], 'did you mean "connector"?'),
+        (["sync", "shop.yaml", "--streams", "user"], "there is no stream 'user'"),
+        (["state", "set", "shop.yaml", "users", "{"], "it is not JSON"),
+        (["state", "set", "shop.yaml", "users", "@nowhere"], "No such file"),
+        (["state", "show", "shop.yaml", "users"], "there is no state of a stream 'users'"),
+        (["check", "lost.yaml"], "no-such-program"),
+        (["sync", "wrong.yaml"], "count"),
+    ],
+)
+def test_what_the_user_got_wrong_is_told_and_exits_2(place: Place, words: list[str], found: str) -> None:
+    place.connect(USERS)
+    Path("other.yaml").write_text("conector: {}\n")
+    Path("lost.yaml").write_text(
+        "connector: {protocol: airbyte, launch: {kind: local, command: [no-such-program]}}\nconfig: {}\n"
+    )
+    place.connect(USERS, "wrong", config={"scenario": dict(USERS), "count": 0})
+    told = place.run(*words)
+    assert told.code == 2
+    assert not told.out
+    assert told.err.startswith("error: ") and found in told.err
+    assert "Traceback" not in told.err
+    error = place.json(*words, code=2)["error"]
+    assert error["kind"] == "ConfigError"
+    assert found in error["message"]
+    assert issubclass(getattr(errors, error["kind"]), errors.ProtoError)
+
+
+@pytest.mark.parametrize(
+    "words", [["bogus"], ["sync"], ["sync", "shop.yaml", "--streams", ","], ["state", "rollback", "c"]]
+)
+def test_words_that_are_no_command_exit_2_in_both_tongues(place: Place, words: list[str]) -> None:
+    place.connect(USERS)
+    told = place.run(*words)
+    assert (told.code, told.out) == (2, "")
+    assert "Error: " in told.err
+    assert place.json(*words, code=2)["error"]["kind"] == "UsageError"
+
+
+def test_a_connector_that_breaks_is_told_without_a_stack_trace(place: Place) -> None:
+    file = place.connect({**USERS, "answers": {"discover": {"lines": ["no message"], "exit_code": 3}}})
+    told = place.run("discover", file)
+    assert told.code == 1
+    assert "exited with code 3" in told.err
+    assert "Traceback" not in told.err
+    value = place.json("discover", file, code=1)
+    assert (value["connection"], value["status"], value["error"]["kind"]) == ("shop", "failed", "ConnectorError")
+
+
+def test_a_bug_shows_its_stack_trace_and_asks_for_a_report(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A file where a folder must be is nothing that the log's opening reckons with.
+    Path(".airbyte-proto").mkdir()
+    Path(".airbyte-proto/logs").write_text("")
+    told = place.run("check", place.connect(USERS), "--json")
+    assert told.code == 1
+    assert "Traceback" in told.err and "airbyte-proto version" in told.err
+    assert told.json["error"]["kind"] == "InternalError"
+
+
+def test_a_crash_point_that_does_not_exist_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRBYTE_PROTO_CRASH_AT", "load.anounced")
+    assert place.run("state", "list").code == 2
+
+
+def test_every_answer_is_one_json_document_whatever_the_connector_prints(place: Place, tmp_path: Path) -> None:
+    noise = {"lines": ["chatter", '{"type":"LOG","log":{"level":"WARN","message":"careful"}}'], "stderr": ["loud"]}
+    file = place.connect({**USERS, **noise})
+    for words in (
+        ["spec", file],
+        ["check", file],
+        ["discover", file, "--save"],
+        ["sync", file],
+        ["record", file, str(tmp_path / "kept")],
+        ["state", "list"],
+        ["state", "show", "shop"],
+        ["state", "set", "shop", "users", '{"next": 3}'],
+        ["state", "history", "shop"],
+        ["state", "rollback", "shop", "--to", "1"],
+        ["state", "reset", "shop"],
+        ["loads", "list", "shop"],
+        ["recover", "shop"],
+        ["version"],
+    ):
+        told = place.run(*words, "--json")
+        assert told.code == 0, told.err
+        assert isinstance(told.json, dict), words
+        assert told.out.count("\n") == 1, words
+        assert SECRET not in told.out + told.err
+
+
+def test_a_recording_stands_in_for_its_connector(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    kept = place.json("record", place.connect(USERS), str(folder))
+    assert (kept["status"], kept["streams"], kept["check"]) == ("complete", ["users"], True)
+    assert not any(SECRET in path.read_text() for path in folder.rglob("*") if path.is_file())
+    launch = {"kind": "replay", "recording": str(folder)}
+    file = place.connect({}, "again", connector={"protocol": "airbyte", "launch": launch})
+    assert place.json("check", file)["status"] == "succeeded"
+    assert place.json("sync", file)["streams"]["users"]["committed"] == 25
+
+
+def test_an_answer_survives_a_reader_that_has_seen_enough(place: Place) -> None:
+    program = f"{sys.executable} -m dagster_airbyte_proto version | true; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_fake_source_says_the_same_each_time() -> None:
+    first, second = (fake_source.record_data("users", {"records": 2, "keys": 1}, 1) for _ in range(2))
+    assert first == second == {"id": 1, "key": 0, "name": "users 1", "updated_at": "2024-01-01T00:00:01Z"}

@@ -1,0 +1,93 @@
+"""State by hand, and the loads log."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import USERS, Place
+
+
+@pytest.fixture
+def synced(place: Place) -> Place:
+    place.json("sync", place.connect({"streams": {"users": {"records": 25}, "orders": {"records": 4}}}))
+    return place
+
+
+def states(place: Place) -> dict[str, object]:
+    return {stored["stream"]: stored["state"] for stored in place.json("state", "show", "shop")["states"]}
+
+
+def test_state_goes_there_and_back_again(synced: Place) -> None:
+    assert states(synced) == {"users": {"next": 25}, "orders": {"next": 4}}
+    before = synced.json("state", "history", "shop")["history"][0]["version"]
+    [change] = synced.json("state", "set", "shop", "users", '{"next": 10}')["changes"]
+    assert (change["why"], change["state"]) == ("set", {"next": 10})
+    assert states(synced)["users"] == {"next": 10}
+    assert synced.json("sync", "shop.yaml")["streams"]["users"]["emitted"] == 15
+    synced.json("state", "reset", "shop.yaml", "users")
+    assert set(states(synced)) == {"orders"}
+    synced.json("state", "rollback", "shop", "--to", str(before))
+    assert states(synced) == {"users": {"next": 25}, "orders": {"next": 4}}
+    whys = [change["why"] for change in synced.json("state", "history", "shop")["history"]]
+    assert whys[0] == "rollback" and {"set", "reset", "sync"} <= set(whys)
+
+
+def test_resetting_the_whole_forgets_every_stream(synced: Place) -> None:
+    synced.json("state", "reset", "shop")
+    assert states(synced) == {}
+    assert synced.json("sync", "shop.yaml")["streams"]["orders"]["emitted"] == 4
+
+
+def test_history_names_the_user_who_changed_it(synced: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
+    synced.run("state", "set", "shop", "users", "1")
+    assert synced.json("state", "history", "shop", "--limit", "1")["history"][0]["who"] == "ada"
+    assert "ada" in synced.run("state", "history", "shop").out
+
+
+def test_a_new_state_may_come_from_a_file(synced: Place) -> None:
+    Path("state.json").write_text('{"next": 7}')
+    synced.json("state", "set", "shop", "users", "@state.json")
+    assert states(synced)["users"] == {"next": 7}
+
+
+def test_a_value_alone_is_the_state_of_the_whole(place: Place) -> None:
+    file = place.connect({**USERS, "state": "global"})
+    place.json("sync", file)
+    shared = {"shared_state": {"total": 5}, "stream_states": [
+        {"stream_descriptor": {"name": "users"}, "stream_state": {"next": 5}}
+    ]}  # fmt: skip
+    place.json("state", "set", "shop", json.dumps(shared))
+    assert states(place) == {None: shared}
+    assert place.json("sync", file)["streams"]["users"]["emitted"] == 20
+    refused = place.json("state", "reset", "shop", "users", code=2)
+    assert refused["error"]["kind"] == "ConfigError"
+
+
+def test_streams_with_a_namespace_go_by_their_full_name_or_their_bare_one(place: Place) -> None:
+    place.json("sync", place.connect({"streams": {"users": {"records": 2, "namespace": "eu"}}}))
+    for name in ("eu.users", "users"):
+        [stored] = place.json("state", "show", "shop", name)["states"]
+        assert stored["stream"] == "eu.users"
+    place.json("state", "set", "shop", "eu.users", '{"next": 1}')
+    assert states(place) == {"eu.users": {"next": 1}}
+    place.json("state", "set", "shop", "orders", '{"next": 1}', "--namespace", "eu")
+    assert set(states(place)) == {"eu.users", "eu.orders"}
+
+
+def test_state_list_shows_every_connection(synced: Place) -> None:
+    synced.json("sync", synced.connect(USERS, "other"))
+    connections = synced.json("state", "list")["connections"]
+    assert {told["connection"]: len(told["states"]) for told in connections} == {"shop": 2, "other": 1}
+    assert '{"next": 25}' in synced.run("state", "list").out
+
+
+def test_the_loads_log_tells_what_each_load_held(synced: Place) -> None:
+    [load] = synced.json("loads", "list", "shop")["loads"]
+    assert (load["status"], load["streams"]["users"]["rows"]) == ("done", 25)
+    shown = synced.json("loads", "show", load["load_id"])
+    assert {part["stream"] for part in shown["parts"]} == {"users", "orders"}
+    assert {landed["stream"] for landed in shown["committed"]} == {"users", "orders"}
+    assert load["load_id"] in synced.run("loads", "list", "shop").out
+    assert "announced" in synced.run("loads", "show", load["load_id"]).out

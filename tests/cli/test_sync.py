@@ -1,0 +1,130 @@
+"""`sync` and its kin as a user meets them: reports, state, signals, crashes, two at once."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import USERS, Place, until
+
+HANGING: dict[str, Any] = {**USERS, "failure": {"kind": "hang", "after": 15}}
+
+
+def test_a_sync_reports_as_programs_rely_on(place: Place) -> None:
+    report = place.json("sync", place.connect(USERS))
+    assert (report["connection"], report["status"]) == ("shop", "complete")
+    users = report["streams"]["users"]
+    assert (users["emitted"], users["committed"], users["rejected"], users["state"]) == (25, 25, 0, {"next": 25})
+    assert {"run_id", "recovered_loads", "loads", "lines", "connector", "seconds"} <= set(report)
+    again = place.json("sync", "shop.yaml")["streams"]["users"]
+    assert (again["emitted"], again["state"]) == (0, {"next": 25})
+
+
+def test_people_get_a_line_a_stream_on_stdout_and_progress_on_stderr(place: Place) -> None:
+    told = place.run(
+        "sync", place.connect({**USERS, "lines": ['{"type":"LOG","log":{"level":"WARN","message":"mind"}}']})
+    )
+    assert told.code == 0
+    assert "users" in told.out and '{"next": 25}' in told.out and "shop: complete" in told.out
+    assert "shop.users: complete, 25 rows" in told.err
+    assert "WARN mind" in told.err
+
+
+def test_only_the_named_streams_are_synced_and_a_refresh_starts_anew(place: Place) -> None:
+    file = place.connect({"streams": {"users": {"records": 3}, "orders": {"records": 4}}})
+    assert set(place.json("sync", file, "--streams", "users")["streams"]) == {"users"}
+    users = place.json("sync", file, "--streams", " users,users ", "--refresh")["streams"]["users"]
+    assert (users["emitted"], users["generation"]) == (3, 1)
+
+
+def test_a_stream_that_fails_makes_the_exit_code_1_and_keeps_the_others(place: Place) -> None:
+    streams = {"users": {"records": 20, "incomplete_at": 12}, "orders": {"records": 4}}
+    file = place.connect({"streams": streams, "state_every": 5})
+    report = place.json("sync", file, code=1)
+    assert report["status"] == "partial"
+    assert {name: told["status"] for name, told in report["streams"].items()} == {
+        "users": "failed",
+        "orders": "complete",
+    }
+    assert report["streams"]["users"]["committed"] == 10
+    told = place.run("sync", file)
+    assert told.code == 1
+    assert "users broke" in told.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_commits_what_is_complete_and_exits_130(place: Place, number: signal.Signals) -> None:
+    running = place.start("sync", place.connect(HANGING), "--json")
+    running.wait_for("users: reading")
+    running.process.send_signal(number)
+    ended = running.end()
+    assert ended.code == 130, ended.err
+    users = ended.json["streams"]["users"]
+    assert ended.json["status"] == "cancelled"
+    assert users["emitted"] == users["committed"] + users["rejected"]
+    states = place.json("state", "show", "shop")["states"]
+    assert [stored["state"] for stored in states] == ([users["state"]] if users["committed"] else [])
+
+
+def test_the_second_signal_exits_on_the_spot(place: Place) -> None:
+    running = place.start("sync", place.connect({**USERS, "failure": {"kind": "deaf", "after": 15}}), "--json")
+    running.wait_for("users: reading")
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for("stopping")
+
+    def is_over() -> bool:
+        running.process.send_signal(signal.SIGINT)
+        return running.process.poll() is not None
+
+    until(is_over)
+    ended = running.end()
+    assert (ended.code, ended.out) == (130, "")
+    assert "the next run recovers" in ended.err
+
+
+def test_a_signal_before_anything_is_read_gives_the_connection_back(place: Place) -> None:
+    started, sleeper = place.folder / "started", place.folder / "sleeper"
+    sleeper.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 600\n")
+    sleeper.chmod(0o755)
+    launch = {"kind": "local", "command": [str(sleeper)]}
+    file = place.connect(USERS, connector={"protocol": "airbyte", "launch": launch})
+    running = place.start("sync", file, "--json")
+    until(started.exists)
+    running.process.send_signal(signal.SIGTERM)
+    ended = running.end()
+    assert ended.code == 130, ended.err
+    assert (ended.json["connection"], ended.json["status"]) == ("shop", "cancelled")
+    assert place.run("sync", place.connect(USERS)).code == 0
+
+
+def test_a_second_sync_at_once_is_told_who_holds_the_connection(place: Place) -> None:
+    running = place.start("sync", place.connect(HANGING))
+    running.wait_for("users: reading")
+    error = place.json("sync", "shop.yaml", code=1)["error"]
+    assert error["kind"] == "StateConflict"
+    assert f"pid {running.process.pid} on " in error["message"]
+    refused = place.json("state", "reset", "shop", code=1)["error"]
+    assert refused["kind"] == "StateConflict"
+
+
+def test_a_sync_dies_at_the_point_it_was_told_and_recover_ends_its_load(place: Place, tmp_path: Path) -> None:
+    log = tmp_path / "points"
+    crash = {"AIRBYTE_PROTO_CRASH_AT": "load.announced:1", "AIRBYTE_PROTO_POINTS_LOG": str(log)}
+    Path("airbyte-proto.yaml").write_text("lease_seconds: 1\ncatalog: {format: folder}\n")
+    file = place.connect(USERS)
+    died = place.start("sync", file, **crash).end()
+    assert died.code == -signal.SIGKILL
+    points = log.read_text().splitlines()
+    assert points[0] == "run.leased" and points[-1] == "load.announced"
+    recovered: list[Any] = []
+
+    def is_recovered() -> bool:
+        told = place.run("recover", "shop", "--json")
+        recovered.append(told.json)
+        return told.code == 0
+
+    until(is_recovered)  # the dead run's lease has to run out first
+    assert recovered[-1] == {"connection": "shop", "status": "complete", "recovered_loads": 1}
+    assert [load["status"] for load in place.json("loads", "list", "shop")["loads"]] == ["done"]
+    assert place.json("sync", file)["streams"]["users"]["emitted"] == 0

@@ -1,0 +1,121 @@
+"""From a stream's JSON Schema to the columns of its table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.schema.columns import METADATA
+from dagster_airbyte_proto.schema.json_schema import table_columns
+
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+def _plan(schema: Mapping[str, Any], key: Sequence[FieldPath] = (), cursor: FieldPath = ()) -> PlannedStream:
+    stream = Stream(StreamId.of("users"), schema)
+    return PlannedStream(stream, TableName("shop", "users"), ReadMode.INCREMENTAL, WriteMode.APPEND, tuple(key), cursor)
+
+
+def _of(properties: Mapping[str, Any], key: Sequence[FieldPath] = (), cursor: FieldPath = ()) -> PlannedStream:
+    return _plan({"type": "object", "properties": properties}, key, cursor)
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "string"}, pa.string()),
+        ({"type": ["null", "string"]}, pa.string()),
+        ({"type": "boolean"}, pa.bool_()),
+        ({"type": "integer"}, pa.int64()),
+        ({"type": "number"}, pa.float64()),
+        ({"type": ["integer", "number", "null"]}, pa.float64()),
+        ({"type": "number", "airbyte_type": "integer"}, pa.int64()),
+        ({"type": "string", "airbyte_type": "big_integer"}, pa.decimal128(38, 0)),
+        ({"type": "integer", "airbyte_type": "big_integer"}, pa.decimal128(38, 0)),
+        ({"type": "string", "format": "date"}, pa.date32()),
+        ({"type": "string", "format": "date-time"}, _INSTANT),
+        ({"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}, _INSTANT),
+        ({"type": "string", "format": "date-time", "airbyte_type": "timestamp_without_timezone"}, pa.timestamp("us")),
+        ({"type": "string", "format": "time"}, pa.string()),
+        ({"type": "string", "format": "email"}, pa.string()),
+        ({"type": "string", "contentEncoding": "base64"}, pa.binary()),
+        ({"type": "object", "properties": {"a": {}}}, pa.string()),
+        ({"type": "array", "items": {"type": "integer"}}, pa.list_(pa.int64())),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "object"}}}, pa.list_(pa.list_(pa.string()))),
+        ({"type": "array"}, pa.string()),
+        ({"type": "array", "items": [{"type": "string"}]}, pa.string()),
+        ({"type": ["string", "object"]}, pa.string()),
+        ({"oneOf": [{"type": "null"}, {"type": "integer"}]}, pa.int64()),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, pa.string()),
+        ({"$ref": "#/definitions/whole"}, pa.int64()),
+        ({"$ref": "#/definitions/loop"}, pa.string()),
+        ({"$ref": "WellKnownTypes.json#/definitions/TimestampWithTimezone"}, _INSTANT),
+        ({}, pa.string()),
+        (True, pa.string()),
+    ],
+)
+def test_each_type_has_its_column(schema: Any, expected: pa.DataType) -> None:
+    definitions = {"whole": {"type": "integer"}, "loop": {"$ref": "#/definitions/loop"}}
+    planned = _plan({"type": "object", "properties": {"a": schema}, "definitions": definitions})
+    assert table_columns(planned).schema.field("a").type == expected
+
+
+def test_metadata_columns_come_last_and_descriptions_are_comments() -> None:
+    schema = table_columns(_of({"a": {"type": "string", "description": "the first letter"}})).schema
+    assert schema.names == ["a", *METADATA.names]
+    assert schema.field("a").metadata == {b"comment": b"the first letter"}
+    assert all(field.metadata for field in METADATA)
+
+
+def test_a_schema_without_properties_has_the_metadata_columns_alone() -> None:
+    assert table_columns(_plan({})).schema.names == METADATA.names
+
+
+def test_names_that_a_table_cannot_tell_apart_are_marked_the_same_in_every_run() -> None:
+    names = [column.name for column in table_columns(_of({"Foo": {}, "foo": {}, "": {}, "_airbyte_meta": {}})).all]
+    assert names[0] == "Foo"
+    assert names[2] == "_"
+    assert [name[:-6] for name in (names[1], names[3])] == ["foo_", "_airbyte_meta_"]
+    assert names == [
+        column.name for column in table_columns(_of({"Foo": {}, "foo": {}, "": {}, "_airbyte_meta": {}})).all
+    ]
+
+
+def test_keys_are_names_of_columns_also_inside_objects() -> None:
+    inner = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    columns = table_columns(_of({"a": inner, "b": {"type": "string"}}, key=[("a", "id"), ("b",)], cursor=("b",)))
+    assert columns.keys == ("_airbyte_key_a_id", "b")
+    assert columns.schema.field("_airbyte_key_a_id").type == pa.int64()
+    assert columns.cursor == ("b",)
+
+
+def test_an_object_that_declares_nothing_may_hold_a_key() -> None:
+    assert table_columns(_of({"a": {"type": "object"}}, key=[("a", "id")])).keys == ("_airbyte_key_a_id",)
+
+
+@pytest.mark.parametrize(
+    ("key", "cursor", "found", "nearest"),
+    [
+        ([("idd",)], (), "idd", "id"),
+        ([], ("updatedat",), "updatedat", "updated_at"),
+        ([("a", "ib")], (), "a.ib", "id"),
+        ([("id", "x")], (), "id.x", "no fields"),
+    ],
+)
+def test_a_key_or_cursor_that_is_not_there_is_refused(
+    key: Sequence[FieldPath], cursor: FieldPath, found: str, nearest: str
+) -> None:
+    inner = {"type": "object", "properties": {"id": {}}}
+    with pytest.raises(ConfigError) as caught:
+        table_columns(_of({"id": {"type": "string"}, "updated_at": {}, "a": inner}, key, cursor))
+    assert found in caught.value.found
+    assert nearest in caught.value.remedy
+    assert caught.value.stream == "users"
+
+
+def test_an_array_is_no_key() -> None:
+    with pytest.raises(ConfigError, match="is an array"):
+        table_columns(_of({"a": {"type": "array", "items": {"type": "string"}}}, key=[("a",)]))

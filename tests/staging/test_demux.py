@@ -1,0 +1,106 @@
+"""Chunks in, runs and lines out: the same story wherever the chunks are cut."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.staging.demux import Demux, Run
+from tests.staging.conftest import RUN
+
+_USERS = b'{"type":"RECORD","record":{"stream":"users","data":{"id":1},"emitted_at":1}}\n'
+_SPACED = b'{"type": "RECORD", "record": {"stream": "users", "data": {"id": 1}, "emitted_at": 1}}\n'
+_ORDERS = b'{"type":"RECORD","record":{"stream":"orders","data":{"x":"a"},"emitted_at":1}}\r\n'
+_OTHER_ORDER = b'{"record":{"data":{"id":1},"stream":"users","emitted_at":1},"type":"RECORD"}\n'
+_STATE = b'{"type":"STATE","state":{}}\n'
+_CHATTER = b"hello\n\r\n\n"
+_TRANSCRIPT = _USERS * 3 + _SPACED * 2 + _STATE + _ORDERS + _OTHER_ORDER + _USERS + _CHATTER + _ORDERS * 2
+
+
+def _lines(items: Iterable[Run | bytes]) -> Iterator[tuple[bytes | None, bytes]]:
+    for item in items:
+        if isinstance(item, Run):
+            yield from ((item.stream, line + b"\n") for line in item.lines.split(b"\n")[:-1])
+        else:
+            yield None, item
+
+
+def _fed(chunks: Iterable[bytes]) -> list[tuple[bytes | None, bytes]]:
+    demux = Demux(RUN)
+    items = [item for chunk in chunks for item in demux.feed(chunk)]
+    return list(_lines([*items, *demux.finish()]))
+
+
+_WHOLE = _fed([_TRANSCRIPT])
+
+
+def test_runs_hold_whole_lines_of_one_stream() -> None:
+    items = list(Demux(RUN).feed(_TRANSCRIPT))
+    assert items[:4] == [
+        Run(b'"users"', None, _USERS * 3),
+        Run(b'"users"', None, _SPACED * 2),
+        _STATE,
+        Run(b'"orders"', None, _ORDERS),
+    ]
+
+
+def test_another_key_order_comes_as_a_line_of_its_own() -> None:
+    assert (None, _OTHER_ORDER) in _WHOLE
+
+
+def test_every_byte_comes_out_once_and_in_order() -> None:
+    assert b"".join(line for _, line in _WHOLE) == _TRANSCRIPT
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 80, 81, 1000])
+def test_chunks_of_any_size_tell_the_same_story(size: int) -> None:
+    assert _fed(_TRANSCRIPT[at : at + size] for at in range(0, len(_TRANSCRIPT), size)) == _WHOLE
+
+
+@given(st.lists(st.integers(0, len(_TRANSCRIPT)), max_size=12))
+def test_chunks_cut_anywhere_tell_the_same_story(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(_TRANSCRIPT)]
+    assert _fed(_TRANSCRIPT[start:end] for start, end in zip(edges, edges[1:], strict=False)) == _WHOLE
+
+
+@given(st.binary(max_size=300), st.integers(1, 40))
+def test_any_bytes_come_out_as_they_went_in(junk: bytes, size: int) -> None:
+    out = b"".join(line for _, line in _fed(junk[at : at + size] for at in range(0, len(junk), size)))
+    assert out == (junk if not junk or junk.endswith(b"\n") else junk + b"\n")
+
+
+def test_a_last_line_without_newline_gets_one() -> None:
+    assert _fed([_USERS + _USERS.rstrip(b"\n")]) == [(b'"users"', _USERS)] * 2
+
+
+def test_a_namespace_in_the_head_is_told() -> None:
+    run = re.compile(rb'\{"namespace":(?P<namespace>"[^"]*"|null),"stream":(?P<stream>"[^"]*")[^\n]*\n')
+    assert [
+        type(item) is Run and item.namespace
+        for item in Demux(run).feed(b'{"namespace":"a","stream":"s"}\n{"namespace":null,"stream":"s"}\n')
+    ] == [b'"a"', b"null"]
+
+
+def test_a_record_of_many_chunks_comes_whole() -> None:
+    value = b"x" * (30 << 20)
+    line = _USERS.replace(b'"id":1', b'"id":"' + value + b'"')
+    chunks = [line[at : at + (1 << 16)] for at in range(0, len(line), 1 << 16)]
+    assert _fed([*chunks, _USERS]) == [(b'"users"', line), (b'"users"', _USERS)]
+
+
+def test_an_endless_line_is_refused_and_its_stream_named() -> None:
+    demux = Demux(RUN, max_line_bytes=1000)
+    with pytest.raises(ProtocolViolation) as caught:
+        for _ in range(100):
+            list(demux.feed(_USERS.rstrip(b"}\n") + b"x" * 50))
+    assert caught.value.stream == "users"
+    assert "1000 bytes" in caught.value.found
+
+
+def test_an_endless_line_of_no_stream_is_refused_too() -> None:
+    with pytest.raises(ProtocolViolation) as caught:
+        list(Demux(RUN, max_line_bytes=10).feed(b"garbage without an end"))
+    assert caught.value.stream is None

@@ -1,0 +1,279 @@
+"""Files are cut only where a mark stands: whatever the order of things, each row up to the mark, once, in order."""
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
+from dagster_airbyte_proto.points import arm
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.area import run_folder, sweep
+from dagster_airbyte_proto.staging.demux import Demux, Run
+from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
+from tests.staging.conftest import RUN, SHAPE, plan, record, records, rows_of, target_of
+
+_PROPERTIES = {"id": {"type": "integer"}, "o": {"type": "object"}}
+_USERS = plan(_PROPERTIES)
+_ORDERS = plan(_PROPERTIES, name="orders")
+_TINY = StageLimits(segment_bytes=400, held_bytes=900, file_bytes=1)
+
+Inputs = Callable[[PlannedStream], StreamInput]
+
+
+def _stage(*inputs: StreamInput, limits: StageLimits = _TINY) -> Stage:
+    return Stage(inputs, SHAPE, run_id="r1", sync_id=7, limits=limits)
+
+
+def _run(first: int, rows: int, stream: str = "users") -> Run:
+    lines = records([{"id": number} for number in range(first, first + rows)], stream=stream)
+    return Run(f'"{stream}"'.encode(), None, lines)
+
+
+def _ids(part: StagedRows | None) -> list[int]:
+    return [row["id"] for row in rows_of(part)] if part else []
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*.parquet")}
+
+
+class _Add(NamedTuple):
+    stream: int
+    rows: int
+
+
+class _Mark(NamedTuple):
+    stream: int
+
+
+class _Cut(NamedTuple):
+    stream: int
+
+
+class _Discard(NamedTuple):
+    stream: int
+
+
+_OPERATIONS = st.one_of(
+    st.builds(_Add, st.integers(0, 1), st.integers(1, 8)),
+    st.builds(_Add, st.integers(0, 1), st.integers(1, 8)),
+    st.builds(_Mark, st.integers(0, 1)),
+    st.builds(_Cut, st.integers(0, 1)),
+    st.builds(_Discard, st.integers(0, 1)),
+)
+
+
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(_OPERATIONS, max_size=30),
+    st.sampled_from([_TINY, StageLimits(), StageLimits(segment_bytes=1), StageLimits(held_bytes=1)]),
+)
+def test_a_cut_holds_the_rows_up_to_the_last_mark_each_once_in_order(
+    stream_input: Inputs, tmp_path: Path, operations: list[_Add | _Mark | _Cut | _Discard], limits: StageLimits
+) -> None:
+    planned = [_USERS, _ORDERS]
+    stage = _stage(*map(stream_input, planned), limits=limits)
+    pending: list[list[int]] = [[], []]
+    marked = [0, 0]
+    received = [0, 0]
+    handed_over = _files(tmp_path)  # The folder is the same for all examples.
+    for operation in operations:
+        at = operation.stream
+        stream = planned[at].id
+        match operation:
+            case _Add(rows=rows):
+                stage.add(_run(received[at], rows, stream.name))
+                pending[at] += range(received[at], received[at] + rows)
+                received[at] += rows
+            case _Mark():
+                stage.mark(stream)
+                marked[at] = len(pending[at])
+            case _Cut():
+                part = stage.cut(stream)
+                assert _ids(part) == pending[at][: marked[at]]
+                assert (part is None) == (marked[at] == 0)
+                if part:
+                    assert part.emitted == part.rows + sum(part.rejected.values()) == marked[at]
+                    handed_over |= {file.path for file in part.files}
+                pending[at], marked[at] = pending[at][marked[at] :], 0
+            case _Discard():
+                assert stage.discard(stream) == len(pending[at])
+                pending[at], marked[at] = [], 0
+        assert stage.emitted(stream) == received[at]
+        assert (stage.marked_bytes > 0) == any(marked)
+    stage.close()
+    assert _files(tmp_path) == handed_over
+
+
+def test_marked_bytes_are_the_bytes_of_the_marked_records(stream_input: Inputs) -> None:
+    stage = _stage(stream_input(_USERS), stream_input(_ORDERS))
+    users, orders = _run(0, 20), _run(0, 5, "orders")
+    for run, planned in ((users, _USERS), (orders, _ORDERS)):
+        stage.add(run)
+        stage.mark(planned.id)
+    stage.add(users)
+    assert stage.marked_bytes == len(users.lines) + len(orders.lines)
+    part = stage.cut(_USERS.id)
+    assert part is not None
+    assert part.record_bytes == len(users.lines)
+    assert stage.marked_bytes == len(orders.lines)
+    assert stage.received_bytes(_USERS.id) == 2 * len(users.lines)
+    stage.close()
+
+
+def test_the_table_is_not_asked_for_before_its_first_rows() -> None:
+    def never() -> None:
+        raise AssertionError("asked for the table")
+
+    inputs = [StreamInput(plan(_PROPERTIES, name=f"s{number}"), table_columns(_USERS), never) for number in range(1000)]  # type: ignore[arg-type]  # it never returns a target
+    stage = _stage(*inputs, limits=StageLimits())
+    for each in inputs:
+        stage.mark(each.planned.id)
+        assert stage.cut(each.planned.id) is None
+    stage.close()
+
+
+def test_rejected_rows_alone_make_a_part_without_files(stream_input: Inputs) -> None:
+    stage = _stage(stream_input(_USERS))
+    stage.add_line(_USERS.id, b"no JSON")
+    stage.mark(_USERS.id)
+    part = stage.cut(_USERS.id)
+    assert part is not None
+    assert (part.files, part.emitted, part.rows) == ((), 1, 0)
+    assert part.rejected == {"the line is no JSON object": 1}
+
+
+def test_files_carry_the_tables_field_ids_and_lie_in_the_runs_folder(stream_input: Inputs, tmp_path: Path) -> None:
+    stage = _stage(stream_input(_USERS))
+    stage.add(_run(0, 3))
+    stage.mark(_USERS.id)
+    part = stage.cut(_USERS.id)
+    assert part is not None
+    file = part.files[0]
+    target = target_of(_USERS, tmp_path)
+    assert file.path.startswith(run_folder(target, "r1") + "/")
+    assert (file.rows, file.size_bytes) == (3, Path(file.path).stat().st_size)
+    assert pq.ParquetFile(file.path).schema_arrow.equals(target.schema, check_metadata=True)
+    stage.close()
+    assert Path(file.path).exists()
+
+
+def test_columns_that_only_the_table_has_are_nulls(tmp_path: Path) -> None:
+    wider = plan({"old": {"type": "array", "items": {"type": "string"}}, **_PROPERTIES})
+    stage = _stage(StreamInput(_USERS, table_columns(_USERS), lambda: target_of(wider, tmp_path)))
+    stage.add(_run(0, 2))
+    stage.mark(_USERS.id)
+    part = stage.cut(_USERS.id)
+    assert part is not None
+    assert [(row["old"], row["id"]) for row in rows_of(part)] == [(None, 0), (None, 1)]
+
+
+def test_records_of_streams_nobody_asked_for_are_counted(stream_input: Inputs) -> None:
+    stage = _stage(stream_input(_USERS))
+    stage.add(_run(0, 3, "secrets"))
+    stage.add(Run(b'"users"', b'"elsewhere"', _run(0, 2).lines))
+    stage.add(_run(0, 1))
+    stage.add_line(StreamId.of("secrets"), b"{}")
+    assert stage.unconfigured == {StreamId.of("secrets"): 4, StreamId.of("users", "elsewhere"): 2}
+    assert stage.emitted(_USERS.id) == 1
+    stage.close()
+
+
+def test_two_streams_of_one_name_are_told_apart_by_a_namespace_behind_the_data(stream_input: Inputs) -> None:
+    here, there = plan(_PROPERTIES, namespace="here"), plan(_PROPERTIES, namespace="there")
+    stage = _stage(stream_input(here), stream_input(there))
+    lines = [
+        record(f'{{"id":{number}}}', rest=f',"namespace":{namespace},"emitted_at":1')
+        for number, namespace in enumerate(['"here"', '"there"', "null", '"here"'])
+    ]
+    stage.add(Run(b'"users"', None, b"".join(lines)))
+    for planned in (here, there):
+        stage.mark(planned.id)
+    assert (_ids(stage.cut(here.id)), _ids(stage.cut(there.id))) == ([0, 3], [1])
+    assert stage.unconfigured == {StreamId.of("users"): 1}
+
+
+def test_a_record_of_thirty_megabytes_lands_whole(stream_input: Inputs) -> None:
+    planned = plan({"id": {"type": "integer"}, "text": {"type": "string"}})
+    stage = _stage(stream_input(planned), limits=StageLimits())
+    line = record('{"id":1,"text":"' + "x" * (30 << 20) + '"}')
+    demux = Demux(RUN)
+    for at in range(0, len(line), 1 << 20):
+        for item in demux.feed(line[at : at + (1 << 20)]):
+            assert isinstance(item, Run)
+            stage.add(item)
+    stage.mark(planned.id)
+    part = stage.cut(planned.id)
+    assert part is not None
+    assert [len(row["text"]) for row in rows_of(part)] == [30 << 20]
+
+
+def test_a_file_that_is_closed_is_a_point_to_die_at(stream_input: Inputs, tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+    arm(lambda point: seen.append((point, len(_files(tmp_path)))))
+    try:
+        stage = _stage(stream_input(_USERS))
+        stage.add(_run(0, 2))
+        stage.mark(_USERS.id)
+        stage.cut(_USERS.id)
+    finally:
+        arm(None)
+    assert seen == [("stage.file_closed", 1)]
+
+
+def test_a_place_that_cannot_be_made_is_a_staging_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    stage = _stage(StreamInput(_USERS, table_columns(_USERS), lambda: target_of(_USERS, tmp_path / "file")))
+    stage.add(_run(0, 2))
+    stage.mark(_USERS.id)
+    with pytest.raises(StagingError) as caught:
+        stage.cut(_USERS.id)
+    assert str(tmp_path / "file") in caught.value.found
+    stage.close()
+
+
+@contextmanager
+def _files_no_larger_than(size_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_takes_no_more_is_a_staging_error_and_nothing_is_left(stream_input: Inputs, tmp_path: Path) -> None:
+    stage = _stage(stream_input(_USERS))
+    stage.add(_run(0, 2000))
+    stage.mark(_USERS.id)
+    with _files_no_larger_than(1000), pytest.raises(StagingError) as caught:
+        stage.cut(_USERS.id)
+    assert "bytes)" in caught.value.found
+    stage.close()
+    assert _files(tmp_path) == set()
+
+
+def test_a_sweep_keeps_what_it_is_told_to(stream_input: Inputs, tmp_path: Path) -> None:
+    stage = _stage(stream_input(_USERS))
+    parts = []
+    for _ in range(3):
+        stage.add(_run(0, 2))
+        stage.mark(_USERS.id)
+        part = stage.cut(_USERS.id)
+        assert part is not None
+        parts.append(part)
+    folder = run_folder(target_of(_USERS, tmp_path), "r1")
+    kept = parts[1].files[0].path
+    assert sweep(folder, keep=[kept]) == 2
+    assert _files(tmp_path) == {kept}
+    assert sweep(f"file://{folder}", keep=[]) == 1
+    assert not Path(folder).exists()
+    assert sweep(folder, keep=[]) == 0
