@@ -43,8 +43,32 @@ _WHOLE_COLUMN: Mapping[Kind, msgspec.json.Decoder[list[Any]]] = {
 }
 
 
+class _Envelope:
+    """A line's members by path. Each level is cut once, however many of its members are asked for."""
+
+    __slots__ = ("_levels",)
+
+    def __init__(self, line: bytes) -> None:
+        self._levels: dict[FieldPath, Mapping[str, Raw]] = {(): members(line)}
+
+    def at(self, path: FieldPath) -> Raw:
+        """The raw text at `path`; empty where there is none."""
+        return self._level(path[:-1]).get(path[-1], MISSING) if path else MISSING
+
+    def _level(self, path: FieldPath) -> Mapping[str, Raw]:
+        level = self._levels.get(path)
+        if level is None:
+            raw = self._level(path[:-1]).get(path[-1], MISSING)
+            try:
+                level = members(raw) if len(raw) else {}
+            except ValueError:
+                level = {}
+            self._levels[path] = level
+        return level
+
+
 class _Record(NamedTuple):
-    envelope: Mapping[str, Raw]
+    envelope: _Envelope
     data: Mapping[str, Raw]
 
 
@@ -61,8 +85,8 @@ def redo(segment: bytes, columns: Columns, shape: RecordShape, stream: StreamId)
             wire_array(column, [record.data.get(column.path[0], MISSING) for record in records], changes)
             for column in columns.top
         ),
-        emitted_at=pa.array([_number(_at(record.envelope, shape.emitted_at)) for record in records], pa.float64()),
-        source_changes=_source_changes([_at(record.envelope, shape.changes) for record in records]),
+        emitted_at=pa.array([_number(record.envelope.at(shape.emitted_at)) for record in records], pa.float64()),
+        source_changes=_source_changes([record.envelope.at(shape.changes) for record in records]),
         changes=changes,
         rejected=rejected,
         ignored=ignored,
@@ -92,7 +116,7 @@ def wire_array(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Arra
 
 def namespace_of(line: bytes, shape: RecordShape) -> str | None:
     """The namespace that a record's line carries behind its data. Raises ValueError for what is no JSON object."""
-    return _text(_at(members(line), shape.namespace))
+    return _text(_Envelope(line).at(shape.namespace))
 
 
 def _records(
@@ -100,35 +124,27 @@ def _records(
 ) -> Iterator[_Record]:
     for line in segment.split(b"\n")[:-1]:
         try:
-            envelope = members(line)
+            envelope = _Envelope(line)
         except ValueError:
             rejected[NOT_JSON] += 1
             continue
-        if shape.kind is not None and _text(_at(envelope, shape.kind[0])) != shape.kind[1]:
+        if shape.kind is not None and _text(envelope.at(shape.kind[0])) != shape.kind[1]:
             rejected[NOT_A_RECORD] += 1
             continue
-        namespace = _text(_at(envelope, shape.namespace)) if shape.namespace else stream.namespace
+        namespace = _text(envelope.at(shape.namespace)) if shape.namespace else stream.namespace
         if (namespace or None) != stream.namespace:
             rejected[ANOTHER_NAMESPACE] += 1
             foreign[StreamId.of(stream.name, namespace)] += 1
             continue
         try:
-            yield _Record(envelope, members(_at(envelope, shape.data)))
+            yield _Record(envelope, members(envelope.at(shape.data)))
         except ValueError:
             rejected[NO_DATA] += 1
 
 
-def _at(envelope: Mapping[str, Raw], path: FieldPath) -> Raw:
-    found = envelope
-    for step in path[:-1]:
-        try:
-            found = members(found.get(step, MISSING))
-        except ValueError:
-            return MISSING
-    return found.get(path[-1], MISSING) if path else MISSING
-
-
 def _text(raw: Raw) -> str | None:
+    if not len(raw):
+        return None
     try:
         return _TEXT.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):

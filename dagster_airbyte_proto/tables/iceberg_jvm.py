@@ -137,8 +137,11 @@ class JavaIceberg:
 
     def __init__(self, session: SparkSession, catalog: str) -> None:
         self._gateway: Any = session.sparkContext._gateway
+        jvm: Any = session._jvm
+        # A catalog is made from the config of the calling thread's session, and a new thread of the gateway has none.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
         self._namespaces = session._jsparkSession.sessionState().catalogManager().catalog(catalog)
-        iceberg = session._jvm.org.apache.iceberg  # type: ignore[union-attr]  # None only over Spark Connect
+        iceberg = jvm.org.apache.iceberg
         self._catalog = self._namespaces.icebergCatalog()
         self._identifiers, self._namespace = iceberg.catalog.TableIdentifier, iceberg.catalog.Namespace
         self._schemas = iceberg.SchemaParser
