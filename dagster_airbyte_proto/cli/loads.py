@@ -1,12 +1,11 @@
 """`loads list` and `loads show`. What takes long to import is imported when a command runs; see call.py."""
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dagster_airbyte_proto.cli.call import Call, answers
-from dagster_airbyte_proto.cli.output import Answer, Grid
+from dagster_airbyte_proto.cli.output import Answer, Grid, time_text
 from dagster_airbyte_proto.cli.program import loads
 from dagster_airbyte_proto.errors import ConfigError
 
@@ -71,10 +70,6 @@ def show_load(call: Call, load_id: str) -> Answer:
     return Answer(
         _load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), Grid(_SHOW, rows), *paths)
     )
-
-
-def time_text(at: datetime | None) -> str:
-    return "" if at is None else at.isoformat(sep=" ", timespec="seconds")
 
 
 def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     call = Call()
     answer = _answer(words, call)
     try:
-        show(answer, sys.stdout, as_json=call.is_json or _asks_for_json(words))
+        # An error in the words themselves may come before `--json` was read.
+        show(answer, sys.stdout, as_json=call.is_json or "--json" in words)
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python flushes once more at its end, which must not fail.
         with suppress(OSError):
@@ -76,11 +77,6 @@ def _refusal(call: Call, error: Mapping[str, Any], exit_code: int) -> Answer:
     status = "cancelled" if exit_code == CANCELLED else "failed"
     named = {"connection": call.connection} if call.connection else {}
     return Answer({**named, "status": status, "error": error}, (), exit_code)
-
-
-def _asks_for_json(words: Sequence[str]) -> bool:
-    """For an error in the words themselves, which comes before they are all read. After help there is nothing."""
-    return "--json" in words and not {"--help", "-h"} & set(words)
 
 
 def _arm_crash_points(environment: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ rich is imported where something is drawn: `--json` and `--help` do not wait for
 import json
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, TextIO
 
 from dagster_airbyte_proto.errors import ProtoError
@@ -21,7 +22,7 @@ class Grid(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """`value` is the JSON document; `parts` are what a person sees of it."""
+    """`value` is the JSON document, None when there is none; `parts` are what a person sees of it."""
 
     value: Any
     parts: tuple[str | Grid, ...]
@@ -29,7 +30,7 @@ class Answer(NamedTuple):
 
 
 def show(answer: Answer, stdout: TextIO, *, as_json: bool) -> None:
-    if as_json:
+    if as_json and answer.value is not None:
         stdout.write(json_text(answer.value, pretty=stdout.isatty()) + "\n")
     elif answer.parts:
         _draw(answer.parts, stdout)
@@ -71,6 +72,11 @@ def short(value: Any, max_characters: int = 60) -> str:
         return ""
     text = plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
+
+
+def time_text(at: datetime | None) -> str:
+    """A moment in a table, to the second; nothing for None."""
+    return "" if at is None else at.isoformat(sep=" ", timespec="seconds")
 
 
 def _draw(parts: Sequence[str | Grid], stdout: TextIO) -> None:

@@ -16,21 +16,17 @@ from uuid import uuid4
 import click
 
 from dagster_airbyte_proto.cli.call import Call, Target, answers
-from dagster_airbyte_proto.cli.loads import time_text
-from dagster_airbyte_proto.cli.output import Answer, Grid, short
+from dagster_airbyte_proto.cli.output import Answer, Grid
 from dagster_airbyte_proto.cli.program import state as group
+from dagster_airbyte_proto.cli.state_view import HISTORY_COLUMNS, Shown, changed
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore, StoredState
-    from dagster_airbyte_proto.masking import Mask
-    from dagster_airbyte_proto.model import State, StreamId
-    from dagster_airbyte_proto.protocols.session import SourceProtocol
+    from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+    from dagster_airbyte_proto.model import StreamId
 
-_WHOLE = "(whole)"
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
-_HISTORY = ("version", "stream", "state", "changed", "who", "why", "run")
 
 
 @answers(group, "list")
@@ -38,7 +34,7 @@ def list_states(call: Call) -> Answer:
     """Every connection with its states."""
     store = call.store()
     by_name = {name: store.states(name, partition=None) for name in store.connections()}
-    shown = {name: _Shown(Target(name, None)) for name in by_name}
+    shown = {name: Shown(Target(name, None)) for name in by_name}
     rows = [(name, *shown[name].row(stored)) for name, states in by_name.items() for stored in states]
     rows += [(name, "", "", "", "", "") for name, states in by_name.items() if not states]
     value = {
@@ -60,7 +56,7 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
     if stream is not None:
         wanted = _known_stream(stream, [stored.state.stream for stored in states])
         states = [stored for stored in states if stored.state.stream == wanted]
-    shown = _Shown(target)
+    shown = Shown(target)
     value = {"connection": target.name, "states": [shown.value(stored) for stored in states]}
     rows = [shown.row(stored, max_characters=2000) for stored in states]
     return Answer(value, (Grid(_SHOW, rows),))
@@ -79,11 +75,11 @@ def set_state(call: Call, connection: str, stream_and_value: tuple[str, ...], na
     target = call.target(connection)
     store = call.store()
     stream = _stream_to_set(store, target.name, streams[0], namespace) if streams else None
-    shown = _Shown(target)
+    shown = Shown(target)
     new = shown.protocol.state_from_value(stream, value)
     with _held(call, store, target.name) as lease:
         change = store.change_state(lease, stream, new, who=_user())
-    return _changed(target, [change])
+    return changed(target, [change])
 
 
 @answers(group, "reset")
@@ -98,7 +94,7 @@ def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
     wanted = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _held(call, store, target.name) as lease:
         change = store.change_state(lease, wanted, None, who=_user())
-    return _changed(target, [change])
+    return changed(target, [change])
 
 
 @answers(group, "history")
@@ -108,10 +104,10 @@ def history(call: Call, connection: str, limit: int) -> Answer:
     """Each change of a connection's states: who, when, why, in which run."""
     target = call.known_target(connection)
     changes = call.store().history(target.name, limit=limit)
-    shown = _Shown(target)
+    shown = Shown(target)
     rows = [shown.change_row(change) for change in changes]
     value = {"connection": target.name, "history": [shown.change_value(change) for change in changes]}
-    return Answer(value, (Grid(_HISTORY, rows),))
+    return Answer(value, (Grid(HISTORY_COLUMNS, rows),))
 
 
 @answers(group, "rollback")
@@ -123,61 +119,7 @@ def rollback(call: Call, connection: str, version: int) -> Answer:
     store = call.store()
     with _held(call, store, target.name) as lease:
         changes = store.rollback(lease, version, who=_user())
-    return _changed(target, changes)
-
-
-class _Shown:
-    """States as people see them: the connector's own value without the protocol's envelope, secrets masked."""
-
-    def __init__(self, target: Target) -> None:
-        self.protocol = _protocol(target)
-        self._mask = _mask(target)
-
-    def row(self, stored: "StoredState", *, max_characters: int = 60) -> tuple[Any, ...]:
-        value = short(self._value(stored.state), max_characters)
-        name = _stream_text(stored.state.stream, stored.partition)
-        return (name, value, stored.version, time_text(stored.changed_at), stored.run_id)
-
-    def value(self, stored: "StoredState") -> dict[str, Any]:
-        return {
-            "stream": str(stored.state.stream) if stored.state.stream else None,
-            "scope": stored.state.scope.value,
-            "state": self._value(stored.state),
-            "version": stored.version,
-            "changed_at": stored.changed_at.isoformat(),
-            "run_id": stored.run_id,
-            "partition": stored.partition,
-        }
-
-    def change_row(self, change: "StateChange") -> tuple[Any, ...]:
-        value = short(self._value(change.state)) if change.state else "(reset)"
-        name = _stream_text(change.stream, change.partition)
-        return (change.version, name, value, time_text(change.changed_at), change.who, change.why, change.run_id)
-
-    def change_value(self, change: "StateChange") -> dict[str, Any]:
-        return {
-            "version": change.version,
-            "stream": str(change.stream) if change.stream else None,
-            "state": self._value(change.state) if change.state else None,
-            "changed_at": change.changed_at.isoformat(),
-            "who": change.who,
-            "why": change.why,
-            "run_id": change.run_id,
-            "partition": change.partition,
-        }
-
-    def _value(self, state: "State") -> Any:
-        return self._mask.value(self.protocol.state_value(state))
-
-
-def _changed(target: Target, changes: "Sequence[StateChange]") -> Answer:
-    shown = _Shown(target)
-    value = {
-        "connection": target.name,
-        "status": "complete",
-        "changes": [shown.change_value(change) for change in changes],
-    }
-    return Answer(value, (Grid(_HISTORY, [shown.change_row(change) for change in changes]),))
+    return changed(target, changes)
 
 
 @contextmanager
@@ -187,34 +129,6 @@ def _held(call: Call, store: "StateStore", name: str) -> "Iterator[Lease]":
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-hand-{uuid4().hex[:5]}"
     with held_lease(store, name, run_id, call.settings().lease_seconds) as keeper:
         yield keeper.lease
-
-
-def _protocol(target: Target) -> "SourceProtocol":
-    """The connection's own; for a bare name Airbyte's, which all states of today are."""
-    if target.connection is not None:
-        from dagster_airbyte_proto.sync.source import protocol_of
-
-        return protocol_of(target.connection)
-    from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-
-    return AirbyteSource()
-
-
-def _mask(target: Target) -> "Mask":
-    """What the config takes from the environment. A variable that is not set has no value to hide."""
-    from dagster_airbyte_proto.masking import Mask
-
-    if target.connection is None:
-        return Mask(())
-    try:
-        return Mask(target.connection.filled_config(os.environ).secrets)
-    except ConfigError:
-        return Mask(())
-
-
-def _stream_text(stream: "StreamId | None", partition: str) -> str:
-    name = str(stream) if stream else _WHOLE
-    return f"{name} [{partition}]" if partition else name
 
 
 def _stream_of(name: str, namespace: str | None = None) -> "StreamId":

@@ -14,7 +14,8 @@ from dagster_airbyte_proto.staging.coercion import coerced
 from dagster_airbyte_proto.staging.fast import FastRoad
 from dagster_airbyte_proto.staging.metadata import RowNames, extracted_at, meta
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
-from dagster_airbyte_proto.staging.slow import redo, wire_array
+from dagster_airbyte_proto.staging.raw_values import wire_array
+from dagster_airbyte_proto.staging.slow import redo
 from dagster_airbyte_proto.staging.wire import WireRows
 
 NO_KEY = "every part of the key is null"

@@ -38,15 +38,15 @@ class Demux:
 
     def feed(self, chunk: bytes) -> Iterator[Run | bytes]:
         """What became whole with this chunk; lines keep their newline. Raises ProtocolViolation for an endless line."""
+        start = chunk.find(b"\n") + 1 if self._pieces else 0
         end = chunk.rfind(b"\n") + 1
-        if not end:
-            self._hold(chunk)
-            return
-        whole = b"".join([*self._pieces, chunk])
-        end += self._held_bytes
-        self._pieces, self._held_bytes = [], 0
-        self._hold(whole[end:])
-        yield from self._split(whole, end)
+        if end and start:
+            line = b"".join([*self._pieces, chunk[:start]])
+            self._pieces, self._held_bytes = [], 0
+            yield from self._split(line, 0, len(line))
+        if end:
+            yield from self._split(chunk, start, end)
+        self._hold(chunk[end:])
 
     def finish(self) -> Iterator[Run | bytes]:
         """A last line that came without its newline; it gets one."""
@@ -71,8 +71,7 @@ class Demux:
             stream=match["stream"].strip(b'"').decode(errors="replace") if match else None,
         )
 
-    def _split(self, text: bytes, end: int) -> Iterator[Run | bytes]:
-        at = 0
+    def _split(self, text: bytes, at: int, end: int) -> Iterator[Run | bytes]:
         match_run = self._run.match
         while at < end:
             match = match_run(text, at, end)

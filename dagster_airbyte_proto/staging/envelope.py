@@ -15,20 +15,24 @@ from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
 _Tree = dict[str, Any]
 
 
-def parse_schema(shape: RecordShape, columns: Sequence[Column], first_line: bytes) -> pa.Schema:
+def parse_schema(
+    shape: RecordShape, columns: Sequence[Column], first_line: bytes, *, without: Sequence[FieldPath] = ()
+) -> pa.Schema:
     """All that a line of this stream is known to hold. The JSON columns are left out: their raw text is cut elsewhere.
 
     Text members of the envelope that we do not need (`type`, the stream's name) are declared as the first line shows
-    them, so that the parser can be told to refuse what is not declared.
+    them, so that the parser can be told to refuse what is not declared. The paths in `without` are left undeclared.
     """
     tree: _Tree = {}
     for path in _text_members(first_line, shape):
         _put(tree, path, pa.string())
     _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
     _put(tree, shape.emitted_at, pa.float64())
-    _put(tree, shape.changes, CHANGES)
+    if shape.changes not in without:
+        _put(tree, shape.changes, CHANGES)
     for path in (shape.namespace, shape.stream, shape.kind[0] if shape.kind else ()):
-        _put(tree, path, pa.string())
+        if path not in without:
+            _put(tree, path, pa.string())
     return pa.schema(list(_struct(tree)))
 
 

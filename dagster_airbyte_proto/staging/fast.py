@@ -37,7 +37,11 @@ class FastRoad:
         self._stream = stream
         parsed = [column for column in columns.top if column.type.kind is not Kind.JSON]
         self._cut = [column for column in columns.top if column.type.kind is Kind.JSON]
-        self._schema = parse_schema(shape, parsed, first_line)
+        self._full_schema = parse_schema(shape, parsed, first_line)
+        # Until a line has them, members that most sources never send are not declared: that saves their columns.
+        rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
+        self._lean_schema = parse_schema(shape, parsed, first_line, without=rare)
+        self._is_lean = not self._cut
         self._raw_decoder, self._raw_getters = raw_decoder(shape, [column.path[0] for column in self._cut])
         self._names_decoder, self._names = names_decoder(shape)
         self._declared = {column.path[0] for column in columns.top}
@@ -47,6 +51,9 @@ class FastRoad:
         """The rows of a segment; None when it must take the slow road."""
         ignored: Counter[str] = Counter()
         table = self._read(segment)
+        if table is None and self._is_lean:
+            self._is_lean = False
+            table = self._read(segment)
         if not self._refuses_undeclared:
             ignored = self._undeclared(_sample(segment))
         elif table is None:
@@ -63,7 +70,8 @@ class FastRoad:
     def _read(self, segment: bytes) -> pa.Table | None:
         options = pj.ReadOptions(use_threads=False, block_size=len(segment) + 1)
         strictness = "error" if self._refuses_undeclared else "ignore"
-        parsing = pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior=strictness)
+        schema = self._lean_schema if self._is_lean else self._full_schema
+        parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=strictness)
         try:
             table = pj.read_json(pa.BufferReader(segment), read_options=options, parse_options=parsing)
             table.validate(full=True)
@@ -143,6 +151,11 @@ def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
     """The array at `path`; None when there is no such path, or when an object on the way to it is missing."""
     if not path:
         return None
+    schema: Any = table.schema
+    for step in path:
+        if schema.get_field_index(step) < 0:
+            return None
+        schema = schema.field(step).type
     column = table.column(path[0])
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     for depth, step in enumerate(path[1:], start=1):

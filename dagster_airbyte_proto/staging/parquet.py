@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import FileContent, StagedFile
 from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.schema.columns import META
 from dagster_airbyte_proto.staging.area import Folder, on_disk, remove, settle
 
 ROW_GROUP_BYTES: Final = 32 << 20
+_SYNC_ID = f"{META}.sync_id"
 _SAMPLED_ROWS = 1024
 # Below this share of distinct values a dictionary costs less than it saves; above it, it is built and thrown away.
 _FEW_DISTINCT = 1 / 8
@@ -87,7 +89,10 @@ class OpenFile:
                 self._schema,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=[field.name for field in self._schema if _repeats(first.column(field.name))],
+                use_dictionary=[
+                    _SYNC_ID,
+                    *(field.name for field in self._schema if _repeats(first.column(field.name))),
+                ],
                 write_statistics=True,
             )
         return self._writer

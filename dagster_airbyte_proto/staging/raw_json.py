@@ -87,6 +87,8 @@ def _scanned(raw: bytes, opening: str) -> Iterable[tuple[str, Raw]]:
 
 
 def _after_space(text: str, at: int) -> int:
+    if text[at : at + 1] not in " \t\r\n":
+        return at
     match = _SPACE.match(text, at)
     return match.end() if match else at
 

@@ -95,4 +95,5 @@ class Engine:
             catalog=catalog.name,
             config=self.settings.spark,
             jvm_log=self.settings.logs_folder / "jvm.log",
+            short_lived=True,
         )

@@ -185,9 +185,11 @@ class _Sync:
 
     def _whole(self, state: State) -> State:
         """A shared state with what it says nothing of: the sub-states of streams that were not asked for this time."""
+        if state.scope is not StateScope.GLOBAL:
+            return state
         stored = (stored.state for stored in self._store.states(self._source.connection.name))
         before = tuple(state for state in stored if state.scope is StateScope.GLOBAL)
-        return self._source.protocol.merged(before, state)[0] if state.scope is StateScope.GLOBAL else state
+        return self._source.protocol.merged(before, state)[0]
 
     def _around(self, staging: _Staging) -> Surroundings:
         def is_cancelled() -> bool:

@@ -83,7 +83,7 @@ class IcebergTables:
                 if known := self._known(table, history, load_id, part):
                     return known
                 if landed := self._land(table, history, load_id, part):
-                    self._iceberg().invalidate(part.table)
+                    self._iceberg().show(part.table, self._qualified(part.table))
                     return landed
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=str(part.stream))
 
@@ -132,7 +132,7 @@ class IcebergTables:
         if not expired_before_ms or not part.files or table.modified_ms(part.files[0].path) > expired_before_ms:
             return False
         paths = ", ".join("'" + file.path.replace("\\", "\\\\").replace("'", "\\'") + "'" for file in part.files)
-        self._iceberg().invalidate(part.table)
+        self._iceberg().show(part.table, self._qualified(part.table))
         found = self._open_session().sql(
             f"select 1 from {self._qualified(part.table)}.files where file_path in ({paths}) limit 1"  # noqa: S608 - quoted
         )

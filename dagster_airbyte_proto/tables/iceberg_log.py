@@ -22,10 +22,20 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def rows(self) -> int | None:
-        """How many rows a reader finds; None where equality deletes leave that open."""
-        if self._total("total-equality-deletes"):
+        """How many rows a reader finds; None where deletes leave that open.
+
+        Position deletes count for what they say only in the snapshot that brings them all: once the files they speak
+        of are compacted away they stay in the totals and delete nothing.
+        """
+        positions = self._total("total-position-deletes")
+        if self._total("total-equality-deletes") or positions != self._total("added-position-deletes"):
             return None
-        return self._total("total-records") - self._total("total-position-deletes")
+        return self.stored_rows - positions
+
+    @property
+    def stored_rows(self) -> int:
+        """The rows in all data files, deleted ones too: zero only when the table has none."""
+        return self._total("total-records")
 
     @property
     def removed_rows(self) -> int:

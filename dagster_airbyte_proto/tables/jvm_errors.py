@@ -40,7 +40,8 @@ def failure_of(error: BaseException) -> Failure:
         return Failure.CONFLICT
     if outer == "org.apache.iceberg.exceptions.NoSuchTableException":
         return Failure.MISSING_TABLE
-    if outer == "org.apache.iceberg.exceptions.AlreadyExistsException" or outer.endswith("AlreadyExistsException"):
+    # Iceberg's, and Spark's for namespaces and for tables.
+    if outer.endswith("AlreadyExistsException"):
         return Failure.EXISTS
     return Failure.MISSING_FILE if any(name in _MISSING_FILES for name, _ in causes) else Failure.REFUSED
 

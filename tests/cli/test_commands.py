@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto import errors
-from tests import fake_source
 from tests.cli.conftest import SECRET, USERS, Place
 
 SURFACE = ["spec", "check", "discover", "sync", "query", "state", "loads", "recover", "record", "version"]
@@ -20,6 +19,13 @@ def test_help_lists_every_command(place: Place) -> None:
     shown = place.run("--help").out
     assert set(SURFACE) <= set(re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE))
     assert set(STATE) <= set(re.findall(r"^  ([a-z]+) ", place.run("state", "--help").out, re.MULTILINE))
+
+
+@pytest.mark.parametrize("words", [["--json", "--help"], ["state", "--json", "show", "--help"]])
+def test_help_is_help_whatever_else_is_asked_for(place: Place, words: list[str]) -> None:
+    shown = place.run(*words)
+    assert shown.code == 0
+    assert shown.out.startswith("Usage: ") and "null" not in shown.out.splitlines()
 
 
 def test_help_and_state_list_do_without_what_is_slow_to_import(place: Place) -> None:
@@ -99,6 +105,7 @@ def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
         (["state", "set", "shop.yaml", "users", "@nowhere"], "No such file"),
         (["state", "show", "shop.yaml", "users"], "there is no state of a stream 'users'"),
         (["check", "lost.yaml"], "no-such-program"),
+        (["check", "shop.yaml", "--home", "/proc/nowhere"], "cannot be made"),
         (["sync", "wrong.yaml"], "count"),
     ],
 )
@@ -141,7 +148,17 @@ def test_a_connector_that_breaks_is_told_without_a_stack_trace(place: Place) -> 
     assert (value["connection"], value["status"], value["error"]["kind"]) == ("shop", "failed", "ConnectorError")
 
 
-def test_a_bug_shows_its_stack_trace_and_asks_for_a_report(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["discover", "sync"])
+def test_a_secret_that_a_connector_blurts_out_is_masked_in_the_error(place: Place, command: str) -> None:
+    error = {"message": f"no login with {SECRET}", "failure_type": "config_error"}
+    line = json.dumps({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
+    told = place.run(command, place.connect({**USERS, "answers": {"discover": {"lines": [line]}}}), "--json")
+    assert told.code == 1
+    assert "no login with ***" in told.json["error"]["message"]
+    assert SECRET not in told.out + told.err
+
+
+def test_a_bug_shows_its_stack_trace_and_asks_for_a_report(place: Place) -> None:
     # A file where a folder must be is nothing that the log's opening reckons with.
     Path(".airbyte-proto").mkdir()
     Path(".airbyte-proto/logs").write_text("")
@@ -197,8 +214,3 @@ def test_an_answer_survives_a_reader_that_has_seen_enough(place: Place) -> None:
     program = f"{sys.executable} -m dagster_airbyte_proto version | true; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def test_the_fake_source_says_the_same_each_time() -> None:
-    first, second = (fake_source.record_data("users", {"records": 2, "keys": 1}, 1) for _ in range(2))
-    assert first == second == {"id": 1, "key": 0, "name": "users 1", "updated_at": "2024-01-01T00:00:01Z"}

@@ -1,6 +1,12 @@
 """`sync` and its kin as a user meets them: reports, state, signals, crashes, two at once."""
 
+import json
+import os
+import pty
 import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +37,33 @@ def test_people_get_a_line_a_stream_on_stdout_and_progress_on_stderr(place: Plac
     assert "WARN mind" in told.err
 
 
+def test_a_terminal_gets_a_live_table_that_leaves_stdout_alone(place: Place) -> None:
+    terminal, process_side = pty.openpty()
+    words = [sys.executable, "-m", "dagster_airbyte_proto", "sync", place.connect(USERS), "--json"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=process_side)
+    os.close(process_side)
+    drawn = bytearray()
+    with suppress(OSError):  # how Linux tells that nobody holds the other side of a terminal any more
+        while piece := os.read(terminal, 65536):
+            drawn += piece
+    os.close(terminal)
+    out, _ = process.communicate(timeout=30)
+    assert json.loads(out)["status"] == "complete"
+    assert b"users" in drawn and b"rows/s" in drawn and b"complete" in drawn
+
+
 def test_only_the_named_streams_are_synced_and_a_refresh_starts_anew(place: Place) -> None:
     file = place.connect({"streams": {"users": {"records": 3}, "orders": {"records": 4}}})
     assert set(place.json("sync", file, "--streams", "users")["streams"]) == {"users"}
     users = place.json("sync", file, "--streams", " users,users ", "--refresh")["streams"]["users"]
     assert (users["emitted"], users["generation"]) == (3, 1)
+
+
+def test_a_stream_without_states_lands_at_its_end(place: Place) -> None:
+    file = place.connect({"streams": {"users": {"records": 25, "incremental": False}}})
+    for generation in (1, 2):
+        users = place.json("sync", file)["streams"]["users"]
+        assert (users["committed"], users["generation"], users["table_rows"]) == (25, generation, 25)
 
 
 def test_a_stream_that_fails_makes_the_exit_code_1_and_keeps_the_others(place: Place) -> None:

@@ -246,6 +246,14 @@ class TableWriterConformance:
         bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "c"}]))
         assert names(bench.read(target)) == [(1, "c")]
 
+    def test_a_path_with_a_scheme_is_kept_letter_by_letter(self, bench: Bench, target: TableTarget) -> None:
+        plain = staged(target, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
+        file = StagedFile("file:" + plain.path, plain.content, plain.rows, plain.size_bytes)
+        taken = pa.Table.from_pylist([{"file_path": file.path, "pos": 1}], schema=POSITION_DELETES)
+        deletes = put(target, taken, FileContent.POSITION_DELETES)
+        bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, file, deletes))
+        assert names(bench.read(target)) == [(1, "a")]
+
     def test_a_key_that_is_no_column_is_refused(self, bench: Bench, target: TableTarget) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}]))
         files = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "b"}]).files

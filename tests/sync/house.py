@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,9 +78,9 @@ class House:
         return dict(json.loads(self.report_file.read_text()))
 
     @property
-    def points(self) -> Counter[str]:
-        """How often each point was reached in the last run."""
-        return Counter(self.points_file.read_text().split()) if self.points_file.exists() else Counter()
+    def points(self) -> list[str]:
+        """The points that the last run reached, in order."""
+        return self.points_file.read_text().split() if self.points_file.exists() else []
 
     def column(self, stream: str, column: str = "id") -> list[Any]:
         return sorted(self.tables.rows(TableName("shop", stream)).column(column).to_pylist())

@@ -7,11 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.model import FileContent, WriteMode
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
 from tests.conformance.table_writer import (
+    POSITION_DELETES,
     SCHEMA,
     Bench,
     Row,
@@ -19,6 +20,8 @@ from tests.conformance.table_writer import (
     meanwhile,
     names,
     part,
+    part_of,
+    put,
     staged,
     table_name,
 )
@@ -97,6 +100,33 @@ def test_a_load_whose_snapshot_expired_is_still_known_by_its_files(
     assert elsewhere.commit("l1", load).was_there
     assert names(iceberg_rows(target)) == [(1, "a"), (2, "b")]
     assert not elsewhere.commit("l3", part(target, WriteMode.APPEND, [{"id": 3, "name": "c"}])).was_there
+
+
+def test_a_cached_frame_shows_what_was_committed(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget
+) -> None:
+    iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
+    frame = spark.table(target.qualified).cache()
+    assert frame.count() == 1
+    iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
+    assert spark.table(target.qualified).count() == 2
+    frame.unpersist()
+
+
+def test_deletes_left_over_by_a_compaction_do_not_make_a_table_look_empty(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    rows = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
+    taken = pa.Table.from_pylist([{"file_path": rows.files[0].path, "pos": 0}], schema=POSITION_DELETES)
+    files = (*rows.files, put(target, taken, FileContent.POSITION_DELETES))
+    assert iceberg.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, *files)).table_rows == 1
+    query(
+        spark,
+        f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('rewrite-all', 'true'))",
+    )
+    upsert = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "c"}])
+    assert iceberg.commit("l2", upsert).table_rows is None
+    assert names(iceberg_rows(target)) == [(1, "c")]
 
 
 def test_tables_commit_side_by_side(iceberg: IcebergTables, iceberg_rows: Reader) -> None:
