@@ -1,6 +1,7 @@
 """Where a record's parts stand in its line, as an Arrow schema for the parser and as a msgspec decoder for raw text."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -49,10 +50,10 @@ def raw_decoder(
     ]
 
 
-def names_decoder(shape: RecordShape) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], Mapping[str, Raw]]]:
-    """A decoder of lines that tells all names in the data."""
-    decoder = msgspec.json.Decoder(_wrapped(dict[str, Raw], shape.data))
-    return decoder, attrgetter(".".join("inner" for _ in shape.data))
+@cache
+def names_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], Mapping[str, Raw]]]:
+    """A decoder of lines that tells all names in the data at this path. One for all streams: it is dear to make."""
+    return msgspec.json.Decoder(_wrapped(dict[str, Raw], data)), attrgetter(".".join("inner" for _ in data))
 
 
 def _wrapped(inner: Any, path: FieldPath) -> Any:

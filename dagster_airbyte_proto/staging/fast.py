@@ -42,8 +42,8 @@ class FastRoad:
         rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
         self._lean_schema = parse_schema(shape, parsed, first_line, without=rare)
         self._is_lean = not self._cut
-        self._raw_decoder, self._raw_getters = raw_decoder(shape, [column.path[0] for column in self._cut])
-        self._names_decoder, self._names = names_decoder(shape)
+        self._raw_decoder = raw_decoder(shape, [column.path[0] for column in self._cut]) if self._cut else None
+        self._names_decoder, self._names = names_decoder(shape.data)
         self._declared = {column.path[0] for column in columns.top}
         self._refuses_undeclared = not self._cut
 
@@ -81,15 +81,16 @@ class FastRoad:
 
     def _raws(self, segment: bytes) -> list[pa.Array] | None:
         """The JSON columns' raw text. Nothing but these members becomes a Python object."""
-        if not self._cut:
+        if self._raw_decoder is None:
             return []
+        decoder, getters = self._raw_decoder
         try:
-            records = self._raw_decoder.decode_lines(segment)
+            records = decoder.decode_lines(segment)
             arrays = [
                 text_array([getter(record) for record in records])
                 if column.type.depth == 0
                 else _text_lists([getter(record) for record in records], column.type.on_wire)
-                for column, getter in zip(self._cut, self._raw_getters, strict=True)
+                for column, getter in zip(self._cut, getters, strict=True)
             ]
             for array in arrays:
                 array.validate(full=True)

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.staging.batches import Parsed
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.batches import Parsed, SegmentParser
 from tests.staging.conftest import EMITTED_AT, SHAPE, parse, plan, record
 
 _INTEGER = {"type": ["null", "integer"]}
@@ -246,6 +247,14 @@ def test_fields_that_the_schema_lacks_are_counted_by_name(schema: Mapping[str, A
     assert parsed.batch.column("id").to_pylist() == [1, 2, None]
 
 
+@pytest.mark.parametrize("odd", [False, True], ids=["fast road", "slow road"])
+def test_a_stream_without_namespace_takes_no_rows_that_have_one(odd: bool) -> None:
+    lines = [record('{"id":0}'), record('{"id":1}', rest=',"namespace":"b","emitted_at":1')]
+    parsed = parse(_planned(_INTEGER), *lines, *([record('{"id":"odd"}')] if odd else []))
+    assert parsed.batch.column("id").to_pylist() == [0, None][: 1 + odd]
+    assert parsed.foreign == {StreamId("b", "users"): 1}
+
+
 def test_fields_that_the_schema_lacks_are_counted_on_the_slow_road_too() -> None:
     assert parse(_planned(_INTEGER), record('{"id":1.5,"new":1}')).ignored == {"new": 1}
 
@@ -335,6 +344,18 @@ def _agree(kinds: Mapping[str, Any], lines: list[bytes]) -> None:
     without = ["_airbyte_raw_id"]
     assert fast.batch.drop_columns(without).to_pylist() == slow.batch.drop_columns(without).to_pylist()
     assert fast._replace(batch=slow.batch) == slow
+
+
+def test_what_fits_never_takes_the_slow_road() -> None:
+    """Else the tests of agreement below would compare the slow road with itself."""
+    planned = plan(_WITH_JSON)
+    parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
+    first = {"integer": 1, "number": 1.5, "string": "a", "instant": "2020-01-01T00:00:00Z", "date": "2020-01-01"}
+    rows = [first, {"local": "2020-01-01 00:00", "integers": [1], "object": {"a": 1}, "objects": [{}], "new": 1}]
+    for row in rows:
+        parser.parse(record(json.dumps(row)), 1, 0)
+    parser.parse(record("{}", rest=',"emitted_at":1,"namespace":null,"meta":{"changes":[]}'), 1, 0)
+    assert parser.redone == 0
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
