@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 @contextmanager
 def asked(call: Call, connection_file: str) -> Iterator[Asked]:
     """A connection's connector, with the config as it last rewrote it. Its log is kept apart from those of syncs."""
-    from dagster_airbyte_proto.sync.run import new_run_id
+    from dagster_airbyte_proto.sync.run import keep_asked_config, new_run_id
     from dagster_airbyte_proto.sync.run_log import RunLog
 
     connection = call.open(connection_file)
@@ -43,6 +43,7 @@ def asked(call: Call, connection_file: str) -> Iterator[Asked]:
             if kept is not None and kept.based_on == source.config_digest:
                 source.take_config(kept.config)
             yield Asked(engine, source)
+            keep_asked_config(engine, source)
 
 
 @answers(program, "spec")

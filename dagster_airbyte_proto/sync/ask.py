@@ -1,11 +1,14 @@
 """Short conversations with a connector: spec, check, discover. One question, one answer, and it is gone."""
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.protocols.session import (
+    ConfigEvent,
     ErrorEvent,
     Event,
     FailureKind,
@@ -33,16 +36,25 @@ class Connector(NamedTuple):
         return self.launcher.launch(invocation, environment=_ENVIRONMENT)
 
 
+class Listener(NamedTuple):
+    """Who hears what a connector says beside its answer. `mask` takes the secrets out of what errors will show."""
+
+    log: RunLog
+    mask: Mask
+    keep_config: Callable[[ConfigEvent], None]
+
+
 def ask(
     connector: Connector,
     question: tuple[str, Invocation],
     answer: type[Answer],
-    log: RunLog,
+    listener: Listener,
     *,
     patience_seconds: float = 600.0,
 ) -> Answer:
     """The answer, whatever the exit code: some connectors answer and then fail. None at all is a ConnectorError."""
     verb, invocation = question
+    log = listener.log
     output, report = _output(connector.launch(invocation), verb, patience_seconds)
     found: Answer | None = None
     errors: list[ErrorEvent] = []
@@ -53,12 +65,14 @@ def ask(
         elif isinstance(event, ErrorEvent):
             errors.append(event)
             log.write("ERROR", "\n".join(filter(None, (event.message, event.internal_message, event.stack_trace))))
+        elif isinstance(event, ConfigEvent):
+            listener.keep_config(event)
         elif isinstance(event, LogEvent):
             log.write(event.level, event.message)
         elif isinstance(event, PlainLine):
             log.write("DEBUG", event.line.decode(errors="replace")[:4000])
     if found is None:
-        raise _no_answer(verb, errors, report)
+        raise _no_answer(verb, errors, report, listener.mask)
     return found
 
 
@@ -72,7 +86,9 @@ def _output(running: RunningConnector, verb: str, patience_seconds: float) -> tu
                 pieces.append(chunk)
                 size += len(chunk)
             if size > _MAX_ANSWER_BYTES:
-                raise ProtocolViolation(f"asking the connector for its {verb}", f"it wrote over {_MAX_ANSWER_BYTES} bytes")
+                raise ProtocolViolation(
+                    f"asking the connector for its {verb}", f"it wrote over {_MAX_ANSWER_BYTES} bytes"
+                )
             if time.monotonic() > deadline:
                 raise ConnectorError(
                     f"asking the connector for its {verb}", f"no end within {patience_seconds:.0f} s", retryable=True
@@ -82,13 +98,15 @@ def _output(running: RunningConnector, verb: str, patience_seconds: float) -> tu
         running.stop()
 
 
-def _no_answer(verb: str, errors: list[ErrorEvent], report: ExitReport | None) -> ConnectorError:
+def _no_answer(verb: str, errors: list[ErrorEvent], report: ExitReport | None, mask: Mask) -> ConnectorError:
     doing = f"asking the connector for its {verb}"
     if errors:
         first = min(errors, key=lambda error: error.emitted_at_milliseconds)
-        return ConnectorError(doing, first.message, retryable=first.kind is FailureKind.TRANSIENT)
+        return ConnectorError(doing, mask.text(first.message), retryable=first.kind is FailureKind.TRANSIENT)
     if report is None or report.ended_cleanly:
         return ProtocolViolation(doing, "it ended well but gave no answer")
     how = f"it was ended by signal {report.signal}" if report.signal else f"it exited with code {report.code}"
-    tail = "\n".join(report.stderr_tail[-10:])
-    return ConnectorError(doing, f"{how} and gave no answer", remedy=f"Its last words on stderr:\n{tail}" if tail else "")
+    tail = mask.text("\n".join(report.stderr_tail[-10:]))
+    return ConnectorError(
+        doing, f"{how} and gave no answer", remedy=f"Its last words on stderr:\n{tail}" if tail else ""
+    )

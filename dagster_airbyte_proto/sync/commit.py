@@ -112,7 +112,7 @@ def _half_in(load: Load, refused: Mapping[StreamId, TableError]) -> TableError:
     return TableError(
         f"committing load {load.load_id} of connection {load.connection}",
         f"its streams share one state, and {len(refused)} of {len(load.parts)} tables refused: {first}",
-        remedy="No state has moved. Mend the table, then run the sync or `airbyte-proto recover` again: it ends the load.",
+        remedy="No state has moved. Mend the table and sync again, or call `airbyte-proto recover`: it ends the load.",
         stream=str(stream),
     )
 

@@ -3,6 +3,7 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
 from dagster_airbyte_proto.checkpoints.store import StateStore
@@ -14,9 +15,10 @@ from dagster_airbyte_proto.sync.offers import Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.source import Source, launcher_of, protocol_of
 from dagster_airbyte_proto.tables.folder import FolderTables
-from dagster_airbyte_proto.tables.iceberg import IcebergTables
-from dagster_airbyte_proto.tables.spark import QueryResult, SparkSettings, query, start_session
 from dagster_airbyte_proto.tables.writer import TableWriter
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.tables.spark import QueryResult, SparkSettings
 
 
 class Engine:
@@ -55,16 +57,20 @@ class Engine:
         def on_stderr(line: bytes) -> None:
             log.write("STDERR", line.decode(errors="replace").rstrip())
 
-        connector = Connector(launcher_of(connection, self.settings.environments_folder, on_stderr), protocol_of(connection))
+        connector = Connector(
+            launcher_of(connection, self.settings.environments_folder, on_stderr), protocol_of(connection)
+        )
         return Source(connection, connector, self.offers, log)
 
-    def query(self, sql: str) -> QueryResult:
+    def query(self, sql: str) -> "QueryResult":
         if self.settings.catalog.format != "iceberg":
             raise ConfigError(
                 "querying the warehouse",
                 f"tables of the format {self.settings.catalog.format} are not read by Spark",
                 remedy="Set catalog: {format: iceberg} in the settings.",
             )
+        from dagster_airbyte_proto.tables.spark import query, start_session
+
         return query(start_session(self._spark_settings()), sql)
 
     def close(self) -> None:
@@ -80,15 +86,22 @@ class Engine:
     ) -> None:
         self.close()
 
+    # Only what works on tables waits for the import of Spark's modules: hence the imports inside.
+
     def _open_tables(self) -> TableWriter:
         if self._given_tables is not None:
             return self._given_tables
         if self.settings.catalog.format == "folder":
             return FolderTables(Path(self.settings.catalog.warehouse))
+        from dagster_airbyte_proto.tables.iceberg import IcebergTables
+        from dagster_airbyte_proto.tables.spark import start_session
+
         settings = self._spark_settings()
         return IcebergTables(start_session(settings), settings)
 
-    def _spark_settings(self) -> SparkSettings:
+    def _spark_settings(self) -> "SparkSettings":
+        from dagster_airbyte_proto.tables.spark import SparkSettings
+
         catalog = self.settings.catalog
         return SparkSettings(
             warehouse=catalog.warehouse,

@@ -82,9 +82,7 @@ def _chosen(connection: Connection, offered: Mapping[str, Stream]) -> dict[str, 
     if connection.streams is None:
         return dict.fromkeys(offered, StreamOptions())
     named = {
-        _known(name, offered, "streams"): options
-        for name, options in connection.streams.items()
-        if name != OTHERS
+        _known(name, offered, "streams"): options for name, options in connection.streams.items() if name != OTHERS
     }
     others = connection.streams.get(OTHERS)
     return named if others is None else {name: named.get(name, others) for name in offered}
@@ -116,7 +114,10 @@ def _planned(
     key = options.primary_key or stream.primary_key
     if write in _KEYED and not key:
         raise _fault(
-            connection, stream, f"write: {write} needs a primary key, and the source names none", "Add primary_key: [...]"
+            connection,
+            stream,
+            f"write: {write} needs a primary key, and the source names none",
+            "Add primary_key: [...]",
         )
     return PlannedStream(
         stream=stream,
@@ -133,7 +134,10 @@ def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -
         if options.read is ReadMode.INCREMENTAL and not _can_resume(stream, options):
             why = "offers no incremental read" if not _is_incremental(stream) else "has no cursor of its own"
             raise _fault(
-                connection, stream, f"read: incremental, but the source {why}", "Use read: full_refresh, or name a cursor"
+                connection,
+                stream,
+                f"read: incremental, but the source {why}",
+                "Use read: full_refresh, or name a cursor",
             )
         return options.read
     if options.write is WriteMode.OVERWRITE or not _can_resume(stream, options):
@@ -175,8 +179,7 @@ def _tables(connection: Connection, chosen: Sequence[tuple[Stream, StreamOptions
         wishes.append((namespace, destination.table_prefix + (options.rename or stream.id.name), str(stream.id)))
     names = unique_names([(f"{namespace}.{name}", identity) for namespace, name, identity in wishes])
     return [
-        TableName(namespace, full[len(namespace) + 1 :])
-        for (namespace, _, _), full in zip(wishes, names, strict=True)
+        TableName(namespace, full[len(namespace) + 1 :]) for (namespace, _, _), full in zip(wishes, names, strict=True)
     ]
 
 

@@ -44,6 +44,7 @@ from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.streams import StreamRun
 
 _READ_TIMEOUT_SECONDS = 0.25
+_PROGRESS_SECONDS = 0.2
 _READING = "reading from the connector"
 
 
@@ -82,8 +83,8 @@ class Pull:
         self._around = around
         self._patience = patience
         self._demux = Demux(protocol.shape.run)
-        self._incremental = [id for id, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL]
-        self._marked_at_states = [id for id in self._incremental if is_checkpointed(runs[id].planned)]
+        self._incremental = [stream for stream, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL]
+        self._marked_at_states = [each for each in self._incremental if is_checkpointed(runs[each].planned)]
         self._scope: StateScope | None = None
         self._heard_statuses = False
         self._unplaced_error: ConnectorError | None = None
@@ -111,7 +112,7 @@ class Pull:
         self._land_the_rest()
 
     def _read_all(self, connector: RunningConnector) -> None:
-        began = last_beat = time.monotonic()
+        began = last_beat = last_told = time.monotonic()
         beats = -1
         while True:
             if self._around.is_cancelled():
@@ -126,11 +127,18 @@ class Pull:
                 self.seconds_staging += time.monotonic() - arrived
             if beats != (beats := self.lines.record + self.lines.state):
                 last_beat = arrived
-            self._around.progress()
+            if arrived - last_told > _PROGRESS_SECONDS:
+                last_told = arrived
+                self._tell()
             if chunk == b"":
                 return
             if chunk is None:
                 self._check_pulse(arrived - began, arrived - last_beat)
+
+    def _tell(self) -> None:
+        for stream in self._runs:
+            self._count(stream)
+        self._around.progress()
 
     def _take(self, items: Iterable[Run | bytes]) -> None:
         for item in items:
@@ -153,9 +161,8 @@ class Pull:
             return connector.wait(0)
         report = connector.wait(self._patience.exit_seconds)
         if report is None:
-            self._warn(
-                f"the connector closed its output but still ran {self._patience.exit_seconds:.0f} s later: it was stopped"
-            )
+            seconds = self._patience.exit_seconds
+            self._warn(f"the connector closed its output but still ran {seconds:.0f} s later: it was stopped")
             connector.stop()
             report = connector.wait(0)
         return report

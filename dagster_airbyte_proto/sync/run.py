@@ -33,6 +33,9 @@ from dagster_airbyte_proto.sync.targets import Targets
 from dagster_airbyte_proto.tables.writer import TableSpec
 
 
+_EVERYTHING = Wanted()
+
+
 class Watcher(Protocol):
     """Looks on while a sync runs. Called from the reading thread, often: it must be quick."""
 
@@ -64,7 +67,7 @@ class Terms(NamedTuple):
 
 
 def sync_connection(
-    engine: Engine, connection: Connection, wanted: Wanted = Wanted(), terms: Terms | None = None
+    engine: Engine, connection: Connection, wanted: Wanted = _EVERYTHING, terms: Terms | None = None
 ) -> SyncReport:
     """One sync. What goes wrong before the connector runs is raised; afterwards the report tells it."""
     terms = terms or Terms(threading.Event())
@@ -86,6 +89,15 @@ def recover_connection(engine: Engine, name: str) -> int:
         Committer(engine.store, lambda: engine.tables, keeper.lease) as committer,
     ):
         return len(committer.recover())
+
+
+def keep_asked_config(engine: Engine, source: Source) -> None:
+    """Keeps what a connector made of its config when it was asked something outside of a sync."""
+    if source.unkept_config is None:
+        return
+    name = source.connection.name
+    with held_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as keeper:
+        engine.store.keep_config(keeper.lease, source.unkept_config, based_on=source.config_digest)
 
 
 def new_run_id() -> str:
@@ -120,6 +132,8 @@ class _Sync:
         self._take_kept_config()
         self._source.check_config()
         chosen = planned_streams(self._source.connection, self._source.catalog(), wanted)
+        if self._source.unkept_config is not None:
+            self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
         streams, sync_id = self._numbered(chosen, wanted)
         self._engine.warm()
@@ -145,12 +159,8 @@ class _Sync:
         if kept is not None and kept.based_on == self._source.config_digest:
             self._source.take_config(kept.config)
 
-    def _numbered(
-        self, chosen: Sequence[PlannedStream], wanted: Wanted
-    ) -> tuple[tuple[PlannedStream, ...], int]:
-        anew = [
-            planned.id for planned in chosen if wanted.refresh or planned.read is ReadMode.FULL_REFRESH
-        ]
+    def _numbered(self, chosen: Sequence[PlannedStream], wanted: Wanted) -> tuple[tuple[PlannedStream, ...], int]:
+        anew = [planned.id for planned in chosen if wanted.refresh or planned.read is ReadMode.FULL_REFRESH]
         start = self._store.begin_run(self._lease, refreshed=anew, streams=[planned.id for planned in chosen])
         reach("run.begun")
         return with_generations(chosen, start.generations), start.sync_id
@@ -172,12 +182,18 @@ class _Sync:
         committer: Committer,
     ) -> _Staging:
         runs = {planned.id: StreamRun(planned) for planned in streams}
-        specs = {id: TableSpec(run.planned.table, columns[id].schema, columns[id].keys) for id, run in runs.items()}
+        specs = {
+            stream: TableSpec(run.planned.table, columns[stream].schema, columns[stream].keys)
+            for stream, run in runs.items()
+        }
         targets = Targets(lambda: self._engine.tables, specs, self._store, self._lease)
         blind = self._engine.settings.staging_folder / self._lease.run_id
-        inputs = [StreamInput(run.planned, columns[id], partial(targets.target, run, blind)) for id, run in runs.items()]
+        inputs = [
+            StreamInput(run.planned, columns[stream], partial(targets.target, run, blind))
+            for stream, run in runs.items()
+        ]
         stage = Stage(inputs, self._source.protocol.shape, run_id=self._lease.run_id, sync_id=sync_id)
-        ledger = Ledger(id for id, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL)
+        ledger = Ledger(stream for stream, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL)
         load = self._source.connection.load
         limits = LoadLimits(load.max_bytes, load.max_seconds)
         loader = Loader(self._lease, (stage, ledger, committer), runs, limits, self._whole)
@@ -261,7 +277,5 @@ class _Sync:
     def _end(self, report: SyncReport) -> None:
         """A run that lost its connection to another has nothing to say in the store any more."""
         self._keeper.check()
-        self._store.end_run(
-            self._lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode()
-        )
+        self._store.end_run(self._lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode())
         reach("run.ended")

@@ -11,6 +11,12 @@ from dagster_airbyte_proto.masking import Mask
 _KEPT_RUNS = 20
 
 
+_NOTHING_SECRET = Mask(())
+
+
+def _to_nobody(level: str, text: str) -> None: ...
+
+
 class RunLog:
     """One file a run. Past `max_bytes` only errors are written, and the file says how many lines are missing.
 
@@ -22,9 +28,9 @@ class RunLog:
         folder: Path,
         run_id: str,
         *,
-        mask: Mask = Mask(()),
+        mask: Mask = _NOTHING_SECRET,
         max_bytes: int = 32 << 20,
-        on_line: Callable[[str, str], None] = lambda level, text: None,
+        on_line: Callable[[str, str], None] = _to_nobody,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for old in sorted(folder.glob("*.log"))[: -_KEPT_RUNS + 1]:

@@ -17,15 +17,18 @@ from dagster_airbyte_proto.launchers.replay import ReplayLauncher
 from dagster_airbyte_proto.masking import Mask, secret_values
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent, CheckEvent, SourceProtocol, SpecEvent
-from dagster_airbyte_proto.sync.ask import Connector, ask
+from dagster_airbyte_proto.protocols.session import CatalogEvent, CheckEvent, ConfigEvent, SourceProtocol, SpecEvent
+from dagster_airbyte_proto.sync.ask import Connector, Listener, ask
 from dagster_airbyte_proto.sync.config_check import check_config
 from dagster_airbyte_proto.sync.offers import Offer, Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 
 class Source:
-    """Answers from what was kept where it can, so that a sync starts one process and no more."""
+    """Answers from what was kept where it can, so that a sync starts one process and no more.
+
+    A connector may rewrite its config even when it is merely asked: `unkept_config` is then the caller's to keep.
+    """
 
     def __init__(self, connection: Connection, connector: Connector, offers: Offers, log: RunLog) -> None:
         filled = connection.filled_config(os.environ)
@@ -34,6 +37,7 @@ class Source:
         self.config: Mapping[str, Any] = filled.config
         self.config_digest = filled.digest
         self.mask = Mask(filled.secrets)
+        self.unkept_config: Mapping[str, Any] | None = None
         self._offers = offers
         self._log = log
         log.mask_also(self.mask)
@@ -53,7 +57,7 @@ class Source:
         if kept is not None:
             message = msgspec.json.decode(kept)
             return SpecEvent(message.get("connectionSpecification", {}), message)
-        spec = ask(self.connector, ("spec", self.protocol.spec()), SpecEvent, self._log)
+        spec = ask(self.connector, ("spec", self.protocol.spec()), SpecEvent, self._listener)
         self._offers.keep_spec(identity, msgspec.json.encode(spec.message))
         return spec
 
@@ -69,17 +73,24 @@ class Source:
     def check(self) -> CheckEvent:
         """The connector's own verdict, by trying. Its config is held against the spec first."""
         self.check_config()
-        return ask(self.connector, ("check", self.protocol.check(self.config)), CheckEvent, self._log)
+        return ask(self.connector, ("check", self.protocol.check(self.config)), CheckEvent, self._listener)
 
     def catalog(self, *, anew: bool = False) -> Catalog:
         identity = self.connector.launcher.identity()
         kept = None if anew else self._kept(self._offers.catalog(self.connection.name, identity, self.config_digest))
         if kept is not None:
             return self.protocol.catalog(kept)
-        found = ask(self.connector, ("discover", self.protocol.discover(self.config)), CatalogEvent, self._log)
+        found = ask(self.connector, ("discover", self.protocol.discover(self.config)), CatalogEvent, self._listener)
         message = self.protocol.catalog_message(found.catalog)
         self._offers.keep_catalog(self.connection.name, identity, self.config_digest, message)
         return found.catalog
+
+    @property
+    def _listener(self) -> Listener:
+        return Listener(self._log, self.mask, self._hear_config)
+
+    def _hear_config(self, event: ConfigEvent) -> None:
+        self.unkept_config = event.config
 
     def _kept(self, offer: Offer) -> bytes | None:
         if offer.warning:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ class House:
                 found |= {name: told["next"] for name, told in (message.get("data") or {}).items()}
         return found
 
-    def loose_files(self, streams: Sequence[str]) -> list[str]:
+    def loose_files(self) -> list[str]:
         """Parquet files that lie in a table's data folder and that no load names."""
         named = {
             file.path

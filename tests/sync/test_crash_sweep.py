@@ -87,7 +87,7 @@ class Life:
             assert self.house.column(stream) == list(range(self.records + number)), (kills, stream)
             if self.mode != "overwrite":
                 assert self.house.positions()[stream] == self.records + number, (kills, stream)
-        assert self.house.loose_files(STREAMS) == [], kills
+        assert self.house.loose_files() == [], kills
 
 
 @pytest.mark.parametrize("scope", SCOPES)
