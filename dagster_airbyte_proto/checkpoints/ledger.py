@@ -10,6 +10,8 @@ The rules:
   That one is held, and those that `freed_by` has given and whose rows have not landed yet: one more for each load
   at work, whether a stream sends ten states or a million. (The price: where a table refuses, the state stays where
   the last load left it, even if one that came since and gave way to a newer one could still have moved.)
+- A stream that lands as a `whole` (its rows replace a table at its end) holds its states, and shared ones, until it is
+  `completed`: a state that covers no row would else move while the table still has the old rows.
 - An untracked stream is read anew each time. It holds no shared state back, and its own states are never free: they
   would make the next run skip what it must read.
 
@@ -46,8 +48,9 @@ class _Held:
 class Ledger:
     """Positions are numbers of rows from the start of the sync."""
 
-    def __init__(self, tracked: Iterable[StreamId]) -> None:
+    def __init__(self, tracked: Iterable[StreamId], whole: Iterable[StreamId] = ()) -> None:
         self._tracked = frozenset(tracked)
+        self._not_whole = set(whole)
         self._received: Counter[StreamId] = Counter()
         self._landed: Counter[StreamId] = Counter()
         self._failed: set[StreamId] = set()
@@ -112,6 +115,10 @@ class Ledger:
         states still wait for its rows."""
         self._failed.add(stream)
 
+    def completed(self, stream: StreamId) -> None:
+        """A stream that lands as a whole has come to its end: the next load is to have all its rows."""
+        self._not_whole.discard(stream)
+
     def _arrived_of(self, stream: StreamId, state: State, record_count: float | None) -> CountMismatch | None:
         position = self._received[stream]
         own_count = position - self._counted.get(stream, 0)
@@ -146,6 +153,8 @@ class Ledger:
     def _is_free(self, held: _Held, rows: Mapping[StreamId, int]) -> bool:
         if held.covers is None:
             held.covers = {stream: self._shared_position(stream) for stream in self._tracked}
+        if self._not_whole and not self._not_whole.isdisjoint(held.covers):
+            return False
         return all(self._landed[stream] + rows.get(stream, 0) >= position for stream, position in held.covers.items())
 
     def _forget_moved(self, key: StreamId | None) -> None:

@@ -7,7 +7,8 @@ skip) the names are looked up in a sample of each segment, so that their counts 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Columns, Kind
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.envelope import names_decoder, parse_schema, raw_decoder
-from dagster_airbyte_proto.staging.raw_json import Raw, elements, text_array
+from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, elements, members, text_array
 from dagster_airbyte_proto.staging.wire import ANOTHER_NAMESPACE, WireRows
 
 _SAMPLED_WHOLE_BYTES = 1 << 20
@@ -137,15 +138,29 @@ class FastRoad:
 
     def _undeclared(self, parts: Sequence[bytes]) -> Counter[str]:
         found: Counter[str] = Counter()
-        for part in parts:
-            try:
-                records = self._names_decoder.decode_lines(part)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                continue  # A line here is odd: the slow road counts the names itself.
-            for record in records:
-                if unknown := self._names(record).keys() - self._declared:
-                    found.update(unknown)
+        for names in chain.from_iterable(map(self._names_in, parts)):
+            if unknown := names - self._declared:
+                found.update(unknown)
         return found
+
+    def _names_in(self, part: bytes) -> Iterator[Set[str]]:
+        try:
+            records = self._names_decoder.decode_lines(part)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield from (_names_of(line, self._shape.data) for line in part.split(b"\n")[:-1])
+        else:
+            yield from (self._names(record).keys() for record in records)
+
+
+def _names_of(line: bytes, data: FieldPath) -> Set[str]:
+    """The names in an odd line's data; none where it is no record, which the slow road will say."""
+    level: Raw = Raw(line)
+    try:
+        for step in data:
+            level = members(level).get(step, MISSING)
+        return members(level).keys()
+    except ValueError:
+        return frozenset()
 
 
 def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:

@@ -157,7 +157,8 @@ class Portion:
         resolution = resolve(self._rankings, self._shelf.columns)
         if resolution.losers.num_rows:
             self._stage(self._shelf.new_position_deletes(), resolution.losers)
-        self._stage(self._shelf.new_equality_deletes(), resolution.keys)
+        if self._shelf.planned.write is not WriteMode.OVERWRITE_DEDUP:  # which leaves no older row to delete
+            self._stage(self._shelf.new_equality_deletes(), resolution.keys)
         return len(resolution.losers)
 
     def _stage(self, file: OpenFile, rows: pa.Table) -> None:

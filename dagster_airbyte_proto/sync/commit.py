@@ -12,14 +12,15 @@ LEGACY): then the load stays announced, for half of it may be in, and no state m
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import ProtoError, TableError
+from dagster_airbyte_proto.errors import ProtoError, StagingError, StateConflict, TableError
 from dagster_airbyte_proto.model import CommittedRows, Load, StagedRows, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.staging.area import sweep
+from dagster_airbyte_proto.staging.area import Folder, remove, sweep
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 _TABLES_AT_ONCE = 4
@@ -57,17 +58,26 @@ class Committer:
     def commit(self, load: Load) -> LoadOutcome:
         """All three steps. Durable on return."""
         reach("load.staged")
-        self._store.announce(self._lease, load)
+        try:
+            self._store.announce(self._lease, load)
+        except StateConflict:
+            # Who took over has swept this run's folders already, or is about to forget them.
+            _remove_files(load)
+            raise
         reach("load.announced")
         return self._finish(load)
 
     def recover(self) -> list[LoadOutcome]:
         """Ends what earlier runs announced, then removes what they staged and nobody announced."""
         outcomes = [self._recover(load) for load in self._store.announced(self._lease.connection)]
-        for run_id, folder in self._store.unfinished_folders(self._lease):
-            sweep(folder, keep=self._store.files(self._lease.connection, run_id))
+        noted = self._store.unfinished_folders(self._lease)
+        for run_id in dict.fromkeys(run_id for run_id, _ in noted):
+            kept = self._store.files(self._lease.connection, run_id)
+            for folder in (folder for noting_run, folder in noted if noting_run == run_id):
+                sweep(folder, keep=kept)
+                reach("recover.swept")
+            # Only now: it forgets all of the run's folders at once.
             self._store.forget_folders(self._lease, run_id)
-            reach("recover.swept")
         return outcomes
 
     def _recover(self, load: Load) -> LoadOutcome:
@@ -105,6 +115,15 @@ def _gathered(
     if unknown:
         raise unknown[0]
     return tuple(committed), refused
+
+
+def _remove_files(load: Load) -> None:
+    """The files of a load that nobody will ever know of."""
+    with suppress(StagingError):
+        for path in (file.path for part in load.parts for file in part.files):
+            place, _, name = path.rpartition("/")
+            folder = Folder.at(place)
+            remove(folder, folder.file(name)[0])
 
 
 def _half_in(load: Load, refused: Mapping[StreamId, TableError]) -> TableError:

@@ -23,7 +23,7 @@ def is_dead(holder: str) -> bool:
         return False
     try:
         return _started(int(words[1])) != words[2]
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return True
 
 
@@ -31,6 +31,9 @@ def _started(pid: int) -> str:
     process = psutil.Process(pid)
     if process.status() == psutil.STATUS_ZOMBIE:
         raise psutil.NoSuchProcess(pid)
+    if psutil.LINUX:
+        # In ticks since the boot: the time of day that psutil makes of it moves when the clock is set.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{process.create_time():.2f}"
 
 

@@ -4,7 +4,7 @@ import threading
 from types import TracebackType
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import ProtoError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.errors import ProtoError, StateConflict
 from dagster_airbyte_proto.sync.holder import is_dead, this_process
 
 _RENEWALS_A_LEASE = 3
@@ -49,7 +49,7 @@ class LeaseKeeper:
             except StateConflict as error:
                 self._loss = error
                 return
-            except StateUnavailable:
+            except ProtoError:
                 continue
 
 

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import uuid4
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import Load, StagedRows, State, StreamId
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit import Committer, LoadOutcome, rows_of
@@ -74,10 +76,17 @@ class Loader:
         self._note(at_work.result())
 
     def shut(self) -> None:
+        """Waits for the load at work. Raises nothing, whatever became of it: an earlier error is on its way."""
+        with suppress(ProtoError):
+            self.settle()
         self._pool.shutdown(wait=True)
 
     def _cut(self, stream: StreamId, *, is_last: bool) -> StagedRows | None:
         run = self._runs[stream]
+        if run.is_refused:
+            # Rows behind those that the table refused must not land without them.
+            self._stage.discard(stream)
+            return None
         part = self._stage.cut(stream)
         if part is None and is_last and run.is_complete and replaces(run.planned):
             planned = run.planned

@@ -35,18 +35,20 @@ def planned_streams(connection: Connection, catalog: Catalog, wanted: Wanted) ->
     """The streams of one sync, each with its table and modes; generations are the state store's to fill in."""
     offered = {str(stream.id): stream for stream in catalog.streams}
     chosen = _chosen(connection, offered)
+    # Told apart among all that the connection has: a stream that is synced alone must find its own table again.
+    names = _tables(connection, [(offered[name], options) for name, options in chosen.items()])
+    tables = dict(zip(chosen, names, strict=True))
     if wanted.only is not None:
-        chosen = {name: chosen[_known(name, chosen, "--streams")] for name in wanted.only}
+        known = [_known(name, chosen, "--streams") for name in wanted.only]
+        chosen = {name: chosen[name] for name in known}
     if not chosen:
         raise ConfigError(
             _planning(connection),
             "no stream is chosen",
             remedy=f"The connector offers: {', '.join(sorted(offered)) or 'none'}",
         )
-    tables = _tables(connection, [(offered[name], options) for name, options in chosen.items()])
     return tuple(
-        _planned(connection, offered[name], options, table, wanted)
-        for (name, options), table in zip(chosen.items(), tables, strict=True)
+        _planned(connection, offered[name], options, tables[name], wanted) for name, options in chosen.items()
     )
 
 
@@ -140,13 +142,13 @@ def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -
                 "Use read: full_refresh, or name a cursor",
             )
         return options.read
-    if options.write is WriteMode.OVERWRITE or not _can_resume(stream, options):
+    if options.write in (WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP) or not _can_resume(stream, options):
         return ReadMode.FULL_REFRESH
     return ReadMode.INCREMENTAL
 
 
 def _write_mode(connection: Connection, stream: Stream, options: StreamOptions, read: ReadMode) -> WriteMode:
-    if options.write in (WriteMode.SOFT_DELETE, WriteMode.OVERWRITE_DEDUP):
+    if options.write is WriteMode.SOFT_DELETE:
         raise _fault(connection, stream, f"write: {options.write} is not built yet", "Use append_dedup or overwrite")
     if options.write is not None:
         return options.write

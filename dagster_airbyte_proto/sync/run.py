@@ -32,7 +32,6 @@ from dagster_airbyte_proto.sync.streams import StreamRun
 from dagster_airbyte_proto.sync.targets import Targets
 from dagster_airbyte_proto.tables.writer import TableSpec
 
-
 _EVERYTHING = Wanted()
 
 

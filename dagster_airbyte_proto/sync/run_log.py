@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 from dagster_airbyte_proto.masking import Mask
+from dagster_airbyte_proto.staging.area import on_disk
 
 _KEPT_RUNS = 20
 
@@ -20,6 +22,7 @@ def _to_nobody(level: str, text: str) -> None: ...
 class RunLog:
     """One file a run. Past `max_bytes` only errors are written, and the file says how many lines are missing.
 
+    A disk that takes no more ends the log and not the run: `trouble` says what it said.
     May be written from several threads. `on_line` sees each line (level, text) too, masked.
     """
 
@@ -32,15 +35,17 @@ class RunLog:
         max_bytes: int = 32 << 20,
         on_line: Callable[[str, str], None] = _to_nobody,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in sorted(folder.glob("*.log"))[: -_KEPT_RUNS + 1]:
-            old.unlink(missing_ok=True)
         self.path = folder / f"{run_id}.log"
-        self._file = self.path.open("w", encoding="utf-8", errors="replace")
-        self.path.chmod(0o600)
+        with on_disk("open the run's log", str(self.path)):
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in sorted(folder.glob("*.log"))[: -_KEPT_RUNS + 1]:
+                old.unlink(missing_ok=True)
+            self._file = self.path.open("w", encoding="utf-8", errors="replace")
+            self.path.chmod(0o600)
         self._mask = mask
         self._room = max_bytes
         self._missing = 0
+        self.trouble = ""
         self._on_line = on_line
         self._lock = threading.Lock()
 
@@ -53,11 +58,11 @@ class RunLog:
         self._on_line(level, text)
         line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f} {level:5} {text}\n"
         with self._lock:
-            if self._room <= 0 and level not in ("ERROR", "FATAL"):
+            if self.trouble or (self._room <= 0 and level not in ("ERROR", "FATAL")):
                 self._missing += 1
                 return
             self._room -= len(line)
-            self._file.write(line)
+            self._put(line)
 
     def __enter__(self) -> "RunLog":
         return self
@@ -67,5 +72,12 @@ class RunLog:
     ) -> None:
         with self._lock:
             if self._missing:
-                self._file.write(f"({self._missing} more lines did not fit)\n")
-            self._file.close()
+                self._put(f"({self._missing} more lines did not fit)\n")
+            with suppress(OSError):  # `trouble` of a disk that is full: what waits is lost, and closed it is all the same
+                self._file.close()
+
+    def _put(self, text: str) -> None:
+        try:
+            self._file.write(text)
+        except OSError as error:
+            self.trouble = error.strerror or str(error)

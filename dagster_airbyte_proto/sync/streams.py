@@ -82,9 +82,8 @@ class StreamRun:
             self.rejections[reason] += rows
 
     def abandon(self, error: ProtoError) -> None:
-        """The sync ended as a whole: what is not committed is read again."""
-        if self.landed is None or not self.is_complete:
-            self.fail(error)
+        """The sync ended as a whole, before its last load was in: what is not committed is read again."""
+        self.fail(error)
         self.drop(self.emitted - self.committed - self.rejections.total())
 
     @property

@@ -19,12 +19,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.errors import InternalError, TableError
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.tables.columns import Columns, arrow_schema, columns_of, key_ids, refuse_differences, united
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, without_file_scheme
+from dagster_airbyte_proto.tables.writer import (
+    MODES,
+    REPLACING,
+    TableSpec,
+    TableTarget,
+    landing,
+    without_file_scheme,
+)
 
-_MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP)
 _ATTEMPTS = 8
 
 
@@ -72,7 +78,7 @@ class _View(NamedTuple):
         if entry.load_id is None:
             return self._replace(number=number, columns=entry.columns or {}, last_column_id=entry.last_column_id)
         landed = _Numbered(number, entry)
-        live = () if entry.write is WriteMode.OVERWRITE else self.live
+        live = () if entry.write in REPLACING else self.live
         return self._replace(number=number, live=(*live, landed), loads={**self.loads, entry.load_id: landed})
 
 
@@ -101,7 +107,7 @@ class FolderTables:
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing, stream = f"committing load {load_id} to table {part.table}", str(part.stream)
-        if part.write not in _MODES:
+        if part.write not in MODES:
             raise TableError(doing, f"write mode {part.write} is not supported yet", stream=stream)
         for _ in range(_ATTEMPTS):
             with _refusals(doing, self._root, stream):
@@ -185,25 +191,22 @@ def _known(view: _View, load_id: str, part: StagedRows) -> CommittedRows | None:
         raise TableError(f"committing load {load_id}", f"there is no table {part.table}", stream=str(part.stream))
     if landed := view.loads.get(load_id):
         return CommittedRows(part.stream, str(landed.number), was_there=True, table_rows=view.rows)
-    if not part.files and part.write is not WriteMode.OVERWRITE:
+    if not part.files and part.write not in REPLACING:
         return CommittedRows(part.stream, str(view.number), was_there=False, table_rows=view.rows)
     return None
 
 
 def _entry(view: _View, load_id: str, part: StagedRows) -> _Entry:
-    if part.write is not WriteMode.APPEND_DEDUP and any(file.content is not FileContent.ROWS for file in part.files):
-        raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
+    files = landing(part, holds_rows=view.rows != 0)
     key_ids(view.columns, part.keys)
     for file in part.files:
         if (rows := pq.read_metadata(without_file_scheme(file.path)).num_rows) != file.rows:
             raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
-    holds_rows = view.rows != 0
-    files = (file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or holds_rows)
-    return _Entry(load_id=load_id, write=part.write, files=tuple(files), keys=part.keys)
+    return _Entry(load_id=load_id, write=part.write, files=files, keys=part.keys)
 
 
 def _committed(part: StagedRows, before: _View, after: _View) -> CommittedRows:
-    deleted = before.count(FileContent.ROWS) if part.write is WriteMode.OVERWRITE else 0
+    deleted = before.count(FileContent.ROWS) if part.write in REPLACING else 0
     return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
 
 

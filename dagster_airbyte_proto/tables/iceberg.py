@@ -14,15 +14,14 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
-from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName
 from dagster_airbyte_proto.tables.columns import Columns, arrow_schema, columns_of, refuse_differences, united
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import SparkSettings
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, without_file_scheme
+from dagster_airbyte_proto.tables.writer import MODES, REPLACING, TableSpec, TableTarget, without_file_scheme
 
-_MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP)
 _ATTEMPTS = 8
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -74,7 +73,7 @@ class IcebergTables:
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
-        if part.write not in _MODES:
+        if part.write not in MODES:
             raise TableError(doing, f"write mode {part.write} is not supported yet", stream=str(part.stream))
         with self._refusals(doing, str(part.stream)):
             table = self._table(part.table)
@@ -97,7 +96,7 @@ class IcebergTables:
         rows, current = history.current.rows if history.current else 0, history.current
         if landed := history.landed(load_id):
             return CommittedRows(part.stream, str(landed.snapshot_id), True, _deleted(part, landed), rows)
-        if not part.files and part.write is not WriteMode.OVERWRITE:
+        if not part.files and part.write not in REPLACING:
             return CommittedRows(part.stream, str(current.snapshot_id) if current else "", False, table_rows=rows)
         if current and self._landed_long_ago(table, history, part):
             return CommittedRows(part.stream, str(current.snapshot_id), True, table_rows=rows)
@@ -222,4 +221,4 @@ def _has_moved(table: JavaTable, history: History, error: BaseException) -> bool
 
 
 def _deleted(part: StagedRows, snapshot: Snapshot) -> int:
-    return snapshot.removed_rows if part.write is WriteMode.OVERWRITE else 0
+    return snapshot.removed_rows if part.write in REPLACING else 0

@@ -9,7 +9,16 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName
+from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
+
+MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
+"""The write modes that tables know."""
+
+REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
+"""Those in which a part takes the place of all rows that a table has. One without files empties it."""
+
+_DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 
 
 class TableSpec(NamedTuple):
@@ -47,12 +56,28 @@ class TableWriter(Protocol):
         ...
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
-        """Lands the part's files: append, upsert by keys, or replace, as its write mode says. May be called again."""
+        """Lands the part's files: append, upsert by keys, or replace, as its write mode says. May be called again.
+
+        Readers see all of it or nothing: what is replaced is there until the new rows, without those that the part's
+        position deletes take out, are.
+        """
         ...
 
     def close(self) -> None:
         """Lets go of what it holds (a session it made itself, for one)."""
         ...
+
+
+def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
+    """The files of a part that do something in a table. Raises InternalError for deletes in a mode that has none.
+
+    An equality delete reaches only rows that were there before its load: none where the table `holds_rows` not, or is
+    replaced.
+    """
+    if part.write not in _DEDUPLICATING and any(file.content is not FileContent.ROWS for file in part.files):
+        raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
+    reaches_older_rows = holds_rows and part.write not in REPLACING
+    return tuple(file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or reaches_older_rows)
 
 
 def without_file_scheme(location: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
+from dagster_airbyte_proto.tables.writer import REPLACING, TableSpec, TableTarget, TableWriter
 
 SCHEMA = pa.schema(
     [
@@ -27,7 +27,8 @@ POSITION_DELETES = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
     ]
 )
-MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP)
+MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP)
+_KEYED = (WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP)
 Row = dict[str, Any]
 
 
@@ -55,18 +56,30 @@ def staged(target: TableTarget, rows: Sequence[Row]) -> StagedFile:
 
 
 def part_of(target: TableTarget, write: WriteMode, *files: StagedFile, keys: tuple[str, ...] = ("id",)) -> StagedRows:
-    keys = keys if write is WriteMode.APPEND_DEDUP else ()
+    keys = keys if write in _KEYED else ()
     return StagedRows(StreamId.of("users"), target.name, write, files=files, keys=keys)
 
 
 def part(target: TableTarget, write: WriteMode, rows: Sequence[Row], *, keys: tuple[str, ...] = ("id",)) -> StagedRows:
-    """Rows as staging would hand them over, with the deletes that the mode asks for."""
+    """Rows as staging would hand them over, with the deletes that the mode asks for.
+
+    A deduplicated replacement always has a duplicate of its first row, taken out again: without one it is a plain one.
+    """
+    if rows and write is WriteMode.OVERWRITE_DEDUP:
+        file = staged(target, [rows[0], *rows])
+        return part_of(target, write, file, taken_out(target, file, 0), keys=keys)
     files = [staged(target, rows)] if rows else []
     if rows and write is WriteMode.APPEND_DEDUP:
         wanted = pa.schema([target.schema.field(key) for key in keys])
         deletes = pa.Table.from_pylist([{key: row.get(key) for key in keys} for row in rows], schema=wanted)
         files.append(put(target, deletes, FileContent.EQUALITY_DELETES))
     return part_of(target, write, *files, keys=keys)
+
+
+def taken_out(target: TableTarget, file: StagedFile, *positions: int) -> StagedFile:
+    """Position deletes for rows of a staged file."""
+    rows = [{"file_path": file.path, "pos": position} for position in positions]
+    return put(target, pa.Table.from_pylist(rows, schema=POSITION_DELETES), FileContent.POSITION_DELETES)
 
 
 def names(rows: Sequence[Row]) -> list[tuple[Any, Any]]:
@@ -192,9 +205,10 @@ class TableWriterConformance:
         assert not first.was_there and not second.was_there
         assert first.snapshot_id != second.snapshot_id
 
-    def test_a_replace_swaps_all_rows_at_once(self, bench: Bench, target: TableTarget) -> None:
+    @pytest.mark.parametrize("write", sorted(REPLACING))
+    def test_a_replace_swaps_all_rows_at_once(self, bench: Bench, target: TableTarget, write: WriteMode) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": i, "name": "old"} for i in range(3)]))
-        replacement = part(target, WriteMode.OVERWRITE, [{"id": 9, "name": "new"}])
+        replacement = part(target, write, [{"id": 9, "name": "new"}])
         seen: list[int] = []
         meanwhile(lambda: seen.append(len(bench.read(target))))
         committed = bench.writer.commit("l2", replacement)
@@ -202,15 +216,43 @@ class TableWriterConformance:
         assert names(bench.read(target)) == [(9, "new")]
         assert (committed.deleted, committed.table_rows) == (3, 1)
 
-    def test_a_replace_by_nothing_empties_the_table(self, bench: Bench, target: TableTarget) -> None:
+    @pytest.mark.parametrize("write", sorted(REPLACING))
+    def test_a_replace_by_nothing_empties_the_table(self, bench: Bench, target: TableTarget, write: WriteMode) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
-        assert bench.writer.commit("l2", part(target, WriteMode.OVERWRITE, [])).table_rows == 0
+        assert bench.writer.commit("l2", part(target, write, [])).table_rows == 0
         assert bench.read(target) == []
-        assert bench.writer.commit("l2", part(target, WriteMode.OVERWRITE, [])).was_there
+        assert bench.writer.commit("l2", part(target, write, [])).was_there
 
-    def test_a_new_table_can_be_replaced_by_nothing(self, bench: Bench, target: TableTarget) -> None:
-        assert bench.writer.commit("l1", part(target, WriteMode.OVERWRITE, [])).table_rows == 0
+    @pytest.mark.parametrize("write", sorted(REPLACING))
+    def test_a_new_table_can_be_replaced_by_nothing(self, bench: Bench, target: TableTarget, write: WriteMode) -> None:
+        assert bench.writer.commit("l1", part(target, write, [])).table_rows == 0
         assert bench.read(target) == []
+
+    def test_a_replace_without_duplicates_needs_no_deletes(self, bench: Bench, target: TableTarget) -> None:
+        bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
+        files = [staged(target, [{"id": i, "name": "new"}]) for i in (1, 2)]
+        committed = bench.writer.commit("l2", part_of(target, WriteMode.OVERWRITE_DEDUP, *files))
+        assert names(bench.read(target)) == [(1, "new"), (2, "new")]
+        assert (committed.deleted, committed.table_rows) == (1, 2)
+
+    def test_a_replace_takes_out_upserted_rows_and_their_deletes(self, bench: Bench, target: TableTarget) -> None:
+        for number in range(3):
+            rows = [{"id": i, "name": f"old {number}"} for i in range(number, 4)]
+            bench.writer.commit(f"l{number}", part(target, WriteMode.APPEND_DEDUP, rows))
+        bench.writer.commit("l3", part(target, WriteMode.OVERWRITE_DEDUP, [{"id": 1, "name": "a"}]))
+        files = [staged(target, [{"id": 1, "name": "new"}, {"id": 2, "name": "lost"}]) for _ in range(2)]
+        deletes = [taken_out(target, files[0], 0, 1), taken_out(target, files[1], 1)]
+        committed = bench.writer.commit("l4", part_of(target, WriteMode.OVERWRITE_DEDUP, *files, *deletes))
+        assert names(bench.read(target)) == [(1, "new")]
+        assert committed.table_rows == 1
+        bench.writer.commit("l5", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}]))
+        assert names(bench.read(target)) == [(1, "newer")]
+
+    def test_keys_that_a_replacement_brings_delete_none_of_its_rows(self, bench: Bench, target: TableTarget) -> None:
+        bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
+        files = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "new"}]).files
+        assert bench.writer.commit("l2", part_of(target, WriteMode.OVERWRITE_DEDUP, *files)).table_rows == 1
+        assert names(bench.read(target)) == [(1, "new")]
 
     def test_an_upsert_replaces_rows_of_the_same_key(self, bench: Bench, target: TableTarget) -> None:
         first = [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]
@@ -238,8 +280,7 @@ class TableWriterConformance:
         if not is_first_load:
             bench.writer.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
         rows = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
-        taken = pa.Table.from_pylist([{"file_path": rows.files[0].path, "pos": 0}], schema=POSITION_DELETES)
-        files = (*rows.files, put(target, taken, FileContent.POSITION_DELETES))
+        files = (*rows.files, taken_out(target, rows.files[0], 0))
         committed = bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, *files))
         assert names(bench.read(target)) == [(1, "b")]
         assert committed.table_rows == (1 if is_first_load else None)
@@ -249,9 +290,7 @@ class TableWriterConformance:
     def test_a_path_with_a_scheme_is_kept_letter_by_letter(self, bench: Bench, target: TableTarget) -> None:
         plain = staged(target, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
         file = StagedFile("file:" + plain.path, plain.content, plain.rows, plain.size_bytes)
-        taken = pa.Table.from_pylist([{"file_path": file.path, "pos": 1}], schema=POSITION_DELETES)
-        deletes = put(target, taken, FileContent.POSITION_DELETES)
-        bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, file, deletes))
+        bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, file, taken_out(target, file, 1)))
         assert names(bench.read(target)) == [(1, "a")]
 
     def test_a_key_that_is_no_column_is_refused(self, bench: Bench, target: TableTarget) -> None:
@@ -308,8 +347,11 @@ class TableWriterConformance:
         assert bench.writer.commit("l1", load).was_there
         assert names(bench.read(target)) == [(1, "newer")]
 
-    def test_a_paused_replace_by_nothing_does_not_undo_a_newer_load(self, bench: Bench, target: TableTarget) -> None:
-        nothing = part(target, WriteMode.OVERWRITE, [])
+    @pytest.mark.parametrize("write", sorted(REPLACING))
+    def test_a_paused_replace_by_nothing_does_not_undo_a_newer_load(
+        self, bench: Bench, target: TableTarget, write: WriteMode
+    ) -> None:
+        nothing = part(target, write, [])
         newer = part(target, WriteMode.APPEND, [{"id": 1, "name": "newer"}])
 
         def recovered() -> None:
@@ -325,7 +367,7 @@ class TableWriterConformance:
         load = part(target, write, [{"id": 1, "name": "a"}])
         meanwhile(lambda: _landed(bench.other, "l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])))
         assert not bench.writer.commit("l1", load).was_there
-        assert names(bench.read(target)) == ([(1, "a")] if write is WriteMode.OVERWRITE else [(1, "a"), (2, "b")])
+        assert names(bench.read(target)) == ([(1, "a")] if write in REPLACING else [(1, "a"), (2, "b")])
 
     def test_a_file_that_is_gone_is_an_error_and_nothing_lands(self, bench: Bench, target: TableTarget) -> None:
         load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
@@ -340,12 +382,9 @@ class TableWriterConformance:
         with pytest.raises(TableError, match="holds 1 rows where 2 were staged"):
             bench.writer.commit("l1", load)
 
-    @pytest.mark.parametrize("write", [WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE])
-    def test_modes_that_are_not_there_yet_are_refused(
-        self, bench: Bench, target: TableTarget, write: WriteMode
-    ) -> None:
+    def test_a_mode_that_is_not_there_yet_is_refused(self, bench: Bench, target: TableTarget) -> None:
         with pytest.raises(TableError, match="not supported"):
-            bench.writer.commit("l1", part(target, write, [{"id": 1, "name": "a"}]))
+            bench.writer.commit("l1", part(target, WriteMode.SOFT_DELETE, [{"id": 1, "name": "a"}]))
 
     def test_a_table_that_was_never_prepared_is_an_error(self, bench: Bench, target: TableTarget) -> None:
         missing = target._replace(name=table_name())

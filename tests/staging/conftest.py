@@ -42,8 +42,6 @@ SHAPE = RecordShape(
 )
 EMITTED_AT = 1_700_000_000_000
 
-Planner = Callable[..., PlannedStream]
-
 
 def plan(
     properties: Mapping[str, Any],

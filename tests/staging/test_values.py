@@ -255,6 +255,11 @@ def test_a_stream_without_namespace_takes_no_rows_that_have_one(odd: bool) -> No
     assert parsed.foreign == {StreamId("b", "users"): 1}
 
 
+def test_a_field_nested_ten_thousand_deep_that_the_schema_lacks_is_counted_too() -> None:
+    parsed = parse(_planned(_INTEGER), record('{"id":1}'), record(f'{{"id":2,"deep":{_DEEP}}}'))
+    assert (parsed.ignored, parsed.batch.column("id").to_pylist()) == ({"deep": 1}, [1, 2])
+
+
 def test_fields_that_the_schema_lacks_are_counted_on_the_slow_road_too() -> None:
     assert parse(_planned(_INTEGER), record('{"id":1.5,"new":1}')).ignored == {"new": 1}
 

@@ -1,9 +1,12 @@
 """A home folder with one connection to the fake source, and what stands in its tables: for tests that break things."""
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -14,19 +17,31 @@ from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
 from dagster_airbyte_proto.tables.folder import FolderTables
 from tests.fake_source import command
 
+Kill = tuple[str, int]
+"""A point, and at which reaching of it the process dies."""
+
 
 class Zygote:
-    """Runs syncs in forked processes; see zygote.py."""
+    """Runs syncs in forked processes, one at a time; see zygote.py."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sync.zygote"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.sync.zygote"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
         )
+        self.pid = self._process.pid
 
-    def sync(self, house: "House", crash: tuple[str, int] | None = None) -> int:
+    def sync(self, house: "House", crash: Kill | None = None) -> int:
         """How the process ended: its exit code, or minus the signal. Its report is in `house.report`."""
+        self.start(house, crash)
+        return self.end()
+
+    def start(self, house: "House", crash: Kill | None = None) -> int:
+        """The process id of a sync that has begun. `end` it before the next one."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         house.report_file.unlink(missing_ok=True)
         house.points_file.unlink(missing_ok=True)
         order = {
@@ -38,25 +53,34 @@ class Zygote:
         }
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        return self._answer()
+
+    def end(self) -> int:
+        """Waits for the sync that was started; how it ended, as `sync` tells it."""
+        return self._answer()
 
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)
 
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
 
 class House:
     """One connection, `shop`, into folder tables."""
 
-    def __init__(self, folder: Path, *, write: str, read: str = "incremental", max_bytes: int = 1) -> None:
+    def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self.connection_file = folder / "shop.yaml"
         self.report_file = folder / "report.json"
         self.points_file = folder / "points.txt"
         self._scenario_file = folder / "scenario.json"
-        self._write, self._read, self._max_bytes = write, read, max_bytes
+        self.modes: dict[str, Any] = {"*": {"read": read, "write": write}}
+        self._max_bytes = max_bytes
         (self.home / "settings.yaml").write_text(yaml.safe_dump({"catalog": {"format": "folder"}, "lease_seconds": 1}))
         self.store = SqlStateStore(f"sqlite:///{self.home / 'state.db'}")
         self.tables = FolderTables(self.home / "warehouse")
@@ -67,7 +91,7 @@ class House:
         connection = {
             "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(self._scenario_file)}},
             "config": {"scenario": str(self._scenario_file)},
-            "streams": {"*": {"read": self._read, "write": self._write}},
+            "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},
         }
         self.connection_file.write_text(yaml.safe_dump(connection))
@@ -83,6 +107,11 @@ class House:
 
     def column(self, stream: str, column: str = "id") -> list[Any]:
         return sorted(self.tables.rows(TableName("shop", stream)).column(column).to_pylist())
+
+    def landed(self, stream: str) -> list[str]:
+        """The load ids in the table's log: one that stands there twice landed twice, also where the rows hide it."""
+        entries = (self.home / "warehouse" / "shop" / stream / "log").glob("[0-9]*.json")
+        return [load_id for entry in entries if (load_id := json.loads(entry.read_bytes())["load_id"])]
 
     def positions(self) -> dict[str, int]:
         """Where each stream's state stands, whatever its scope."""

@@ -1,6 +1,7 @@
 """Real processes for tests that kill them, at the price of a fork: this one has imported everything and nothing else.
 
-It reads one JSON order a line from stdin, forks, carries it out in the child and answers with how the child ended.
+It reads one JSON order a line from stdin, forks, carries it out in the child and answers with two lines: at once the
+child's process id, for whoever will stop or kill it from outside, and later how the child ended.
 An order is {"home", "connection", "crash": [point, n] | null, "points": file | null, "report": file}.
 """
 
@@ -58,8 +59,13 @@ def main() -> None:
             finally:
                 sys.stderr.flush()
                 os._exit(code)
+        _answer(child)
         _, status = os.waitpid(child, 0)
-        print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)  # noqa: T201 - stdout is how it answers
+        _answer(os.waitstatus_to_exitcode(status))
+
+
+def _answer(number: int) -> None:
+    print(number, flush=True)  # noqa: T201 - stdout is how it answers
 
 
 if __name__ == "__main__":

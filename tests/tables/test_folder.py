@@ -12,7 +12,7 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.folder import FolderTables
 from dagster_airbyte_proto.tables.writer import TableSpec
-from tests.conformance.table_writer import SCHEMA, Bench, TableWriterConformance, names, part
+from tests.conformance.table_writer import MODES, SCHEMA, Bench, TableWriterConformance, names, part
 
 
 class TestFolderTables(TableWriterConformance):
@@ -44,7 +44,7 @@ def _writer(root: Path, load: bytes, point: str, number: int) -> subprocess.Pope
         return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE)
 
 
-@pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP])
+@pytest.mark.parametrize("write", MODES)
 @pytest.mark.parametrize("point", ["table.committing", "table.committed"])
 def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path, write: WriteMode, point: str) -> None:
     tables = FolderTables(tmp_path)
@@ -55,7 +55,7 @@ def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path, write: WriteMode, 
     assert names(tables.rows(target.name).to_pylist()) == [(1, "a")]
 
 
-@pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP])
+@pytest.mark.parametrize("write", MODES)
 def test_a_stopped_writer_wakes_up_to_a_load_that_is_in(tmp_path: Path, write: WriteMode) -> None:
     tables = FolderTables(tmp_path)
     target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))

@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.model import FileContent, WriteMode
+from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from dagster_airbyte_proto.tables.writer import REPLACING, TableSpec, TableTarget
 from tests.conformance.table_writer import (
-    POSITION_DELETES,
+    MODES,
     SCHEMA,
     Bench,
     Row,
@@ -21,9 +21,9 @@ from tests.conformance.table_writer import (
     names,
     part,
     part_of,
-    put,
     staged,
     table_name,
+    taken_out,
 )
 
 pytestmark = pytest.mark.spark
@@ -77,7 +77,31 @@ def test_a_compaction_in_between_disturbs_no_append(
     assert iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "a"}])).was_there
 
 
-@pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP])
+def test_a_compaction_in_between_brings_no_replaced_row_back(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    for i in range(2):
+        iceberg.commit(f"l{i}", part(target, WriteMode.APPEND, [{"id": i, "name": "old"}]))
+    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
+    meanwhile(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    committed = iceberg.commit("l2", part(target, WriteMode.OVERWRITE_DEDUP, [{"id": 2, "name": "new"}]))
+    assert names(iceberg_rows(target)) == [(2, "new")]
+    assert (committed.was_there, committed.deleted) == (False, 2)
+
+
+def test_a_replacement_with_duplicates_is_one_snapshot_and_leaves_no_old_file(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget
+) -> None:
+    for i in range(3):
+        iceberg.commit(f"l{i}", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
+    load = part(target, WriteMode.OVERWRITE_DEDUP, [{"id": 1, "name": "new"}])
+    iceberg.commit("l3", load)
+    assert query(spark, f"select count(*) from {target.qualified}.snapshots").rows == [[4]]
+    now = query(spark, f"select file_path from {target.qualified}.files").rows
+    assert sorted(path for [path] in now) == sorted(file.path for file in load.files)
+
+
+@pytest.mark.parametrize("write", MODES)
 def test_a_rollback_in_between_is_noticed(
     spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader, write: WriteMode
 ) -> None:
@@ -86,7 +110,7 @@ def test_a_rollback_in_between_is_noticed(
     back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
     meanwhile(lambda: query(spark, back) and None)
     assert not iceberg.commit("l3", part(target, write, [{"id": 3, "name": "c"}])).was_there
-    assert names(iceberg_rows(target)) == [(1, "a"), (3, "c")][write is WriteMode.OVERWRITE :]
+    assert names(iceberg_rows(target)) == [(1, "a"), (3, "c")][write in REPLACING :]
     assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
 
 
@@ -117,8 +141,7 @@ def test_deletes_left_over_by_a_compaction_do_not_make_a_table_look_empty(
     spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     rows = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
-    taken = pa.Table.from_pylist([{"file_path": rows.files[0].path, "pos": 0}], schema=POSITION_DELETES)
-    files = (*rows.files, put(target, taken, FileContent.POSITION_DELETES))
+    files = (*rows.files, taken_out(target, rows.files[0], 0))
     assert iceberg.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, *files)).table_rows == 1
     query(
         spark,

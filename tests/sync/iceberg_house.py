@@ -1,0 +1,97 @@
+"""The house with Iceberg tables: synced by the command line in processes with a JVM each, read by the caller's session."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import psutil
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.sync.house import House, Kill
+
+_PATIENCE_SECONDS = 240.0
+
+
+class IcebergHouse(House):
+    """Tables are read by their paths, so one session of the caller serves any number of houses."""
+
+    def __init__(self, folder: Path, session: SparkSession) -> None:
+        super().__init__(folder)
+        self._session = session
+        self.settings_file = self.home / "settings.yaml"
+        self.errors_file = folder / "stderr.txt"
+        # A JVM that is killed leaves its scratch files: here they go with the house.
+        spark = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder / "spark")}
+        self.settings_file.write_text(yaml.safe_dump({"lease_seconds": 1, "spark": spark}))
+
+    def column(self, stream: str, column: str = "id") -> list[Any]:
+        rows = self._read(stream)
+        return [] if rows is None else sorted(rows.select(column).toArrow().column(column).to_pylist())
+
+    def landed(self, stream: str) -> list[str]:
+        snapshots = self._read(stream, "#snapshots")
+        if snapshots is None:
+            return []
+        found = snapshots.selectExpr("summary['airbyte-proto.load-id'] as load_id").toArrow()
+        return [load_id for load_id in found.column("load_id").to_pylist() if load_id]
+
+    def _read(self, stream: str, part: str = "") -> DataFrame | None:
+        """None as long as there is no table."""
+        table = self.home / "warehouse" / "shop" / stream
+        if not any(table.glob("metadata/v*.metadata.json")):
+            return None
+        return self._session.read.format("iceberg").load(f"{table}{part}")
+
+
+class CommandLine:
+    """Runs syncs by the command line, one at a time, with `environment` beside this process's own."""
+
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, house: House, crash: Kill | None = None) -> int:
+        assert isinstance(house, IcebergHouse)
+        house.points_file.unlink(missing_ok=True)
+        told = {"AIRBYTE_PROTO_POINTS_LOG": str(house.points_file)}
+        if crash:
+            told["AIRBYTE_PROTO_CRASH_AT"] = f"{crash[0]}:{crash[1]}"
+        words = ["--home", str(house.home), "--settings", str(house.settings_file)]
+        with house.report_file.open("wb") as out, house.errors_file.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dagster_airbyte_proto", *words, "sync", str(house.connection_file), "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                env={**os.environ, **self._environment, **told},
+            )
+        return self._process.pid
+
+    def end(self) -> int:
+        assert self._process is not None
+        return self._process.wait(_PATIENCE_SECONDS)
+
+    def sync(self, house: House, crash: Kill | None = None) -> int:
+        self.start(house, crash)
+        return self.end()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def processes_with(mark: tuple[str, str]) -> Iterator[psutil.Process]:
+    """What runs with that variable in its environment, as everything has that a marked runner's syncs started."""
+    name, value = mark
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(name) == value and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+        except psutil.Error:  # it has just ended, or it is somebody else's
+            continue

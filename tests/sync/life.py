@@ -1,0 +1,131 @@
+"""One connection that is killed again and again, and what must hold whatever was killed wherever.
+
+Each time its source has more to tell than before. No state is ever ahead of its rows, no row and no load is there
+twice, old rows stay readable; and once a sync has come to its end, each row is there exactly once, the states stand
+where the rows end, and no file is left over.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
+from typing import Protocol
+
+from dagster_airbyte_proto.points import POINTS
+from tests.sync.house import House, Kill
+
+STREAMS = ("users", "orders")
+MODES = ("append", "overwrite", "append_dedup")
+SCOPES = ("stream", "global")
+KILLED = -9
+_NEW_RECORDS = 11
+_KEYS = 7
+
+
+class Runner(Protocol):
+    """Runs syncs in processes of their own, one at a time. `start` gives the process id, `end` how it ended."""
+
+    def start(self, house: House, crash: Kill | None = None) -> int: ...
+
+    def end(self) -> int: ...
+
+    def sync(self, house: House, crash: Kill | None = None) -> int: ...
+
+
+class Life:
+    """The connection of a house with the two `STREAMS`, each written in a mode of its own or both in one."""
+
+    def __init__(self, runner: Runner, house: House, modes: str | Mapping[str, str], scope: str) -> None:
+        self.runner, self.house, self.scope = runner, house, scope
+        self.modes = dict.fromkeys(STREAMS, modes) if isinstance(modes, str) else dict(modes)
+        self.reached: Counter[str] = Counter()
+        self.records = dict.fromkeys(STREAMS, 0)
+        self._offered: dict[str, set[int]] = {stream: {0} for stream in STREAMS}
+        self._seen = dict.fromkeys(STREAMS, 0)
+        house.modes = {
+            stream: {"write": mode, "read": "full_refresh" if mode == "overwrite" else "incremental"}
+            for stream, mode in self.modes.items()
+        }
+
+    def grow(self, new_records: int = _NEW_RECORDS) -> None:
+        """The source has more to tell; the streams are never of one length."""
+        for number, stream in enumerate(STREAMS):
+            self.records[stream] += new_records + (number if self.records[stream] == 0 else 0)
+            self._offered[stream].add(self.records[stream])
+        streams = {
+            stream: {"records": records, "pad": 40, **({"keys": _KEYS} if self._replaces_by_key(stream) else {})}
+            for stream, records in self.records.items()
+        }
+        self.house.offer({"streams": streams, "state": self.scope, "state_every": 5, "interleave": True})
+
+    def die(self, kill: Kill) -> None:
+        """A sync that is killed at a point."""
+        ended = self.runner.sync(self.house, kill)
+        self.reached += Counter(self.house.points)
+        assert ended == KILLED, (kill, ended, self.house.report if ended >= 0 else None)
+        self.expect_order(kill)
+
+    def live(self, after: object = None) -> list[str]:
+        """A sync that comes to its end; the points that it reached in its recovery."""
+        ended = self.runner.sync(self.house)
+        assert ended == 0, (after, ended, self.house.report)
+        self.reached += Counter(self.house.points)
+        self.expect_everything(after)
+        recovering = takewhile(lambda point: point != "run.begun", self.house.points)
+        return [point for point in dict.fromkeys(recovering) if point != "run.leased"]
+
+    def survive(self, *kills: Kill) -> list[str]:
+        """Dies of one kill after the other, then lives; the points that this last one reached in its recovery."""
+        self.grow()
+        for kill in kills:
+            self.die(kill)
+        return self.live(kills)
+
+    def survive_all(self, kills: Iterable[Kill]) -> None:
+        """Each kill by itself; and, of those at a point's first reaching, again at each point of the recovery."""
+        for kill in kills:
+            for second in self.survive(kill) if kill[1] == 1 else ():
+                self.survive(kill, (second, 1))
+
+    def expect_order(self, after: object) -> None:
+        """Nothing is there twice, no state is ahead of its rows, and old rows can be read."""
+        positions = self.house.positions()
+        for stream in STREAMS:
+            ids = self.house.column(stream)
+            end = ids[-1] + 1 if ids else 0
+            assert ids == self._kept(stream, end), (after, stream, ids)
+            assert end >= self._seen[stream], (after, stream, end, self._seen[stream])
+            self._seen[stream] = end
+            assert positions.get(stream, 0) <= end, (after, stream, positions, end)
+            if self.modes[stream] == "overwrite":
+                assert end in self._offered[stream], (after, stream, end)
+            assert max(Counter(self.house.landed(stream)).values(), default=1) == 1, (after, stream)
+
+    def expect_everything(self, after: object) -> None:
+        self.expect_order(after)
+        assert self._seen == self.records, after
+        stateful = {stream: records for stream, records in self.records.items() if self.modes[stream] != "overwrite"}
+        assert self.house.positions() == stateful, after
+        assert self.house.loose_files() == [], after
+
+    def census(self) -> tuple[int, int]:
+        """How many rows are lost, and how many are there too often: for the report of a fault."""
+        lost = doubled = 0
+        for stream in STREAMS:
+            counts = Counter(self.house.column(stream))
+            wanted = self._kept(stream, max([self.house.positions().get(stream, 0), *(each + 1 for each in counts)]))
+            lost += sum(number not in counts for number in wanted)
+            doubled += counts.total() - len(counts)
+        return lost, doubled
+
+    def _kept(self, stream: str, end: int) -> list[int]:
+        """The ids in a table that has taken all records before `end`."""
+        return list(range(max(0, end - _KEYS) if self._replaces_by_key(stream) else 0, end))
+
+    def _replaces_by_key(self, stream: str) -> bool:
+        return self.modes[stream] == "append_dedup"
+
+
+def every_kill(clean_run: Iterable[str]) -> list[Kill]:
+    """Each point at its first and its last reaching, by what a run that nobody killed reached."""
+    clean = Counter(clean_run)
+    return [(point, n) for point in POINTS if clean[point] for n in sorted({1, clean[point]})]
