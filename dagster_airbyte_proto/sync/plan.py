@@ -19,6 +19,7 @@ from dagster_airbyte_proto.model import (
     WriteMode,
 )
 from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.tables.writer import REPLACING
 
 _KEYED = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP}
 _REFRESHED = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
@@ -47,9 +48,7 @@ def planned_streams(connection: Connection, catalog: Catalog, wanted: Wanted) ->
             "no stream is chosen",
             remedy=f"The connector offers: {', '.join(sorted(offered)) or 'none'}",
         )
-    return tuple(
-        _planned(connection, offered[name], options, tables[name], wanted) for name, options in chosen.items()
-    )
+    return tuple(_planned(connection, offered[name], options, tables[name], wanted) for name, options in chosen.items())
 
 
 def with_generations(
@@ -68,7 +67,7 @@ def with_generations(
 
 def replaces(planned: PlannedStream) -> bool:
     """Whether the sync's rows take the place of all older ones, at once, when the stream is complete."""
-    return planned.write in (WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP)
+    return planned.write in REPLACING
 
 
 def is_checkpointed(planned: PlannedStream) -> bool:
@@ -132,17 +131,17 @@ def _planned(
 
 
 def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -> ReadMode:
-    if options.read is not None:
-        if options.read is ReadMode.INCREMENTAL and not _can_resume(stream, options):
+    if options.read is ReadMode.INCREMENTAL:
+        if options.write in REPLACING:
+            found = f"read: incremental with write: {options.write} would leave only the newest rows in the table"
+            raise _fault(connection, stream, found, "Use read: full_refresh, or write: append_dedup")
+        if not _can_resume(stream, options):
             why = "offers no incremental read" if not _is_incremental(stream) else "has no cursor of its own"
-            raise _fault(
-                connection,
-                stream,
-                f"read: incremental, but the source {why}",
-                "Use read: full_refresh, or name a cursor",
-            )
+            found = f"read: incremental, but the source {why}"
+            raise _fault(connection, stream, found, "Use read: full_refresh, or name a cursor")
+    if options.read is not None:
         return options.read
-    if options.write in (WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP) or not _can_resume(stream, options):
+    if options.write in REPLACING or not _can_resume(stream, options):
         return ReadMode.FULL_REFRESH
     return ReadMode.INCREMENTAL
 
