@@ -89,7 +89,7 @@ def discover(call: Call, connection_file: str, save: bool) -> Answer:
 
 
 def _tell(level: str, text: str) -> None:
-    if level in ("WARN", "ERROR", "FATAL"):
+    if level in ("NOTE", "WARN", "ERROR", "FATAL"):
         sys.stderr.write(f"{level} {plain(text)}\n")
 
 

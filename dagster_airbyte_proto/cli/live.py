@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagster_airbyte_proto.cli.output import plain
+from dagster_airbyte_proto.cli.output import counted, plain
 from dagster_airbyte_proto.model import StreamId
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 _DRAWN_A_SECOND = 5
 _LOOK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
-_LOUD = frozenset({"WARN", "ERROR", "FATAL"})
+_LOUD = frozenset({"NOTE", "WARN", "ERROR", "FATAL"})
 _LINES_AROUND = 6
 _PHASE_ORDER = ("reading", "failed", "waiting", "complete")
 _KIB = 1024.0
@@ -86,7 +86,7 @@ class QuietLines:
     def began(self, run_id: str, runs: Runs) -> None:
         self._runs = runs
         self._phases = dict.fromkeys(runs, "waiting")
-        self._write(f"{self._connection}: run {run_id}, {len(runs)} streams")
+        self._write(f"{self._connection}: run {run_id}, {counted(len(runs), 'stream')}")
         self.is_reading = True
 
     def progressed(self) -> None:
@@ -109,14 +109,18 @@ class QuietLines:
         for stream, run in self._runs.items():
             if self._phases[stream] != run.phase:
                 self._phases[stream] = run.phase
-                self._write(f"{self._connection}.{stream}: {run.phase.value}, {run.emitted} rows")
+                rows = f", {counted(run.emitted, 'row')}" if run.emitted or run.phase != "reading" else ""
+                self._write(f"{self._connection}.{stream}: {run.phase.value}{rows}")
 
     def _tell_total(self, now: float) -> None:
         rows = sum(run.emitted for run in self._runs.values())
         size = sum(run.bytes for run in self._runs.values())
         rate = (rows - self._rows_told) / (now - self._told)
         self._told, self._rows_told = now, rows
-        self._write(f"{self._connection}: {rows} rows, {rate:.0f} rows/s, {size_text(size)}, {now - self._began:.0f} s")
+        seconds = now - self._began
+        self._write(
+            f"{self._connection}: {counted(rows, 'row')}, {rate:.0f} rows/s, {size_text(size)}, {seconds:.0f} s"
+        )
 
 
 class _Seen:
@@ -190,7 +194,7 @@ class LiveTable:
         for _, _, line in lines[:room]:
             table.add_row(*line)
         if len(lines) > room:
-            table.add_row(f"… {len(lines) - room} more streams")
+            table.add_row(f"… {counted(len(lines) - room, 'more stream')}")
         table.add_section()
         table.add_row(*self._total(now))
         return table

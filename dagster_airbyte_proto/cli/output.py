@@ -74,6 +74,11 @@ def short(value: Any, max_characters: int = 60) -> str:
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 load`, `2 loads`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def time_text(at: datetime | None) -> str:
     """A moment in a table, to the second; nothing for None."""
     return "" if at is None else at.isoformat(sep=" ", timespec="seconds")

@@ -3,7 +3,7 @@
 import click
 
 from dagster_airbyte_proto.cli.call import Call, answers
-from dagster_airbyte_proto.cli.output import Answer, Grid
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted
 from dagster_airbyte_proto.cli.program import program
 
 
@@ -15,4 +15,4 @@ def query(call: Call, sql: str) -> Answer:
         found = engine.query(sql)
     value = {"columns": list(found.columns), "rows": found.rows}
     parts: tuple[str | Grid, ...] = (Grid(found.columns, found.rows),) if found.columns else ()
-    return Answer(value, (*parts, f"{len(found.rows)} rows"))
+    return Answer(value, (*parts, counted(len(found.rows), "row")))

@@ -13,7 +13,7 @@ import click
 from dagster_airbyte_proto.cli.asking import asked
 from dagster_airbyte_proto.cli.call import Call, answers
 from dagster_airbyte_proto.cli.live import size_text
-from dagster_airbyte_proto.cli.output import Answer
+from dagster_airbyte_proto.cli.output import Answer, counted
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.syncing import stream_names
 
@@ -53,7 +53,7 @@ def record(call: Call, connection_file: str, folder: Path, streams: str | None) 
         "bytes": size_bytes,
         "connector": {"exit_code": exit_code},
     }
-    told = f"{len(request.streams)} streams, {size_text(size_bytes)}, exit code {exit_code}, in {folder}"
+    told = f"{counted(len(request.streams), 'stream')}, {size_text(size_bytes)}, exit code {exit_code}, in {folder}"
     return Answer(value, (f"{call.connection}: {told}",), 0 if exit_code == 0 else 1)
 
 

@@ -44,7 +44,15 @@ class Shown:
     def change_row(self, change: "StateChange") -> tuple[Any, ...]:
         value = short(self._value(change.state)) if change.state else "(reset)"
         name = _stream_text(change.stream, change.partition)
-        return (change.version, name, value, time_text(change.changed_at), change.who, change.why, change.run_id)
+        return (
+            change.version,
+            name,
+            value,
+            time_text(change.changed_at),
+            _who_text(change.who),
+            change.why,
+            change.run_id,
+        )
 
     def change_value(self, change: "StateChange") -> dict[str, Any]:
         return {
@@ -94,6 +102,11 @@ def _mask(target: Target) -> "Mask":
         return Mask(target.connection.filled_config(os.environ).secrets)
     except ConfigError:
         return Mask(())
+
+
+def _who_text(who: str) -> str:
+    """Without the marks by which a machine tells one process from a later one of the same number."""
+    return who.partition(" (started ")[0]
 
 
 def _stream_text(stream: "StreamId | None", partition: str) -> str:

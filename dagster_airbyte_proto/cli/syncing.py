@@ -8,7 +8,7 @@ import click
 from dagster_airbyte_proto.cli.call import Call, answers
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.live import size_text, view
-from dagster_airbyte_proto.cli.output import Answer, Grid, short
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted, short
 from dagster_airbyte_proto.cli.program import program
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def recover(call: Call, connection: str) -> Answer:
     with call.engine() as engine:
         recovered = recover_connection(engine, target.name)
     value = {"connection": target.name, "status": "complete", "recovered_loads": recovered}
-    return Answer(value, (f"{target.name}: {recovered or 'no'} loads to bring to their end",))
+    told = f"{counted(recovered, 'load')} of a dead run brought to an end" if recovered else "nothing to recover"
+    return Answer(value, (f"{target.name}: {told}",))
 
 
 def stream_names(text: str | None) -> list[str] | None:
@@ -76,16 +77,17 @@ def _summary(report: "SyncReport") -> list[str | Grid]:
         for name, told in report.streams.items()
     ]
     size = size_text(sum(told.bytes for told in report.streams.values()))
-    line = f"{report.connection}: {report.status.value}, {report.loads} loads, {size}, {report.seconds.total:.1f} s"
+    loads = counted(report.loads, "load")
+    line = f"{report.connection}: {report.status.value}, {loads}, {size}, {report.seconds.total:.1f} s"
     if report.recovered_loads:
-        line += f", {report.recovered_loads} loads of a dead run recovered"
+        line += f", {counted(report.recovered_loads, 'load')} of a dead run recovered"
     return [Grid(_COLUMNS, rows), line, *_complaints(report)]
 
 
 def _complaints(report: "SyncReport") -> list[str]:
     lines = [f"warning: {warning}" for warning in report.warnings]
     for name, told in report.streams.items():
-        lines += [f"{name}: {rows} rows rejected: {reason}" for reason, rows in told.rejections.items()]
+        lines += [f"{name}: {counted(rows, 'row')} rejected: {reason}" for reason, rows in told.rejections.items()]
         if told.ignored_fields:
             lines.append(f"{name}: fields without a column: {', '.join(sorted(told.ignored_fields))}")
         if told.error and told.error != report.error:

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -88,13 +88,17 @@ class _Installer(NamedTuple):
         return done.stdout
 
 
-def environment_for(package: PinnedPackage, *, cache: Path, python: str | None) -> Path:
+def environment_for(
+    package: PinnedPackage, *, cache: Path, python: str | None, on_notice: Callable[[str], None] | None = None
+) -> Path:
     """The folder of the package's environment, built now if nobody has. Waits for another process that builds it."""
     interpreter, version = find_python(python)
     tag = "cp" + "".join(version.split(".")[:2])
     digest = hashlib.sha256(f"{package}\0{interpreter.resolve()}\0{version}".encode()).hexdigest()[:12]
     link = cache.absolute() / f"{package.name}-{package.version}-{tag}-{digest}"
     if not _is_whole(link):
+        if on_notice is not None:
+            on_notice(f"installing {package} into an environment of its own, this once")
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock(link.with_name(f"{link.name}.lock")) as held:

@@ -25,13 +25,15 @@ class RunOptions(NamedTuple):
     """How programs of this machine are run.
 
     `working_folder` is where the connector starts (None: where we are). Private run folders are made under
-    `runs_folder` (None: the system's temporary folder). `on_stderr` gets each line of stderr, from another thread.
+    `runs_folder` (None: the system's temporary folder). `on_stderr` gets each line of stderr, from another thread;
+    `on_notice` what a person who waits should know.
     """
 
     working_folder: Path | None = None
     runs_folder: Path | None = None
     stop_grace_seconds: float = 5.0
     on_stderr: Callable[[bytes], None] | None = None
+    on_notice: Callable[[str], None] | None = None
 
 
 class RunningConnector(Protocol):

@@ -44,7 +44,8 @@ class PypiLauncher:
         return LocalLauncher([str(program)], options=self._options).launch(invocation, environment=environment)
 
     def _environment(self) -> Path:
-        return environment_for(self._package, cache=self._cache, python=self._python)
+        notice = self._options.on_notice if self._options else None
+        return environment_for(self._package, cache=self._cache, python=self._python, on_notice=notice)
 
     def _program(self, environment: Path) -> Path:
         scripts = _console_scripts(environment, self._package.name)

@@ -18,6 +18,7 @@ from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.slow import redo
 from dagster_airbyte_proto.staging.wire import WireRows
 
+_MOST_MISFITS = 6
 NO_KEY = "every part of the key is null"
 
 
@@ -43,6 +44,8 @@ class SegmentParser:
         self._sync_id = sync_id
         self._row_names = RowNames(seed)
         self._fast: FastRoad | None = None
+        self._misfits_in_a_row = 0
+        self._passed_over = 0
         self.redone = 0
 
     def parse(self, segment: bytes, lines: int, now_microseconds: int) -> Parsed:
@@ -50,11 +53,24 @@ class SegmentParser:
         if self._fast is None:
             first_line = segment[: segment.find(b"\n") + 1]
             self._fast = FastRoad(self._columns, self._shape, self._planned.id, first_line)
-        wire = self._fast.parse(segment, lines)
+        wire = self._fast_parse(self._fast, segment, lines)
         if wire is None:
             self.redone += 1
             wire = redo(segment, self._columns, self._shape, self._planned.id)
         return self._parsed(wire, now_microseconds)
+
+    def _fast_parse(self, road: FastRoad, segment: bytes, lines: int) -> WireRows | None:
+        """None where the slow road must do it; the longer the fast one was of no use, the more rarely it is tried."""
+        if self._passed_over < (1 << self._misfits_in_a_row) // 4:
+            self._passed_over += 1
+            return None
+        self._passed_over = 0
+        wire = road.parse(segment, lines)
+        if wire is None and self._misfits_in_a_row == 1:
+            road.set_aside(segment)
+            wire = road.parse(segment, lines)
+        self._misfits_in_a_row = 0 if wire is not None else min(self._misfits_in_a_row + 1, _MOST_MISFITS)
+        return wire
 
     def _parsed(self, wire: WireRows, now_microseconds: int) -> Parsed:
         rows = len(wire.emitted_at)
@@ -114,7 +130,7 @@ def _inside(text: str | None, path: tuple[str, ...]) -> Raw:
 
 def _changed(batch: pa.RecordBatch, wire: WireRows) -> int:
     source = wire.source_changes
-    if not wire.changes.by_row and (source is None or source.null_count == len(source)):
+    if not wire.changes and (source is None or source.null_count == len(source)):
         return 0
     lengths = pc.list_value_length(batch.column("_airbyte_meta").field("changes"))
     return int(pc.sum(pc.greater(lengths, 0)).as_py() or 0)

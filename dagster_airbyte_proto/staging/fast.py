@@ -2,8 +2,11 @@
 
 Says None whenever a segment is not plainly right; the slow road then finds out what is wrong with it. While no record
 of a stream had a field that its schema lacks, the parser is told to refuse those: clean streams pay nothing for the
-look-out, and no such field goes unseen. From the first one on (and for streams with JSON columns, which the parser must
-skip) the names are looked up in a sample of each segment, so that their counts are lower bounds.
+look-out, and no such field goes unseen. From the first one on (and for streams with columns that the parser must skip)
+the names are looked up in a sample of each segment, so that their counts are lower bounds.
+
+The parser skips JSON columns, whose raw text we want, and those that were set aside because it could not read a value
+of theirs: they are cut and read by the slow road's means, and the other columns go on as fast as before.
 """
 
 from collections import Counter
@@ -18,15 +21,18 @@ import pyarrow.json as pj
 
 from dagster_airbyte_proto.model import FieldPath, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
-from dagster_airbyte_proto.schema.columns import Columns, Kind
+from dagster_airbyte_proto.schema.columns import Column, Columns, Kind
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.envelope import names_decoder, parse_schema, raw_decoder
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, elements, members, text_array
+from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.wire import ANOTHER_NAMESPACE, WireRows
 
-_SAMPLED_WHOLE_BYTES = 1 << 20
-_SAMPLES = 8
-_SAMPLE_BYTES = 16 << 10
+_SAMPLED_WHOLE_BYTES = 128 << 10
+_SAMPLES = 16
+_SAMPLE_BYTES = 4 << 10
+# More odd columns than this, and the slow road is as good.
+_MOST_SET_ASIDE = 8
 
 
 class FastRoad:
@@ -36,42 +42,71 @@ class FastRoad:
         self._columns = columns
         self._shape = shape
         self._stream = stream
-        parsed = [column for column in columns.top if column.type.kind is not Kind.JSON]
-        self._cut = [column for column in columns.top if column.type.kind is Kind.JSON]
-        self._full_schema = parse_schema(shape, parsed, first_line)
-        # Until a line has them, members that most sources never send are not declared: that saves their columns.
-        rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
-        self._lean_schema = parse_schema(shape, parsed, first_line, without=rare)
-        self._is_lean = not self._cut
-        self._raw_decoder = raw_decoder(shape, [column.path[0] for column in self._cut]) if self._cut else None
+        self._first_line = first_line
         self._names_decoder, self._names = names_decoder(shape.data)
         self._declared = {column.path[0] for column in columns.top}
-        self._refuses_undeclared = not self._cut
+        # Until a line has them, members that most sources never send are not declared: that saves their columns.
+        self._rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
+        self._cut_out([column for column in columns.top if column.type.kind is Kind.JSON])
+
+    def _cut_out(self, cut: list[Column]) -> None:
+        """The parser is to skip these columns."""
+        self._cut = cut
+        self._raw_decoder = raw_decoder(self._shape, [column.path[0] for column in cut]) if cut else None
+        self._is_lean = self._refuses_undeclared = not cut
+        self._schema = self._schema_of([column for column in self._columns.top if column not in cut])
+
+    def _schema_of(self, columns: Sequence[Column]) -> pa.Schema:
+        return parse_schema(self._shape, columns, self._first_line, without=self._rare if self._is_lean else ())
+
+    def set_aside(self, segment: bytes) -> None:
+        """From now on the parser skips the columns of which it cannot read a value that is in this segment."""
+        self._is_lean = self._refuses_undeclared = False
+        self._cut_out([*self._cut, *self._odd_columns(segment)])
+
+    def _odd_columns(self, segment: bytes) -> list[Column]:
+        """Found by halving. None where no column is to blame, or too many are."""
+        if self._read(segment, self._schema_of([])) is None:
+            return []
+        odd: list[Column] = []
+        halves = [[column for column in self._columns.top if column not in self._cut]]
+        while halves:
+            some = halves.pop()
+            if self._read(segment, self._schema_of(some)) is not None:
+                continue
+            if len(some) > 1:
+                halves += [some[: len(some) // 2], some[len(some) // 2 :]]
+            elif len(odd) == _MOST_SET_ASIDE:
+                return []
+            else:
+                odd += some
+        return odd
 
     def parse(self, segment: bytes, lines: int) -> WireRows | None:
         """The rows of a segment; None when it must take the slow road."""
         ignored: Counter[str] = Counter()
-        table = self._read(segment)
+        table = self._read(segment, self._schema)
         if table is None and self._is_lean:
             self._is_lean = False
-            table = self._read(segment)
+            self._schema = self._schema_of(self._columns.top)
+            table = self._read(segment, self._schema)
         if not self._refuses_undeclared:
             ignored = self._undeclared(_sample(segment))
         elif table is None:
             ignored = self._undeclared([segment])
             self._refuses_undeclared = False
-            table = self._read(segment)
+            table = self._read(segment, self._schema)
             # Neither the data nor the envelope had something new: a value does not fit, and the look-out goes on.
             self._refuses_undeclared = table is None and not ignored
         if table is None or table.num_rows != lines:
             return None
-        raws = self._raws(segment)
-        return None if raws is None else self._rows(table, raws, ignored)
+        changes = Changes()
+        raws = self._raws(segment, changes)
+        return None if raws is None else self._rows(table, raws, ignored, changes)
 
-    def _read(self, segment: bytes) -> pa.Table | None:
+    def _read(self, segment: bytes, schema: pa.Schema) -> pa.Table | None:
         options = pj.ReadOptions(use_threads=False, block_size=len(segment) + 1)
         strictness = "error" if self._refuses_undeclared else "ignore"
-        schema = self._lean_schema if self._is_lean else self._full_schema
         parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=strictness)
         try:
             table = pj.read_json(pa.BufferReader(segment), read_options=options, parse_options=parsing)
@@ -80,17 +115,15 @@ class FastRoad:
             return None
         return table
 
-    def _raws(self, segment: bytes) -> list[pa.Array] | None:
-        """The JSON columns' raw text. Nothing but these members becomes a Python object."""
+    def _raws(self, segment: bytes, changes: Changes) -> list[pa.Array] | None:
+        """The columns that the parser skips. Nothing but these members becomes a Python object."""
         if self._raw_decoder is None:
             return []
         decoder, getters = self._raw_decoder
         try:
             records = decoder.decode_lines(segment)
             arrays = [
-                text_array([getter(record) for record in records])
-                if column.type.depth == 0
-                else _text_lists([getter(record) for record in records], column.type.on_wire)
+                _from_raws(column, [getter(record) for record in records], changes)
                 for column, getter in zip(self._cut, getters, strict=True)
             ]
             for array in arrays:
@@ -99,7 +132,7 @@ class FastRoad:
             return None
         return arrays
 
-    def _rows(self, table: pa.Table, raws: list[pa.Array], ignored: Counter[str]) -> WireRows | None:
+    def _rows(self, table: pa.Table, raws: list[pa.Array], ignored: Counter[str], changes: Changes) -> WireRows | None:
         data = _at(table, self._shape.data)
         if data is None or data.null_count:
             return None
@@ -113,7 +146,7 @@ class FastRoad:
             tuple(arrays),
             pa.nulls(len(data), pa.float64()) if emitted_at is None else emitted_at,
             _at(table, self._shape.changes),
-            Changes(),
+            changes,
             Counter(),
             ignored,
             Counter(),
@@ -183,6 +216,12 @@ def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
 
 def _all_are(array: pa.Array | None, value: str) -> bool:
     return array is not None and array.null_count == 0 and bool(pc.all(pc.equal(array, value)).as_py())
+
+
+def _from_raws(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Array:
+    if column.type.kind is not Kind.JSON:
+        return wire_array(column, raws, changes)
+    return text_array(raws) if column.type.depth == 0 else _text_lists(raws, column.type.on_wire)
 
 
 def _text_lists(raws: Sequence[Raw], wire: pa.DataType) -> pa.Array:

@@ -36,21 +36,23 @@ class RowNames:
 
 def extracted_at(milliseconds: pa.Array, now_microseconds: int, changes: Changes) -> pa.Array:
     """When each row was emitted. One that does not say, or says nonsense, gets `now` and an entry in `changes`."""
-    values = pc.fill_null(milliseconds, np.nan).to_numpy(zero_copy_only=False)
+    if milliseconds.null_count:
+        milliseconds = pc.fill_null(milliseconds, np.nan)
+    values = milliseconds.to_numpy()
     fits = (values >= _EARLIEST_MILLISECONDS) & (values < _LATEST_MILLISECONDS)
     if not fits.all():
         for row in np.flatnonzero(~fits):
             changes.nulled(int(row), "emitted_at")
         values = np.where(fits, values, now_microseconds / 1000)
-    return pa.array(np.rint(values * 1000).astype(np.int64)).view(INSTANT)
+    microseconds = np.rint(values * 1000).astype(np.int64)
+    # Not `pa.array`: the first time it is given numpy's, it imports numpy.ma, which takes longer than a segment.
+    return pa.Array.from_buffers(INSTANT, len(values), [None, pa.py_buffer(microseconds)])
 
 
 def meta(sync_id: int, rows: int, source: pa.Array | None, changes: Changes) -> pa.Array:
     """The column `_airbyte_meta`: the source's own changes first, then ours."""
-    if (source is None or source.null_count == rows) and not changes.by_row:
-        lists = pa.ListArray.from_arrays(np.zeros(rows + 1, dtype=np.int32), pa.nulls(0, CHANGES.value_type))
-    else:
-        theirs = [None] * rows if source is None else source.to_pylist()
-        entries = [[*(given or ()), *changes.by_row.get(row, ())] for row, given in enumerate(theirs)]
-        lists = pa.array(entries, CHANGES)
+    lists = changes.lists(rows)
+    if source is not None and source.null_count < rows:
+        both = zip(source.to_pylist(), lists.to_pylist(), strict=True)
+        lists = pa.array([[*(theirs or ()), *ours] for theirs, ours in both], CHANGES)
     return pa.StructArray.from_arrays([pa.repeat(pa.scalar(sync_id, pa.int64()), rows), lists], ["sync_id", "changes"])

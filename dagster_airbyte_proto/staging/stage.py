@@ -32,7 +32,7 @@ class StageLimits(NamedTuple):
     """`segment_bytes` of one stream are parsed at once; `held_bytes` are kept in memory over all streams."""
 
     segment_bytes: int = 8 << 20
-    held_bytes: int = 64 << 20
+    held_bytes: int = 128 << 20
     file_bytes: int = 128 << 20
 
 

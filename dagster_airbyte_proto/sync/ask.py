@@ -16,11 +16,13 @@ from dagster_airbyte_proto.protocols.session import (
     LogEvent,
     PlainLine,
     SourceProtocol,
+    UnknownEvent,
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 _ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
 _READ_TIMEOUT_SECONDS = 1.0
+_QUESTIONS = {"check": "to check its config", "discover": "for its catalog"}
 _MAX_ANSWER_BYTES = 256 << 20
 
 Answer = TypeVar("Answer", bound=Event)
@@ -58,6 +60,7 @@ def ask(
     output, report = _output(connector.launch(invocation), verb, patience_seconds)
     found: Answer | None = None
     errors: list[ErrorEvent] = []
+    unread: list[UnknownEvent] = []
     for line in output.splitlines():
         event = connector.protocol.event(line)
         if isinstance(event, answer):
@@ -69,10 +72,13 @@ def ask(
             listener.keep_config(event)
         elif isinstance(event, LogEvent):
             log.write(event.level, event.message)
+        elif isinstance(event, UnknownEvent):
+            unread.append(event)
+            log.write("WARN", f"a message {event.kind} was passed over: {event.reason}")
         elif isinstance(event, PlainLine):
             log.write("DEBUG", event.line.decode(errors="replace")[:4000])
     if found is None:
-        raise _no_answer(verb, errors, report, listener.mask)
+        raise _no_answer(verb, (errors, unread), report, listener.mask)
     return found
 
 
@@ -86,25 +92,31 @@ def _output(running: RunningConnector, verb: str, patience_seconds: float) -> tu
                 pieces.append(chunk)
                 size += len(chunk)
             if size > _MAX_ANSWER_BYTES:
-                raise ProtocolViolation(
-                    f"asking the connector for its {verb}", f"it wrote over {_MAX_ANSWER_BYTES} bytes"
-                )
+                raise ProtocolViolation(_doing(verb), f"it wrote over {_MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
-                raise ConnectorError(
-                    f"asking the connector for its {verb}", f"no end within {patience_seconds:.0f} s", retryable=True
-                )
+                raise ConnectorError(_doing(verb), f"no end within {patience_seconds:.0f} s", retryable=True)
         return b"".join(pieces), running.wait(max(0.0, deadline - time.monotonic()))
     finally:
         running.stop()
 
 
-def _no_answer(verb: str, errors: list[ErrorEvent], report: ExitReport | None, mask: Mask) -> ConnectorError:
-    doing = f"asking the connector for its {verb}"
+def _doing(verb: str) -> str:
+    return "asking the connector " + _QUESTIONS.get(verb, f"for its {verb}")
+
+
+def _no_answer(
+    verb: str, said: tuple[list[ErrorEvent], list[UnknownEvent]], report: ExitReport | None, mask: Mask
+) -> ConnectorError:
+    doing = _doing(verb)
+    errors, unread = said
     if errors:
         first = min(errors, key=lambda error: error.emitted_at_milliseconds)
         return ConnectorError(doing, mask.text(first.message), retryable=first.kind is FailureKind.TRANSIENT)
     if report is None or report.ended_cleanly:
-        return ProtocolViolation(doing, "it ended well but gave no answer")
+        found = (
+            f"its answer cannot be read ({mask.text(unread[-1].reason)})" if unread else "it ended without an answer"
+        )
+        return ProtocolViolation(doing, found)
     how = f"it was ended by signal {report.signal}" if report.signal else f"it exited with code {report.code}"
     tail = mask.text("\n".join(report.stderr_tail[-10:]))
     return ConnectorError(

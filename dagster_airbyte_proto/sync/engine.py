@@ -1,6 +1,8 @@
 """All that syncs need beside a connection: the state store, the tables, what is kept under the home folder."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -32,7 +34,6 @@ class Engine:
         self.offers = Offers(settings.catalogs_folder)
         self._store = store
         self._given_tables = tables
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tables")
         self._tables: Future[TableWriter] | None = None
 
     @property
@@ -48,18 +49,15 @@ class Engine:
     def warm(self) -> "Future[TableWriter]":
         """Starts what the tables need, beside whatever the caller does next."""
         if self._tables is None:
-            self._tables = self._pool.submit(self._open_tables)
+            self._tables = Future()
+            # A session that is still starting must not keep the process from its end: hence a daemon, and no pool.
+            threading.Thread(target=self._open_into, args=(self._tables,), name="tables", daemon=True).start()
         return self._tables
 
     def source(self, connection: Connection, log: RunLog) -> Source:
         """Its connector, with what it writes to stderr going to the log. Raises ConfigError."""
-
-        def on_stderr(line: bytes) -> None:
-            log.write("STDERR", line.decode(errors="replace").rstrip())
-
-        connector = Connector(
-            launcher_of(connection, self.settings.environments_folder, on_stderr), protocol_of(connection)
-        )
+        launcher = launcher_of(connection, self.settings.environments_folder, log)
+        connector = Connector(launcher, protocol_of(connection))
         return Source(connection, connector, self.offers, log)
 
     def query(self, sql: str) -> "QueryResult":
@@ -74,8 +72,9 @@ class Engine:
         return query(start_session(self._spark_settings()), sql)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        if self._tables is not None and not self._tables.cancelled() and self._tables.exception() is None:
+        """Does not wait for tables that are still being opened: whoever waits for them gets CancelledError, and they
+        are closed once they are open, unless the process ends before."""
+        if self._tables is not None and not self._tables.cancel() and self._tables.exception() is None:
             self._tables.result().close()
 
     def __enter__(self) -> "Engine":
@@ -87,6 +86,18 @@ class Engine:
         self.close()
 
     # Only what works on tables waits for the import of Spark's modules: hence the imports inside.
+
+    def _open_into(self, asked: "Future[TableWriter]") -> None:
+        try:
+            tables = self._open_tables()
+        except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised again where they are waited for
+            with suppress(InvalidStateError):
+                asked.set_exception(error)
+            return
+        try:
+            asked.set_result(tables)
+        except InvalidStateError:  # the engine was closed meanwhile
+            tables.close()
 
     def _open_tables(self) -> TableWriter:
         if self._given_tables is not None:

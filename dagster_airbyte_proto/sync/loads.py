@@ -75,6 +75,11 @@ class Loader:
         at_work, self._at_work = self._at_work, None
         self._note(at_work.result())
 
+    def look(self) -> None:
+        """`settle`, if that takes no waiting."""
+        if self._at_work is not None and self._at_work.done():
+            self.settle()
+
     def shut(self) -> None:
         """Waits for the load at work. Raises nothing, whatever became of it: an earlier error is on its way."""
         with suppress(ProtoError):

@@ -5,9 +5,12 @@ The rules of exactly-once that are kept here:
 - Rows of a checkpointed stream are marked where a state covers them, and land in loads with that state. What follows
   the last state of a stream that failed is dropped: the connector sends it again.
 - A stream that is read whole, or that replaces its table, lands at the end and only if it is complete.
-- A shared state (GLOBAL, LEGACY) covers every incremental stream. Once one of them has failed, or where one of them
-  lands only at the end, the others wait for it: none may land rows that no state can follow.
+- A shared state (GLOBAL, LEGACY) covers every incremental stream. Once one of them has failed, no later state is
+  progress for any, and where one of them lands only at the end, the others wait for it: none may land rows that no
+  state can follow. For the same reason nothing of them lands when the table of one refuses.
 - A state of a stream that has said INCOMPLETE is no progress.
+- A stream that said COMPLETE is, with rows that no state covers, only if its connector then ended well: the CDK sends
+  the last state after the status, and without that state the rows come again.
 """
 
 import time
@@ -45,6 +48,7 @@ from dagster_airbyte_proto.sync.streams import StreamRun
 
 _READ_TIMEOUT_SECONDS = 0.25
 _PROGRESS_SECONDS = 0.2
+_KEPT_TEXTS = 100
 _READING = "reading from the connector"
 
 
@@ -63,7 +67,7 @@ class Surroundings(NamedTuple):
     is_cancelled: Callable[[], bool]
     keep_config: Callable[[ConfigEvent], None]
     progress: Callable[[], None]
-    settle_tables: Callable[[], None]
+    settle_tables: Callable[[Iterable[StreamRun]], None]
 
 
 class Pull:
@@ -103,11 +107,15 @@ class Pull:
             self._read_all(connector)
             self.exit = self._ended(connector)
         except ConnectorError as error:
-            self.errors.append(str(error))
+            _keep(self.errors, str(error))
             self._unplaced_error = error
         finally:
             connector.stop()
         self.exit = self.exit or connector.wait(0)
+        for stream in self._runs:
+            self._count(stream)
+        # A stream that sent nothing must have its table too. What was cancelled need not wait for tables to be made.
+        self._hear_tables(run for run in self._runs.values() if run.emitted or not self.cancelled)
         self._judge(self.exit)
         self._land_the_rest()
 
@@ -118,22 +126,24 @@ class Pull:
             if self._around.is_cancelled():
                 self.cancelled = True
                 return
+            self._loader.look()
             asked = time.monotonic()
             chunk = connector.read(_READ_TIMEOUT_SECONDS)
             arrived = time.monotonic()
             self.seconds_waiting += arrived - asked
             if chunk is not None:
                 self._take(self._demux.feed(chunk) if chunk else self._demux.finish())
-                self.seconds_staging += time.monotonic() - arrived
+            taken = time.monotonic()
+            self.seconds_staging += taken - arrived
             if beats != (beats := self.lines.record + self.lines.state):
-                last_beat = arrived
+                last_beat = taken
             if arrived - last_told > _PROGRESS_SECONDS:
                 last_told = arrived
                 self._tell()
             if chunk == b"":
                 return
-            if chunk is None:
-                self._check_pulse(arrived - began, arrived - last_beat)
+            # Asked also when something came: log lines are no sign of life, and may come without a pause.
+            self._check_pulse(taken - began, taken - last_beat)
 
     def _tell(self) -> None:
         for stream in self._runs:
@@ -208,19 +218,19 @@ class Pull:
         mismatch = self._ledger.arrived(state, event.record_count)
         if mismatch is not None:
             self._warn(f"stream {state.stream}: {mismatch}")
-        if self._shares_state and not self._may_land_shared():
+        if self._shares_state and len(self._marked_at_states) < len(self._incremental):
             return
         for stream in covered:
             if stream in self._marked_at_states:
                 self._stage.mark(stream)
         if self._loader.is_due():
+            self._hear_tables(run for run in self._runs.values() if run.emitted)
             self._loader.close(self._marked_at_states)
-            self._drop_refused()
 
     def _covered(self, state: State) -> list[StreamId] | None:
         """The streams whose rows the state covers; None when it is no progress."""
         if state.scope is not StateScope.STREAM:
-            return self._incremental
+            return None if self._has_shared_failure else self._incremental
         assert state.stream is not None, "a state of the STREAM scope names its stream"
         run = self._runs.get(state.stream)
         if run is None:
@@ -234,9 +244,9 @@ class Pull:
     def _shares_state(self) -> bool:
         return self._scope in (StateScope.GLOBAL, StateScope.LEGACY)
 
-    def _may_land_shared(self) -> bool:
-        runs = [self._runs[stream] for stream in self._incremental]
-        return not any(run.has_failed for run in runs) and len(self._marked_at_states) == len(self._incremental)
+    @property
+    def _has_shared_failure(self) -> bool:
+        return self._shares_state and any(self._runs[stream].has_failed for stream in self._incremental)
 
     def _on_status(self, event: StatusEvent) -> None:
         self._heard_statuses = True
@@ -251,7 +261,7 @@ class Pull:
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""
         detail = f" ({event.internal_message})" if event.internal_message else ""
-        self.errors.append(f"{where}{event.message}{detail}")
+        _keep(self.errors, f"{where}{event.message}{detail}")
         self._around.log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
         error = ConnectorError(
             _READING,
@@ -283,11 +293,16 @@ class Pull:
         self._ledger.received(stream, emitted - run.emitted)
         run.emitted = emitted
 
-    def _drop_refused(self) -> None:
-        """What a refused stream still holds can never land in this run."""
-        for stream, run in self._runs.items():
-            if run.is_refused:
-                self._stage.discard(stream)
+    def _hear_tables(self, runs: Iterable[StreamRun]) -> None:
+        """Learns which tables refuse, before anything is cut. What their streams hold can never land in this run."""
+        self._loader.settle()
+        self._around.settle_tables(runs)
+        refused = {stream for stream, run in self._runs.items() if run.is_refused}
+        if self._shares_state and not refused.isdisjoint(self._incremental):
+            refused.update(self._incremental)
+        for stream in refused:
+            self._stage.discard(stream)
+            self._ledger.failed(stream)
 
     def _note_unknown(self, stream: StreamId, what: str) -> None:
         if stream not in self._unknown_streams:
@@ -295,7 +310,7 @@ class Pull:
             self._around.log.write("WARN", f"{what} came for stream {stream}, which was not asked for: passed over")
 
     def _warn(self, text: str) -> None:
-        self.warnings.append(text)
+        _keep(self.warnings, text)
         self._around.log.write(LogLevel.ERROR, text)
 
     # The end
@@ -309,7 +324,7 @@ class Pull:
             run.is_complete = why is None
             if why is not None:
                 self._fail(run, why)
-        if self._shares_state and any(self._runs[stream].has_failed for stream in self._incremental):
+        if self._has_shared_failure:
             for stream in self._incremental:
                 self._fail(
                     self._runs[stream],
@@ -317,9 +332,11 @@ class Pull:
                 )
 
     def _why_incomplete(self, run: StreamRun, exit_report: ExitReport | None) -> ProtoError | None:
-        if run.said is StreamStatus.COMPLETE:
-            return None
         stream = str(run.planned.id)
+        if run.said is StreamStatus.COMPLETE:
+            if self._is_covered(run) or _ended_by_itself(exit_report):
+                return None
+            return ConnectorError(_READING, "no state covered its last records when the connector ended", stream=stream)
         if self.cancelled:
             return ConnectorError(_READING, "the sync was cancelled", stream=stream)
         if self._unplaced_error is not None:
@@ -330,13 +347,15 @@ class Pull:
             return ConnectorError(_READING, "the connector ended well but never called it complete", stream=stream)
         return None
 
+    def _is_covered(self, run: StreamRun) -> bool:
+        whole = run.planned.read is ReadMode.FULL_REFRESH
+        return whole or self._ledger.covered(run.planned.id) >= run.emitted
+
     def _land_the_rest(self) -> None:
-        if not self.cancelled:
-            self._around.settle_tables()
         for stream, run in self._runs.items():
-            self._count(stream)
             if run.is_complete:
                 self._stage.mark(stream)
+                self._ledger.completed(stream)
             elif run.is_refused or not is_checkpointed(run.planned):
                 self._stage.discard(stream)
         self._loader.close(list(self._runs), is_last=True)
@@ -348,8 +367,20 @@ class Pull:
             self._warn(f"{rows} records came for stream {stream}, which was not asked for: ignored")
 
 
+def _keep(texts: list[str], text: str) -> None:
+    """A connector may repeat itself without end; the log has it all."""
+    if len(texts) < _KEPT_TEXTS:
+        texts.append(text)
+    elif len(texts) == _KEPT_TEXTS:
+        texts.append("There is more of this in the log.")
+
+
 def _hung(found: str) -> ConnectorError:
     return ConnectorError(_READING, f"{found}: it was stopped", remedy="Its log is kept with the run.", retryable=True)
+
+
+def _ended_by_itself(report: ExitReport | None) -> bool:
+    return report is not None and report.ended_cleanly and not report.stopped
 
 
 def _how_it_ended(report: ExitReport | None) -> str:

@@ -23,7 +23,7 @@ from dagster_airbyte_proto.sync.commit import Committer
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseKeeper, held_lease
 from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
-from dagster_airbyte_proto.sync.plan import Wanted, planned_streams, with_generations
+from dagster_airbyte_proto.sync.plan import Wanted, planned_streams, replaces, with_generations
 from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -128,6 +128,7 @@ class _Sync:
         self._began = time.monotonic()
 
     def run(self, wanted: Wanted, committer: Committer, recovered: int) -> SyncReport:
+        self._engine.warm()
         self._take_kept_config()
         self._source.check_config()
         chosen = planned_streams(self._source.connection, self._source.catalog(), wanted)
@@ -135,7 +136,6 @@ class _Sync:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
         streams, sync_id = self._numbered(chosen, wanted)
-        self._engine.warm()
         states = () if wanted.refresh else self._states(streams)
         request = ReadRequest(self._source.config, streams, states, sync_id)
         staging = self._staging(streams, columns, sync_id, committer)
@@ -185,14 +185,15 @@ class _Sync:
             stream: TableSpec(run.planned.table, columns[stream].schema, columns[stream].keys)
             for stream, run in runs.items()
         }
-        targets = Targets(lambda: self._engine.tables, specs, self._store, self._lease)
-        blind = self._engine.settings.staging_folder / self._lease.run_id
+        targets = Targets(lambda: self._engine.tables, specs, (self._store, self._lease), self._terms.cancel)
+        blind = self._engine.settings.staging_folder
         inputs = [
             StreamInput(run.planned, columns[stream], partial(targets.target, run, blind))
             for stream, run in runs.items()
         ]
         stage = Stage(inputs, self._source.protocol.shape, run_id=self._lease.run_id, sync_id=sync_id)
-        ledger = Ledger(stream for stream, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL)
+        tracked = [run.planned for run in runs.values() if run.planned.read is ReadMode.INCREMENTAL]
+        ledger = Ledger((each.id for each in tracked), whole=(each.id for each in tracked if replaces(each)))
         load = self._source.connection.load
         limits = LoadLimits(load.max_bytes, load.max_seconds)
         loader = Loader(self._lease, (stage, ledger, committer), runs, limits, self._whole)
@@ -216,7 +217,7 @@ class _Sync:
             is_cancelled,
             self._keep_config,
             self._terms.watcher.progressed,
-            lambda: staging.targets.settle(staging.runs.values()),
+            staging.targets.settle,
         )
 
     def _keep_config(self, event: ConfigEvent) -> None:
@@ -270,8 +271,12 @@ class _Sync:
                 staging.loader.seconds_committing,
             ),
             error=self._source.mask.text(str(fatal)) if fatal else None,
-            warnings=tuple(pull.warnings),
+            warnings=tuple(self._source.mask.text(warning) for warning in self._warnings(pull)),
         )
+
+    def _warnings(self, pull: Pull) -> Sequence[str]:
+        trouble = self._log.trouble
+        return [*pull.warnings, *([f"the log is not whole: {trouble}"] if trouble else [])]
 
     def _end(self, report: SyncReport) -> None:
         """A run that lost its connection to another has nothing to say in the store any more."""

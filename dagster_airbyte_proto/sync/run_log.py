@@ -56,11 +56,11 @@ class RunLog:
     def write(self, level: str, text: str) -> None:
         text = self._mask.text(text)
         self._on_line(level, text)
-        line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f} {level:5} {text}\n"
         with self._lock:
             if self.trouble or (self._room <= 0 and level not in ("ERROR", "FATAL")):
                 self._missing += 1
                 return
+            line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f} {level:5} {text}\n"
             self._room -= len(line)
             self._put(line)
 
@@ -73,7 +73,9 @@ class RunLog:
         with self._lock:
             if self._missing:
                 self._put(f"({self._missing} more lines did not fit)\n")
-            with suppress(OSError):  # `trouble` of a disk that is full: what waits is lost, and closed it is all the same
+            with suppress(
+                OSError
+            ):  # `trouble` of a disk that is full: what waits is lost, and closed it is all the same
                 self._file.close()
 
     def _put(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """A connection's connector, ready to be asked and run: its config filled and checked, its secrets masked."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,14 @@ def protocol_of(connection: Connection) -> SourceProtocol:
     )
 
 
-def launcher_of(connection: Connection, environments: Path, on_stderr: Callable[[bytes], None]) -> Launcher:
-    launch, options = connection.connector.launch, RunOptions(on_stderr=on_stderr)
+def launcher_of(connection: Connection, environments: Path, log: RunLog) -> Launcher:
+    """Its launcher. What the connector writes to stderr goes to the log."""
+
+    def on_stderr(line: bytes) -> None:
+        log.write("STDERR", line.decode(errors="replace").rstrip())
+
+    options = RunOptions(on_stderr=on_stderr, on_notice=lambda text: log.write("NOTE", text))
+    launch = connection.connector.launch
     if launch.kind == "local":
         return LocalLauncher(launch.command, options=options)
     if launch.kind == "pypi":

@@ -1,7 +1,8 @@
 """The tables of one sync, made ready while the connector starts."""
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
@@ -13,19 +14,31 @@ from dagster_airbyte_proto.sync.streams import StreamRun
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
 
 _TABLES_AT_ONCE = 4
+_LOOK_SECONDS = 0.2
+_LAST_WAIT_SECONDS = 3.0
 
 
 class Targets:
     """Asked by the reading thread. A table that refuses fails its stream alone: what was read of it meanwhile goes to
-    a blind folder beside the tables, so that the reading need not stop."""
+    a blind folder beside the tables, so that the reading need not stop.
+
+    A sync that is cancelled while its tables are still made ready (a session takes seconds to start, and no signal
+    hastens it) waits for them a moment more. Nothing of it has landed then, and the connector sends it again.
+    """
 
     def __init__(
-        self, tables: Callable[[], TableWriter], specs: Mapping[StreamId, TableSpec], store: StateStore, lease: Lease
+        self,
+        tables: Callable[[], TableWriter],
+        specs: Mapping[StreamId, TableSpec],
+        holder: tuple[StateStore, Lease],
+        cancel: threading.Event,
     ) -> None:
         self._tables = tables
         self._specs = specs
-        self._store = store
-        self._lease = lease
+        self._store, self._lease = holder
+        self._cancel = cancel
+        self._has_given_up = False
+        self._is_closed = False
         self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="prepare")
         self._prepared: dict[StreamId, Future[TableTarget]] = {}
         self.folders: list[str] = []
@@ -37,7 +50,7 @@ class Targets:
         """Waits for the table. Its folder is written down before it is given away, so that a crash leaves no orphan."""
         stream = run.planned.id
         try:
-            target = self._prepared[stream].result()
+            target = self._ready(stream)
         except TableError as error:
             run.refuse_all(error)
             spec = self._specs[stream]
@@ -53,14 +66,34 @@ class Targets:
         """Waits for the tables of streams that sent nothing: they too must stand, or have failed, at the end."""
         for run in runs:
             try:
-                run.table = self._prepared[run.planned.id].result().qualified
+                run.table = self._ready(run.planned.id).qualified
             except TableError as error:
                 run.refuse_all(error)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Begins no table any more, and waits for those at work."""
+        self._is_closed = True
+        self._wait([prepared for prepared in self._prepared.values() if not prepared.cancel()])
+        self._pool.shutdown(wait=False)
+
+    def _ready(self, stream: StreamId) -> TableTarget:
+        prepared = self._prepared[stream]
+        self._wait([prepared])
+        if not prepared.done():
+            raise TableError("waiting for its table", "the sync was cancelled before it was ready", stream=str(stream))
+        return prepared.result()
+
+    def _wait(self, prepared: Collection[Future[TableTarget]]) -> None:
+        """Comes back with some of them not done only where the sync is cancelled."""
+        while not (self._has_given_up or all(each.done() for each in prepared)):
+            was_cancelled = self._cancel.is_set()
+            left = wait(prepared, _LAST_WAIT_SECONDS if was_cancelled else _LOOK_SECONDS).not_done
+            self._has_given_up = was_cancelled and bool(left)
 
     def _prepare(self, spec: TableSpec) -> TableTarget:
-        target = self._tables().prepare(spec)
+        tables = self._tables()
+        if self._is_closed:
+            raise TableError(f"preparing table {spec.name}", "the sync is over")
+        target = tables.prepare(spec)
         reach("table.prepared")
         return target

@@ -109,7 +109,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
     Raises ConfigError when there is no fit Java or the JVM does not start.
     """
     config = spark_config(settings)
-    with _starting, _kept_interrupt():
+    with _starting, _kept_interrupt(), _start_refusals(settings):
         if SparkContext._active_spark_context is None:
             _start_context(settings, config)
         # A running context keeps its own settings; what belongs to the session (a catalog) is added to it.
@@ -144,8 +144,14 @@ def _jars(config: Mapping[str, str]) -> dict[str, str]:
 def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
     # pyspark reads it from the environment of this process, and from nowhere else.
     os.environ["JAVA_HOME"] = str(java_home(settings.cache.expanduser(), os.environ))
+    SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(settings, config))
+
+
+@contextmanager
+def _start_refusals(settings: SparkSettings) -> Iterator[None]:
+    """A JVM that does not come up, or that is killed while it does, as an error of ours with its last words."""
     try:
-        SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(settings, config))
+        yield
     except (PySparkException, *CALL_ERRORS) as error:
         raise ConfigError(
             "starting Spark",

@@ -148,6 +148,32 @@ def test_a_connector_that_breaks_is_told_without_a_stack_trace(place: Place) -> 
     assert (value["connection"], value["status"], value["error"]["kind"]) == ("shop", "failed", "ConnectorError")
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('{"type":"CATALOG","catalog":{"streams":"users"}}', "its answer cannot be read"),
+        ("users, orders", "it ended without an answer"),
+    ],
+)
+@pytest.mark.parametrize("command", ["discover", "sync"])
+def test_a_catalog_that_cannot_be_read_is_told_and_exits_1(place: Place, command: str, line: str, found: str) -> None:
+    told = place.run(command, place.connect({**USERS, "answers": {"discover": {"lines": [line]}}}))
+    assert (told.code, told.out) == (1, "")
+    assert f"error: asking the connector for its catalog: {found}" in told.err
+    assert "Traceback" not in told.err
+
+
+def test_a_kept_catalog_that_is_broken_is_asked_for_anew(place: Place) -> None:
+    file = place.connect(USERS)
+    place.json("sync", file)
+    (kept,) = Path(".airbyte-proto/catalogs/cached").glob("catalog-shop-*.json")
+    kept.write_text('{"identity": ')
+    told = place.run("sync", file)
+    assert (told.code, "Traceback" in told.err) == (0, False)
+    assert f"{kept} cannot be used" in told.err.replace(f"{Path.cwd()}/", "")
+    assert place.run("sync", file).err.count("cannot be used") == 0
+
+
 @pytest.mark.parametrize("command", ["discover", "sync"])
 def test_a_secret_that_a_connector_blurts_out_is_masked_in_the_error(place: Place, command: str) -> None:
     error = {"message": f"no login with {SECRET}", "failure_type": "config_error"}

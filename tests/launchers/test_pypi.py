@@ -74,6 +74,13 @@ class TestEnvironments:
         assert python.startswith("# python 3.")
         assert packages == ["airbyte-source-fake==1.0"]
 
+    def test_who_waits_for_an_installation_is_told_of_it_and_only_then(self, tmp_path: Path) -> None:
+        told: list[str] = []
+        for _ in range(2):
+            options = RunOptions(on_notice=told.append)
+            PypiLauncher(_PACKAGE, cache=tmp_path / "cache", options=options).identity()
+        assert told == ["installing airbyte-source-fake==1.0 into an environment of its own, this once"]
+
     def test_without_uv_pip_does_the_same(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(environments, "find_uv", lambda: None)
         launcher = PypiLauncher(_PACKAGE, cache=tmp_path / "cache")

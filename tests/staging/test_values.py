@@ -61,7 +61,8 @@ LANDED: list[tuple[Mapping[str, Any], str, Any]] = [
     (_INSTANT, '"2008-08-20t10:00:00z"', dt.datetime(2008, 8, 20, 10, tzinfo=_UTC)),
     (_INSTANT, '"2008-08-20T10:00:00"', dt.datetime(2008, 8, 20, 10, tzinfo=_UTC)),
     (_INSTANT, '"2008-08-20 10:00:00.25+02:00"', dt.datetime(2008, 8, 20, 8, 0, 0, 250_000, tzinfo=_UTC)),
-    (_INSTANT, '"2008-08-20T10:00:00.123456789Z"', dt.datetime(2008, 8, 20, 10, 0, 0, 123_456, tzinfo=_UTC)),
+    (_INSTANT, '"2008-08-20T10:00:00.1234560Z"', dt.datetime(2008, 8, 20, 10, 0, 0, 123_456, tzinfo=_UTC)),
+    (_INSTANT, '"9999-08-20T10:00:00.123456000Z"', dt.datetime(9999, 8, 20, 10, 0, 0, 123_456, tzinfo=_UTC)),
     (_LOCAL, '"2008-08-20T10:00:00"', dt.datetime(2008, 8, 20, 10)),
     (_LOCAL, '"2008-08-20T10:00:00Z"', dt.datetime(2008, 8, 20, 10)),
     (_BINARY, '"aGk="', b"hi"),
@@ -127,6 +128,10 @@ def _nulled(field: str, reason: str = _TYPECAST) -> dict[str, str]:
     return {"field": field, "change": "NULLED", "reason": reason}
 
 
+def _truncated(field: str) -> dict[str, str]:
+    return {"field": field, "change": "TRUNCATED", "reason": "DESTINATION_FIELD_SIZE_LIMITATION"}
+
+
 @pytest.mark.parametrize(("schema", "text", "value"), LANDED)
 def test_what_fits_lands(schema: Mapping[str, Any], text: str, value: Any) -> None:
     parsed = parse(_planned(schema), record(f'{{"id":1,"v":{text}}}'))
@@ -160,6 +165,33 @@ def test_an_element_that_does_not_fit_is_named_by_its_path(
     parsed = parse(_planned(schema), record('{"id":0,"v":[]}'), record(f'{{"id":1,"v":{text}}}'))
     assert parsed.batch.column("v").to_pylist() == [[], value]
     assert _changes(parsed, 1) == [_nulled(path)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2008-08-20T10:00:00.123456789Z", dt.datetime(2008, 8, 20, 10, 0, 0, 123_456, tzinfo=_UTC)),
+        ("1908-08-20T10:00:00.1234567+00:00", dt.datetime(1908, 8, 20, 10, 0, 0, 123_456, tzinfo=_UTC)),
+        ("9999-08-20T10:00:00.1234567", dt.datetime(9999, 8, 20, 10, 0, 0, 123_456, tzinfo=_UTC)),
+        ("2008-08-20T10:00:00.12345678901234Z", dt.datetime(2008, 8, 20, 10, 0, 0, 123_456, tzinfo=_UTC)),
+    ],
+)
+@pytest.mark.parametrize("other", ["2008-08-20T10:00:00.1Z", "2008-08-20"])
+def test_a_time_with_more_digits_than_its_table_is_cut_and_noted(text: str, value: dt.datetime, other: str) -> None:
+    for schema in (_INSTANT, _LOCAL):
+        parsed = parse(
+            _planned(schema), record(f'{{"v":"{other}"}}'), record('{"v":null}'), record(f'{{"v":"{text}"}}')
+        )
+        landed = value if schema is _INSTANT else value.replace(tzinfo=None)
+        assert parsed.batch.column("v").to_pylist()[1:] == [None, landed]
+        assert (_changes(parsed, 1), _changes(parsed, 2)) == ([], [_truncated("v")])
+
+
+def test_a_time_cut_inside_an_array_is_named_by_its_path() -> None:
+    times = '["2008-08-20T10:00:00.1Z", null, "2008-08-20T10:00:00.1234567Z"]'
+    parsed = parse(_planned({"type": "array", "items": _INSTANT}), record('{"v":[]}'), record(f'{{"v":{times}}}'))
+    assert _changes(parsed, 1) == [_truncated("v.2")]
+    assert parsed.changed == 1
 
 
 @pytest.mark.parametrize(
@@ -376,3 +408,42 @@ def test_both_roads_agree_on_anything(kinds: Mapping[str, Any], data: st.DataObj
     row = st.dictionaries(st.sampled_from(sorted(kinds)), _TEXTS, max_size=4)
     rows = data.draw(st.lists(row, min_size=1, max_size=3))
     _agree(kinds, [record("{" + ",".join(f'"{name}":{text}' for name, text in each.items()) + "}") for each in rows])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+@given(st.sampled_from([_KINDS, _WITH_JSON]), st.data())
+def test_a_stream_that_is_odd_time_and_again_reads_as_it_did_the_first_time(
+    kinds: Mapping[str, Any], data: st.DataObject
+) -> None:
+    row = st.dictionaries(st.sampled_from(sorted(kinds)), _TEXTS, max_size=4)
+    rows = data.draw(st.lists(row, min_size=1, max_size=3))
+    lines = [record("{" + ",".join(f'"{name}":{text}' for name, text in each.items()) + "}") for each in rows]
+    parser = _parser(plan(kinds))
+    first, *later = [parser.parse(b"".join(lines), len(lines), 0) for _ in range(4)]
+    without = ["_airbyte_raw_id"]
+    for parsed in later:
+        assert parsed.batch.drop_columns(without).to_pylist() == first.batch.drop_columns(without).to_pylist()
+        assert parsed._replace(batch=first.batch) == first
+
+
+def test_a_column_that_is_odd_time_and_again_does_not_slow_down_the_others() -> None:
+    parser = _parser(plan({"id": {"type": "integer"}, "v": {"type": "integer"}, "w": {"type": "string"}}))
+    lines = [record('{"id":1,"v":"many","w":"a"}'), record('{"id":2,"v":2,"w":"b"}')]
+    for _ in range(9):
+        parsed = parser.parse(b"".join(lines), len(lines), 0)
+        assert parsed.batch.column("v").to_pylist() == [None, 2]
+    assert parser.redone == 1
+
+
+def test_a_road_that_was_of_no_use_is_tried_more_and_more_rarely_and_not_given_up() -> None:
+    parser = _parser(plan({"id": {"type": "integer"}}))
+    for _ in range(20):
+        assert parser.parse(b"no JSON\n", 1, 0).rejected == {"the line is no JSON object": 1}
+    redone = parser.redone
+    for _ in range(20):
+        assert parser.parse(record('{"id":1}'), 1, 0).batch.num_rows == 1
+    assert parser.redone < redone + 20
+
+
+def _parser(planned: PlannedStream) -> SegmentParser:
+    return SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")

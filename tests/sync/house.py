@@ -39,8 +39,9 @@ class Zygote:
         self.start(house, crash)
         return self.end()
 
-    def start(self, house: "House", crash: Kill | None = None) -> int:
-        """The process id of a sync that has begun. `end` it before the next one."""
+    def start(self, house: "House", crash: Kill | None = None, until: Path | None = None) -> int:
+        """The process id of a sync that has begun. `end` it before the next one. It dies at the point of the crash,
+        or waits there `until` that file is."""
         assert self._process.stdin is not None
         house.report_file.unlink(missing_ok=True)
         house.points_file.unlink(missing_ok=True)
@@ -48,6 +49,7 @@ class Zygote:
             "home": str(house.home),
             "connection": str(house.connection_file),
             "crash": list(crash) if crash else None,
+            "until": str(until) if until else None,
             "points": str(house.points_file),
             "report": str(house.report_file),
         }
@@ -106,7 +108,8 @@ class House:
         return self.points_file.read_text().split() if self.points_file.exists() else []
 
     def column(self, stream: str, column: str = "id") -> list[Any]:
-        return sorted(self.tables.rows(TableName("shop", stream)).column(column).to_pylist())
+        rows = self.tables.rows(TableName("shop", stream))
+        return sorted(rows.column(column).to_pylist()) if column in rows.column_names else []
 
     def landed(self, stream: str) -> list[str]:
         """The load ids in the table's log: one that stands there twice landed twice, also where the rows hide it."""

@@ -1,4 +1,4 @@
-"""The house with Iceberg tables: synced by the command line in processes with a JVM each, read by the caller's session."""
+"""The house with Iceberg tables: each sync a process with its JVM, read by the caller's session."""
 
 import os
 import subprocess
@@ -26,7 +26,11 @@ class IcebergHouse(House):
         self.settings_file = self.home / "settings.yaml"
         self.errors_file = folder / "stderr.txt"
         # A JVM that is killed leaves its scratch files: here they go with the house.
-        spark = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder / "spark")}
+        spark = {
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.local.dir": str(folder / "spark"),
+        }
         self.settings_file.write_text(yaml.safe_dump({"lease_seconds": 1, "spark": spark}))
 
     def column(self, stream: str, column: str = "id") -> list[Any]:

@@ -61,13 +61,13 @@ class Life:
         """A sync that is killed at a point."""
         ended = self.runner.sync(self.house, kill)
         self.reached += Counter(self.house.points)
-        assert ended == KILLED, (kill, ended, self.house.report if ended >= 0 else None)
+        assert ended == KILLED, (kill, ended, self._report())
         self.expect_order(kill)
 
     def live(self, after: object = None) -> list[str]:
         """A sync that comes to its end; the points that it reached in its recovery."""
         ended = self.runner.sync(self.house)
-        assert ended == 0, (after, ended, self.house.report)
+        assert ended == 0, (after, ended, self._report())
         self.reached += Counter(self.house.points)
         self.expect_everything(after)
         recovering = takewhile(lambda point: point != "run.begun", self.house.points)
@@ -116,6 +116,9 @@ class Life:
             lost += sum(number not in counts for number in wanted)
             doubled += counts.total() - len(counts)
         return lost, doubled
+
+    def _report(self) -> str:
+        return self.house.report_file.read_text() if self.house.report_file.exists() else "it told nothing"
 
     def _kept(self, stream: str, end: int) -> list[int]:
         """The ids in a table that has taken all records before `end`."""

@@ -2,14 +2,17 @@
 
 It reads one JSON order a line from stdin, forks, carries it out in the child and answers with two lines: at once the
 child's process id, for whoever will stop or kill it from outside, and later how the child ended.
-An order is {"home", "connection", "crash": [point, n] | null, "points": file | null, "report": file}.
+An order is {"home", "connection", "crash": [point, n] | null, "until": file | null, "points": file | null,
+"report": file}. With `until` it does not die at the point: it waits there until that file is.
 """
 
 import json
 import os
+import resource
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from dagster_airbyte_proto.sync.run import sync_connection
 
 
 def _arm(order: dict[str, Any]) -> None:
-    lock, reached = threading.Lock(), dict.fromkeys(points.POINTS, 0)
+    lock, reached, pause = threading.Lock(), dict.fromkeys(points.POINTS, 0), threading.Event()
 
     def hook(point: str) -> None:
         with lock:
@@ -31,7 +34,10 @@ def _arm(order: dict[str, Any]) -> None:
                 with Path(order["points"]).open("a") as log:
                     log.write(f"{point}\n")
             if order["crash"] == [point, reached[point]]:
-                os.kill(os.getpid(), signal.SIGKILL)
+                if not order["until"]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                while not Path(order["until"]).exists():
+                    pause.wait(0.01)
 
     points.arm(hook)
 
@@ -45,7 +51,8 @@ def _carry_out(order: dict[str, Any]) -> int:
     except ProtoError as error:
         Path(order["report"]).write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return 2
-    Path(order["report"]).write_text(json.dumps(report.as_json()))
+    told = {**report.as_json(), "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    Path(order["report"]).write_text(json.dumps(told))
     return 0 if report.status == "complete" else 1
 
 
@@ -56,6 +63,8 @@ def main() -> None:
             code = 70
             try:
                 code = _carry_out(json.loads(line))
+            except BaseException:  # noqa: BLE001 - the edge of the process: nobody else would tell why it ended
+                traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(code)

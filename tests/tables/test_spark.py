@@ -143,6 +143,29 @@ def test_a_session_on_the_wheels_java_is_quiet_and_ends_with_its_process(
     eventually(lambda: not Path("/proc", jvm).exists())
 
 
+_LOST_JVM = """
+import sys
+from pathlib import Path
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
+settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"}, jvm_log=Path(sys.argv[1], "jvm.log"))
+jvm = start_session(settings).sparkContext._gateway.proc
+jvm.kill()
+jvm.wait()
+try:
+    start_session(settings)
+except ConfigError as error:
+    print(error.doing)
+"""
+
+
+@pytest.mark.spark
+def test_a_jvm_that_is_lost_while_the_session_starts_is_an_error_of_the_tree(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _LOST_JVM, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout == "starting Spark\n", ended.stderr
+
+
 def _path_without_java(folder: Path) -> str:
     """Every program of the PATH, but for Java."""
     folder.mkdir()

@@ -1,0 +1,76 @@
+"""Where syncs are killed: forked processes on folder tables, or the command line with its JVM on Iceberg."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
+from tests.soak.victims import Weapon, connector, guardian, jvm, python, tree, words_of
+from tests.sync.house import House, Zygote
+from tests.sync.iceberg_house import CommandLine, IcebergHouse, processes_with
+from tests.sync.life import Life
+
+_MARK = "AIRBYTE_PROTO_SOAK"
+_PATIENCE_SECONDS = 120.0
+
+
+class Ground(NamedTuple):
+    """Where syncs run: how one is started, where its tables are, with what it is killed."""
+
+    runner: Zygote | CommandLine
+    house: Callable[[Path], House]
+    weapons: tuple[Weapon, ...]
+    new_records: tuple[int, int]
+    mark: tuple[str, str]
+    folder: Path
+
+    def life(self, name: str, mode: str, scope: str) -> Life:
+        return Life(self.runner, self.house(self.folder / name), mode, scope)
+
+    def leftovers(self) -> list[str]:
+        """What still runs of it, once that has had the time to go, and what dead runs left in the temporary folder."""
+        kept = {self.runner.pid} if isinstance(self.runner, Zygote) else set()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while running := [process for process in processes_with(self.mark) if process.pid not in kept]:
+            if time.monotonic() > deadline:
+                return [" ".join(words_of(process)) for process in running]
+            # The one place where this program sleeps: the end of strangers' children cannot be waited for.
+            time.sleep(0.02)
+        return [str(path) for path in (self.folder / "tmp").glob("airbyte-proto-run-*")]
+
+
+@contextmanager
+def open_ground(folder: Path, session: SparkSession | None) -> Iterator[Ground]:
+    mark = (_MARK, uuid4().hex)
+    (folder / "tmp").mkdir(parents=True)
+    environment = {**dict([mark]), "TMPDIR": str(folder / "tmp")}
+    everywhere: tuple[Weapon, ...] = (python, python, tree, connector, guardian)
+    if session is None:
+        runner: Zygote | CommandLine = Zygote(environment)
+        ground = Ground(runner, House, everywhere, (10, 80), mark, folder)
+    else:
+        runner = CommandLine(environment)
+
+        def house(place: Path) -> House:
+            return IcebergHouse(place, session)
+
+        ground = Ground(runner, house, (*everywhere, jvm, jvm), (10, 60), mark, folder)
+    try:
+        yield ground
+    finally:
+        runner.close()
+
+
+@contextmanager
+def reading_session(root: Path) -> Iterator[SparkSession]:
+    """Reads the tables; the syncs have sessions of their own."""
+    config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    settings = SparkSettings(str(root / "none"), config=config, jvm_log=root / "jvm.log", short_lived=True)
+    session = start_session(settings)
+    yield session
+    session.stop()
