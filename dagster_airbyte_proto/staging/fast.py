@@ -62,7 +62,8 @@ class FastRoad:
     def set_aside(self, segment: bytes) -> None:
         """From now on the parser skips the columns of which it cannot read a value that is in this segment."""
         self._is_lean = self._refuses_undeclared = False
-        self._cut_out([*self._cut, *self._odd_columns(segment)])
+        skipped = [*self._cut, *self._odd_columns(segment)]
+        self._cut_out([column for column in self._columns.top if column in skipped])  # In order, as notes are.
 
     def _odd_columns(self, segment: bytes) -> list[Column]:
         """Found by halving. None where no column is to blame, or too many are."""

@@ -73,9 +73,7 @@ class RunLog:
         with self._lock:
             if self._missing:
                 self._put(f"({self._missing} more lines did not fit)\n")
-            with suppress(
-                OSError
-            ):  # `trouble` of a disk that is full: what waits is lost, and closed it is all the same
+            with suppress(OSError):  # A full disk loses what waits here, and the file is closed all the same.
                 self._file.close()
 
     def _put(self, text: str) -> None:

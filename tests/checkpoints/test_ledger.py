@@ -119,6 +119,25 @@ def test_rows_of_a_failed_stream_hold_back_the_shared_state() -> None:
     assert ledger.freed_by({USERS: 2, ORDERS: 1}) == ()
 
 
+def test_what_lands_as_a_whole_holds_its_states_until_it_is_completed() -> None:
+    ledger = Ledger(TRACKED, whole=[USERS])
+    ledger.arrived(stream_state(USERS, "of no row"))
+    assert ledger.freed_by({}) == ()
+    ledger.received(USERS, 2)
+    assert ledger.freed_by({USERS: 2}) == ()
+    ledger.completed(USERS)
+    assert ledger.freed_by({USERS: 2}) == (stream_state(USERS, "of no row"),)
+
+
+def test_what_lands_as_a_whole_holds_shared_states_too() -> None:
+    ledger = Ledger(TRACKED, whole=[USERS])
+    ledger.received(ORDERS, 2)
+    ledger.arrived(shared_state())
+    assert ledger.freed_by({ORDERS: 2}) == ()
+    ledger.completed(USERS)
+    assert ledger.freed_by({ORDERS: 2}) == (shared_state(),)
+
+
 def test_landing_more_than_came_is_our_own_mistake_and_changes_nothing() -> None:
     ledger = Ledger(TRACKED)
     ledger.received(USERS, 2)

@@ -44,7 +44,7 @@ def test_quiet_lines_come_with_a_phase_and_every_ten_seconds() -> None:
     run = streams[StreamId.of("users")]
     quiet.began("r1", streams)
     quiet.progressed()
-    assert lines == ["shop: run r1, 1 streams"]
+    assert lines == ["shop: run r1, 1 stream"]
     run.said, run.emitted, run.bytes = StreamStatus.RUNNING, 50, 2048
     quiet.progressed()
     assert len(lines) == 1, "it looks five times a second, not at every chunk"

@@ -17,7 +17,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan import Wanted
 from dagster_airbyte_proto.sync.pull import Patience
 from dagster_airbyte_proto.sync.report import SyncReport
-from dagster_airbyte_proto.sync.run import Terms, sync_connection
+from dagster_airbyte_proto.sync.run import Terms, Unwatched, sync_connection
 from dagster_airbyte_proto.sync.streams import StreamRun
 from tests.fake_source import command
 from tests.sync.house import House
@@ -83,21 +83,19 @@ class Shop(House):
         return (self.home / "logs" / "shop" / f"{report.run_id}.log").read_text()
 
 
-class CancelAfter:
+class CancelAfter(Unwatched):
     """Sets `event` when so many records have come: a watcher."""
 
     def __init__(self, event: threading.Event, records: int) -> None:
         self._event, self._records = event, records
         self._runs: Mapping[StreamId, StreamRun] = {}
 
-    def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:
+    def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:  # noqa: ARG002 - as a watcher has it
         self._runs = runs
 
     def progressed(self) -> None:
         if sum(run.emitted for run in self._runs.values()) >= self._records:
             self._event.set()
-
-    def said(self, level: str, text: str) -> None: ...
 
 
 def impatiently(patience: Patience = IMPATIENT) -> Terms:

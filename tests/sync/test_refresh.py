@@ -1,5 +1,6 @@
 """Everything anew: a new generation takes the old one's place at its end, or not at all."""
 
+import json
 from typing import Any
 
 import pytest
@@ -61,11 +62,9 @@ def test_an_interrupted_refresh_leaves_the_old_rows_and_the_old_state(
 def test_a_refresh_that_ends_after_a_state_of_no_rows_leaves_the_old_state(shop: OpenShop) -> None:
     place = shop()
     place.sync_of(two(23, 12))
-    at_nothing = [
-        '{"type":"STATE","state":{"type":"STREAM","stream":{"stream_descriptor":{"name":"%s"},"stream_state":{"next":0}}}}'
-        % stream
-        for stream in ("users", "orders")
-    ]
+    descriptors = [{"name": stream} for stream in ("users", "orders")]
+    states = [{"stream_descriptor": descriptor, "stream_state": {"next": 0}} for descriptor in descriptors]
+    at_nothing = [json.dumps({"type": "STATE", "state": {"type": "STREAM", "stream": state}}) for state in states]
     place.load["max_seconds"] = 0.000001
     place.sync_of(two(23, 12, lines=at_nothing * 2, failure={"kind": "exit", "after": 3}), REFRESH)
     assert place.positions() == {"users": 23, "orders": 12}

@@ -138,10 +138,11 @@ def test_the_same_name_in_two_namespaces_is_two_tables_also_when_one_is_synced_a
     users = {"name": "users", "json_schema": schema, "supported_sync_modes": ["full_refresh"]}
     catalog = {"type": "CATALOG", "catalog": {"streams": [{**users, "namespace": "a"}, {**users, "namespace": "b"}]}}
     place.modes = {"*": {"read": "full_refresh", "write": "overwrite"}}
-    lines = [
-        '{"type":"RECORD","record":{"stream":"users","data":{"id":%d},"emitted_at":1,"namespace":"%s"}}' % one
-        for one in ((1, "a"), (2, "b"), (3, "b"))
+    records = [
+        {"stream": "users", "data": {"id": number}, "emitted_at": 1, "namespace": namespace}
+        for number, namespace in ((1, "a"), (2, "b"), (3, "b"))
     ]
+    lines = [json.dumps({"type": "RECORD", "record": record}) for record in records]
     answers = {"discover": {"lines": [json.dumps(catalog)]}, "read": {"lines": lines}}
     report = place.sync_of({"streams": {}, "answers": answers})
     assert report.status is SyncStatus.COMPLETE
