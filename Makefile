@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test check format bench soak lock clean
+.PHONY: help setup system demo test check format bench soak matrix lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -42,8 +42,12 @@ format: setup ## rewrites the code in the house's format
 bench: setup ## us beside the others, as ratios of CPU seconds
 	$(BIN)/python -m bench
 
-soak: setup ## N random kills of real syncs, and the whole crash matrix on Iceberg
+soak: setup ## N random kills of real syncs on Iceberg, and 20 N on folder tables
+	$(BIN)/python -m tests.soak --kills $$((20 * $(N))) --tables folder
 	$(BIN)/python -m tests.soak --kills $(N)
+
+matrix: setup ## the whole crash matrix on Iceberg: every point, mode and scope, and again in the recovery (hours)
+	$(BIN)/python -m tests.soak --kills 0 --matrix
 
 lock: ## the versions that are tested, newly resolved
 	$(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --all-extras --upgrade pyproject.toml --output-file constraints.txt

@@ -3,8 +3,10 @@
 import hashlib
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -60,9 +62,11 @@ def program_identity(program: Path, command: Sequence[str], *, folder: Path) -> 
 def _decisive(program: Path, command: Sequence[str], folder: Path) -> Iterator[str]:
     yield from command
     for path in (program, program.resolve(), *(folder / argument for argument in command[1:])):
-        if path.is_file():
+        # Not every argument can be a path: it may be too long for one, or hold a zero byte.
+        with suppress(OSError, ValueError):
             about = path.stat()
-            yield f"{path} {about.st_size} {about.st_mtime_ns}"
+            if stat.S_ISREG(about.st_mode):
+                yield f"{path} {about.st_size} {about.st_mtime_ns}"
     for environment in sorted({program.parent.parent, program.resolve().parent.parent}):
         if (environment / "pyvenv.cfg").is_file():
             yield from sorted(path.name for path in environment.glob("lib/python*/site-packages/*.dist-info"))

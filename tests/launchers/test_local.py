@@ -282,6 +282,7 @@ class TestRefusals:
 class TestIdentity:
     def test_it_begins_with_the_name_of_the_program(self) -> None:
         assert LocalLauncher(["sh"]).identity().startswith("sh-")
+        assert LocalLauncher(["sh", "-c", "x" * 5000]).identity().startswith("sh-")
 
     def test_it_follows_the_program_its_arguments_and_the_files_they_name(self, tmp_path: Path) -> None:
         script = tmp_path / "connector.py"
