@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test check format bench soak matrix lock clean
+.PHONY: help setup system demo test check format bench soak kills matrix lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -25,8 +25,8 @@ system: ## what tests use if it is there: PostgreSQL (Debian's, when this is roo
 demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
-test: setup system ## everything but the soak
-	$(BIN)/pytest -m "not soak"
+test: setup system ## all tests
+	$(BIN)/pytest
 
 check: setup ## format, lint, types, imports and tests: what a change has to pass
 	$(BIN)/ruff format --check .
@@ -42,11 +42,13 @@ format: setup ## rewrites the code in the house's format
 bench: setup ## us beside the others, as ratios of CPU seconds
 	$(BIN)/python -m bench
 
-soak: setup ## N random kills of real syncs on Iceberg, and 20 N on folder tables
+soak: setup kills matrix ## random kills of real syncs, then the whole crash matrix on Iceberg (hours)
+
+kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables
 	$(BIN)/python -m tests.soak --kills $$((20 * $(N))) --tables folder
 	$(BIN)/python -m tests.soak --kills $(N)
 
-matrix: setup ## the whole crash matrix on Iceberg: every point, mode and scope, and again in the recovery (hours)
+matrix: setup ## the crash matrix on Iceberg: every point, mode and scope, and again in the recovery
 	$(BIN)/python -m tests.soak --kills 0 --matrix
 
 lock: ## the versions that are tested, newly resolved

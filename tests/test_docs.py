@@ -8,7 +8,8 @@ import click
 import pytest
 import yaml
 
-from dagster_airbyte_proto.cli.main import program
+import dagster_airbyte_proto.cli.main  # noqa: F401 - it is what gathers the commands
+from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 
