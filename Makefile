@@ -12,11 +12,11 @@ help: ## this list
 
 setup: $(VENV)/.ready ## a virtual environment with the tested versions
 
-$(VENV)/.ready: pyproject.toml constraints.txt .ci/java
+$(VENV)/.ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: none was found on the PATH"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[dev$$(.ci/java && echo || echo ,java)]"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
 system: ## what tests use if it is there: PostgreSQL (Debian's, when this is root on Debian)
