@@ -88,7 +88,10 @@ class Pull:
         self._patience = patience
         self._demux = Demux(protocol.shape.run)
         self._incremental = [stream for stream, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL]
-        self._marked_at_states = [each for each in self._incremental if is_checkpointed(runs[each].planned)]
+        # A dict for its order and its quick look-up: a shared state may cover a thousand streams.
+        self._marked_at_states = dict.fromkeys(
+            each for each in self._incremental if is_checkpointed(runs[each].planned)
+        )
         self._scope: StateScope | None = None
         self._heard_statuses = False
         self._unplaced_error: ConnectorError | None = None
@@ -225,7 +228,7 @@ class Pull:
                 self._stage.mark(stream)
         if self._loader.is_due():
             self._hear_tables(run for run in self._runs.values() if run.emitted)
-            self._loader.close(self._marked_at_states)
+            self._loader.close(tuple(self._marked_at_states))
 
     def _covered(self, state: State) -> list[StreamId] | None:
         """The streams whose rows the state covers; None when it is no progress."""
