@@ -25,13 +25,17 @@ class _LoadText(msgspec.Struct, frozen=True):
     states: tuple[_StateText, ...]
 
 
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[CommittedRows, ...])
+
+
 def load_to_json(load: Load) -> str:
     states = tuple(_to_text(state) for state in load.states)
     return _json(_LoadText(load.load_id, load.connection, load.run_id, load.parts, states))
 
 
 def load_from_json(text: str) -> Load:
-    read = msgspec.json.decode(text, type=_LoadText)
+    read = _LOAD.decode(text)
     return Load(read.load_id, read.connection, read.run_id, read.parts, tuple(map(_from_text, read.states)))
 
 
@@ -40,7 +44,7 @@ def committed_to_json(committed: Iterable[CommittedRows]) -> str:
 
 
 def committed_from_json(text: str) -> tuple[CommittedRows, ...]:
-    return msgspec.json.decode(text, type=tuple[CommittedRows, ...])
+    return _COMMITTED.decode(text)
 
 
 def _json(value: object) -> str:

@@ -16,6 +16,8 @@ from dagster_airbyte_proto.protocols.session import Invocation
 
 _CHUNK_BYTES = 1024 * 1024
 _DIGESTED_BYTES = 16 * 1024 * 1024
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_META = msgspec.json.Decoder(RecordedRun)
 
 
 class ReplayLauncher:
@@ -71,7 +73,7 @@ def _number(meta: Path) -> int:
 
 def _read_meta(path: Path) -> RecordedRun:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RecordedRun)
+        return _META.decode(path.read_bytes())
     except (msgspec.MsgspecError, OSError) as error:
         raise ConfigError(
             "opening a recording", f"{path} is not readable: {error}", remedy="Record it anew."

@@ -32,6 +32,10 @@ class _Kept(msgspec.Struct, frozen=True):
     config_digest: str = ""
 
 
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_KEPT = msgspec.json.Decoder(_Kept)
+
+
 class Offers:
     """The offers under one folder, which is made when something is kept."""
 
@@ -85,7 +89,7 @@ def _safe_name(key: str) -> str:
 
 def _cached(path: Path, identity: str, config_digest: str = "") -> Offer:
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        kept = _KEPT.decode(path.read_bytes())
     except FileNotFoundError:
         return Offer(None)
     except (OSError, msgspec.DecodeError) as error:

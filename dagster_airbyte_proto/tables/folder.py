@@ -45,6 +45,10 @@ class _Entry(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
 
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_ENTRY = msgspec.json.Decoder(_Entry)
+
+
 class _Numbered(NamedTuple):
     number: int
     entry: _Entry
@@ -153,7 +157,7 @@ class FolderTables:
         """The table as of now. Entries never change, so only new ones are read."""
         view = self._views.get(name, _NOTHING)
         while (path := self._entry_path(name, view.number + 1)).exists():
-            view = view.after(view.number + 1, msgspec.json.decode(path.read_bytes(), type=_Entry))
+            view = view.after(view.number + 1, _ENTRY.decode(path.read_bytes()))
         self._views[name] = view
         return view
 

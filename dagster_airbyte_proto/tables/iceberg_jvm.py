@@ -25,6 +25,11 @@ _PROPERTIES = {
 }
 
 
+# Made when the module is imported: msgspec makes what it knows of a type at its first use, and two threads that use
+# one for the first time at once can crash the process.
+_LOG, _SNAPSHOT = msgspec.json.Decoder(TableLog), msgspec.json.Decoder(Snapshot)
+
+
 class _Read(NamedTuple):
     """The metadata file that a history was read from. One value, so that threads never see halves of two."""
 
@@ -47,7 +52,7 @@ class JavaTable:
         metadata = self._operations.refresh()
         location, read = str(metadata.metadataFileLocation()), self._read
         if location != read.location:
-            self.log = msgspec.json.decode(self._iceberg.metadata_parser.toJson(metadata), type=TableLog)
+            self.log = _LOG.decode(self._iceberg.metadata_parser.toJson(metadata))
             self._read = read = _Read(location, History.of(self.log))
         return read.history
 
@@ -78,7 +83,7 @@ class JavaTable:
     def committed(self, load_id: str, history: History) -> Snapshot | None:
         """The snapshot of a load that was just committed on top of `history`."""
         metadata = self._operations.current()
-        snapshot = msgspec.json.decode(self._iceberg.snapshot_parser.toJson(metadata.currentSnapshot()), type=Snapshot)
+        snapshot = _SNAPSHOT.decode(self._iceberg.snapshot_parser.toJson(metadata.currentSnapshot()))
         if snapshot.parent_snapshot_id != (history.current.snapshot_id if history.current else None):
             # A compaction came in between, or another load right after.
             return self.refresh().landed(load_id)

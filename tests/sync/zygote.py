@@ -6,6 +6,7 @@ An order is {"home", "connection", "crash": [point, n] | null, "until": file | n
 "report": file}. With `until` it does not die at the point: it waits there until that file is.
 """
 
+import faulthandler
 import json
 import os
 import resource
@@ -57,6 +58,7 @@ def _carry_out(order: dict[str, Any]) -> int:
 
 
 def main() -> None:
+    faulthandler.enable()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
