@@ -72,7 +72,7 @@ class Destination(Written):
 
 
 class LoadLimits(Written):
-    """A load is closed at the first state after either is reached."""
+    """A load is closed at the first state after either is reached; `max_bytes` are those that its files take."""
 
     max_bytes: Annotated[
         int, Field(gt=0), BeforeValidator(_bytes), AlsoWritten({"type": "string", "examples": ["128 MiB"]})

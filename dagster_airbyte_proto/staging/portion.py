@@ -18,7 +18,11 @@ _BY_KEY = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DEL
 
 
 class Shelf:
-    """Where one stream's files go. The table is asked for, and the folder made, when the first file is due."""
+    """Where one stream's files go. The table is asked for, and the folder made, when the first file is due.
+
+    `weight` is what a byte of records comes to once it is written: its share of the file, and of the keys that are kept
+    in memory to find duplicates. It is 1 until a file tells.
+    """
 
     def __init__(
         self, planned: PlannedStream, columns: Columns, target: Callable[[], TableTarget], run_id: str
@@ -26,6 +30,7 @@ class Shelf:
         self.planned = planned
         self.columns = columns
         self.resolves_keys = planned.write in _BY_KEY
+        self.weight = 1.0
         self._target = target
         self._run_id = run_id
         self._place: tuple[Folder, pa.Schema] | None = None
@@ -69,6 +74,7 @@ class Portion:
         self._max_file_bytes = max_file_bytes
         self._files: list[StagedFile] = []
         self._open: OpenFile | None = None
+        self._open_record_bytes = self._open_key_bytes = 0
         self._rankings: list[Ranking] = []
         self._rejected: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
@@ -91,22 +97,27 @@ class Portion:
         self._changed += parsed.changed
         self._rows += parsed.batch.num_rows
         if parsed.batch.num_rows:
-            self._write_rows(parsed.batch)
+            self._write_rows(parsed.batch, record_bytes)
 
     def write_waiting(self) -> None:
         if self._open is not None:
             self._open.write_waiting()
+            self._weigh(self._open.size_bytes)
 
     def close_file(self) -> None:
         """No row that comes later gets into a file of this portion."""
         if self._open is not None:
-            self._files.append(self._open.close())
+            file = self._open.close()
+            self._files.append(file)
+            self._weigh(file.size_bytes)
             self._open = None  # Not before: `drop` must find a file that the disk did not let us close.
+            self._open_record_bytes = self._open_key_bytes = 0
 
     def absorb(self, later: "Portion") -> None:
         """Takes over the rows that came right behind. Their open file stays open; ours must be closed."""
         self._files += later._files
         self._open = later._open
+        self._open_record_bytes, self._open_key_bytes = later._open_record_bytes, later._open_key_bytes
         self._rankings += later._rankings
         self._rejected.update(later._rejected)
         self._ignored.update(later._ignored)
@@ -144,14 +155,23 @@ class Portion:
             self._shelf.remove(file)
         self._files, self._open = [], None
 
-    def _write_rows(self, batch: pa.RecordBatch) -> None:
+    def _write_rows(self, batch: pa.RecordBatch, record_bytes: int) -> None:
         if self._open is None:
             self._open = self._shelf.new_file()
         if self._shelf.resolves_keys:
             self._rankings.append(ranking(batch, self._shelf.columns, self._open.uri, self._open.rows))
+            self._open_key_bytes += self._rankings[-1].table.nbytes
         self._open.write(batch)
+        self._open_record_bytes += record_bytes
+        if not self._open.waiting_bytes:
+            self._weigh(self._open.size_bytes)
         if self._open.size_bytes >= self._max_file_bytes:
             self.close_file()
+
+    def _weigh(self, size_bytes: int) -> None:
+        """Learns from the open file, all rows of which are written."""
+        if self._open_record_bytes:
+            self._shelf.weight = (size_bytes + self._open_key_bytes) / self._open_record_bytes
 
     def _stage_deletes(self) -> int:
         resolution = resolve(self._rankings, self._shelf.columns)

@@ -5,7 +5,8 @@ most are written out. Whatever is not handed over by `cut` is removed by `discar
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.demux import Run
 from dagster_airbyte_proto.staging.portion import Shelf
 from dagster_airbyte_proto.staging.slow import namespace_of
-from dagster_airbyte_proto.staging.stream_stage import StreamStage
+from dagster_airbyte_proto.staging.stream_stage import StreamStage, line_count
 from dagster_airbyte_proto.tables.writer import TableTarget
 
 
@@ -37,7 +38,10 @@ class StageLimits(NamedTuple):
 
 
 class Stage:
-    """Takes record lines, marks where states stand, and cuts only there. Raises StagingError when the disk refuses."""
+    """Takes record lines, marks where states stand, and cuts only there. Raises StagingError when the disk refuses.
+
+    `marked_bytes` is about what a cut of all streams would hand over: not as it came but as it is written.
+    """
 
     def __init__(
         self,
@@ -72,16 +76,13 @@ class Stage:
         """Records of streams that are not ours: counted, not landed."""
         return sum((stage.foreign for stage in self._streams.values()), self._unconfigured)
 
-    def add(self, run: Run) -> None:
-        """A run from the demux."""
+    def add(self, run: Run) -> int:
+        """A run from the demux. How many records it has."""
         key = (run.stream, run.namespace)
         route = self._routes.get(key)
         if route is None:
             route = self._routes[key] = self._route(run)
-        if len(route) == 1:
-            self._add(route[0], run.lines)
-        else:
-            self._add_line_by_line(route, run.lines)
+        return self._add(route[0], run.lines) if len(route) == 1 else self._add_line_by_line(route, run.lines)
 
     def add_line(self, stream: StreamId, line: bytes) -> None:
         """A record that the protocol read by itself, with its newline or without."""
@@ -89,24 +90,22 @@ class Stage:
 
     def mark(self, stream: StreamId) -> None:
         """A state stands here: all rows of the stream so far may be committed."""
-        self.marked_bytes += self._streams[stream].mark()
+        stage = self._streams[stream]
+        self.marked_bytes -= stage.marked_bytes
+        stage.mark()
+        self.marked_bytes += stage.marked_bytes
 
     def cut(self, stream: StreamId) -> StagedRows | None:
         """Closes the stream's files up to its last mark and hands them over; None when no row stands before it."""
         stage = self._streams[stream]
-        self.marked_bytes -= stage.marked_bytes
-        self._memory_bytes -= stage.memory_bytes
-        try:
+        with self._measured(stage):
             return stage.cut()
-        finally:
-            self._memory_bytes += stage.memory_bytes
 
     def discard(self, stream: StreamId) -> int:
         """Drops all rows of the stream that are not cut, and their files. How many rows."""
         stage = self._streams[stream]
-        self.marked_bytes -= stage.marked_bytes
-        self._memory_bytes -= stage.memory_bytes
-        return stage.discard()
+        with self._measured(stage):
+            return stage.discard()
 
     def emitted(self, stream: StreamId) -> int:
         """How many records of the stream came so far."""
@@ -128,22 +127,24 @@ class Stage:
             return (StreamId.of(name, _text(run.namespace)),)
         return tuple(self._by_name.get(name, ())) or (StreamId.of(name),)
 
-    def _add(self, stream: StreamId, lines: bytes) -> None:
+    def _add(self, stream: StreamId, lines: bytes) -> int:
+        count = line_count(lines)
         stage = self._streams.get(stream)
         if stage is None:
-            self._unconfigured[stream] += lines.count(b"\n")
-            return
-        stage.add(lines)
+            self._unconfigured[stream] += count
+            return count
+        stage.add(lines, count)
         self._memory_bytes += len(lines)
         if stage.held_bytes >= self._limits.segment_bytes:
-            self._memory_bytes -= stage.memory_bytes
-            stage.flush_segment()
-            self._memory_bytes += stage.memory_bytes
+            with self._measured(stage):
+                stage.flush_segment()
         if self._memory_bytes > self._limits.held_bytes:
             self._relieve()
+        return count
 
-    def _add_line_by_line(self, candidates: Sequence[StreamId], lines: bytes) -> None:
-        for line in lines.split(b"\n")[:-1]:
+    def _add_line_by_line(self, candidates: Sequence[StreamId], lines: bytes) -> int:
+        each_line = lines.split(b"\n")[:-1]
+        for line in each_line:
             try:
                 namespace = namespace_of(line, self._shape)
             except ValueError:
@@ -151,15 +152,26 @@ class Stage:
             else:
                 stream = StreamId.of(candidates[0].name, namespace)
             self._add(stream, line + b"\n")
+        return len(each_line)
 
     def _relieve(self) -> None:
         """Writes out the streams that hold most, down to half the budget, so that it is not due again at once."""
         for stage in sorted(self._streams.values(), key=lambda each: each.memory_bytes, reverse=True):
             if self._memory_bytes <= self._limits.held_bytes // 2:
                 break
-            self._memory_bytes -= stage.memory_bytes
-            stage.flush()
+            with self._measured(stage):
+                stage.flush()
+
+    @contextmanager
+    def _measured(self, stage: StreamStage) -> Iterator[None]:
+        """Keeps the sums over all streams right while one of them changes."""
+        self._memory_bytes -= stage.memory_bytes
+        self.marked_bytes -= stage.marked_bytes
+        try:
+            yield
+        finally:
             self._memory_bytes += stage.memory_bytes
+            self.marked_bytes += stage.marked_bytes
 
 
 def _text(raw: bytes) -> str | None:

@@ -6,6 +6,7 @@ most one of `_beyond` and the marked part of `_held` has rows: a mark covers eve
 the mark never share a file with rows before it, so that a cut can hand over whole files; a later mark covers the file.
 """
 
+import math
 import os
 import time
 from collections import Counter
@@ -37,8 +38,8 @@ class StreamStage:
         self._held_marked_lines = 0
         self._held_lines = 0
         self._unmarked_bytes = 0
+        self._marked_record_bytes = 0
         self.held_bytes = 0
-        self.marked_bytes = 0
         self.emitted = 0
         self.received_bytes = 0
         self.foreign: Counter[StreamId] = Counter()
@@ -48,9 +49,13 @@ class StreamStage:
         """What `flush` would free."""
         return self.held_bytes + sum(part.waiting_bytes for part in (self._ready, self._beyond) if part)
 
-    def add(self, lines: bytes) -> None:
-        """Whole record lines, each with its newline."""
-        count = line_count(lines)
+    @property
+    def marked_bytes(self) -> int:
+        """About what `cut` would hand over. Changes also when writing shows how much records shrink."""
+        return math.ceil(self._marked_record_bytes * self._shelf.weight)
+
+    def add(self, lines: bytes, count: int) -> None:
+        """Whole record lines, each with its newline, and how many they are."""
         size = len(lines)
         self._held.append(lines)
         self._held_lines += count
@@ -59,18 +64,16 @@ class StreamStage:
         self.emitted += count
         self.received_bytes += size
 
-    def mark(self) -> int:
-        """Everything so far may be committed. Says how many bytes of records that adds to the marked ones."""
-        added = self._unmarked_bytes
-        if not added:
-            return 0
+    def mark(self) -> None:
+        """Everything so far may be committed."""
+        if not self._unmarked_bytes:
+            return
         if self._beyond is not None:
             self._ready, self._beyond = self._joined(self._ready, self._beyond), None
         self._marked_chunks = len(self._held)
         self._held_marked_bytes, self._held_marked_lines = self.held_bytes, self._held_lines
-        self.marked_bytes += added
+        self._marked_record_bytes += self._unmarked_bytes
         self._unmarked_bytes = 0
-        return added
 
     def flush_segment(self) -> None:
         """Writes the marked lines; the others too where they are the bulk."""
@@ -93,7 +96,7 @@ class StreamStage:
             return None
         staged = self._ready.staged()
         self._ready = None
-        self.marked_bytes = 0
+        self._marked_record_bytes = 0
         return staged
 
     def discard(self) -> int:
@@ -105,7 +108,7 @@ class StreamStage:
                 part.drop()
         self._ready = self._beyond = None
         self._take(len(self._held))
-        self.marked_bytes = self._unmarked_bytes = 0
+        self._marked_record_bytes = self._unmarked_bytes = 0
         return dropped
 
     def _write_marked(self) -> None:

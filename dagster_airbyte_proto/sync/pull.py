@@ -156,8 +156,7 @@ class Pull:
     def _take(self, items: Iterable[Run | bytes]) -> None:
         for item in items:
             if isinstance(item, Run):
-                self.lines.record += item.lines.count(b"\n")
-                self._stage.add(item)
+                self.lines.record += self._stage.add(item)
             else:
                 self._hear(self._protocol.event(item))
 

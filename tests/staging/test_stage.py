@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
+from dagster_airbyte_proto.model import FileContent, PlannedStream, StagedRows, StreamId, WriteMode
 from dagster_airbyte_proto.points import arm
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.area import run_folder, sweep
@@ -113,8 +113,8 @@ def test_a_cut_holds_the_rows_up_to_the_last_mark_each_once_in_order(
     assert _files(tmp_path) == handed_over
 
 
-def test_marked_bytes_are_the_bytes_of_the_marked_records(stream_input: Inputs) -> None:
-    stage = _stage(stream_input(_USERS), stream_input(_ORDERS))
+def test_marked_bytes_are_the_bytes_of_the_marked_records_until_they_are_written(stream_input: Inputs) -> None:
+    stage = _stage(stream_input(_USERS), stream_input(_ORDERS), limits=StageLimits())
     users, orders = _run(0, 20), _run(0, 5, "orders")
     for run, planned in ((users, _USERS), (orders, _ORDERS)):
         stage.add(run)
@@ -126,6 +126,23 @@ def test_marked_bytes_are_the_bytes_of_the_marked_records(stream_input: Inputs) 
     assert part.record_bytes == len(users.lines)
     assert stage.marked_bytes == len(orders.lines)
     assert stage.received_bytes(_USERS.id) == 2 * len(users.lines)
+    stage.close()
+
+
+@pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.APPEND_DEDUP])
+def test_marked_bytes_follow_what_the_records_take_once_written(write: WriteMode, stream_input: Inputs) -> None:
+    users = plan(_PROPERTIES, write=write, key=[("id",)])
+    stage = _stage(stream_input(users), limits=StageLimits(segment_bytes=1 << 20, held_bytes=1 << 20))
+    for first in range(0, 40_000, 500):
+        stage.add(_run(first, 500))
+        stage.mark(_USERS.id)
+    foretold, came = stage.marked_bytes, stage.received_bytes(_USERS.id)
+    part = stage.cut(_USERS.id)
+    assert part is not None
+    in_files = sum(file.size_bytes for file in part.files if file.content is FileContent.ROWS)
+    in_memory = 40_000 * 16 if write is WriteMode.APPEND_DEDUP else 0  # The key and the time, to find duplicates.
+    assert foretold / 2 < in_files + in_memory < foretold * 2 < came
+    assert stage.marked_bytes == 0
     stage.close()
 
 
