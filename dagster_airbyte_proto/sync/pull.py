@@ -9,8 +9,7 @@ The rules of exactly-once that are kept here:
   progress for any, and where one of them lands only at the end, the others wait for it: none may land rows that no
   state can follow. For the same reason nothing of them lands when the table of one refuses.
 - A state of a stream that has said INCOMPLETE is no progress.
-- A stream that said COMPLETE is, with rows that no state covers, only if its connector then ended well: the CDK sends
-  the last state after the status, and without that state the rows come again.
+- A stream is complete if `verdict` says so.
 """
 
 import time
@@ -45,11 +44,11 @@ from dagster_airbyte_proto.sync.plan import is_checkpointed
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.streams import StreamRun
+from dagster_airbyte_proto.sync.verdict import READING, Ending, why_incomplete
 
 _READ_TIMEOUT_SECONDS = 0.25
 _PROGRESS_SECONDS = 0.2
 _KEPT_TEXTS = 100
-_READING = "reading from the connector"
 
 
 class Patience(NamedTuple):
@@ -258,7 +257,7 @@ class Pull:
             return
         run.said = event.status
         if event.status is StreamStatus.INCOMPLETE:
-            self._fail(run, ConnectorError(_READING, "the connector ended it as INCOMPLETE", stream=str(event.stream)))
+            self._fail(run, ConnectorError(READING, "the connector ended it as INCOMPLETE", stream=str(event.stream)))
 
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""
@@ -266,7 +265,7 @@ class Pull:
         _keep(self.errors, f"{where}{event.message}{detail}")
         self._around.log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
         error = ConnectorError(
-            _READING,
+            READING,
             event.message,
             stream=str(event.stream) if event.stream else None,
             retryable=event.kind is FailureKind.TRANSIENT,
@@ -318,11 +317,11 @@ class Pull:
     # The end
 
     def _judge(self, exit_report: ExitReport | None) -> None:
-        """Which streams are complete. A stream that never said so is, if its connector says nothing and ends well."""
+        ending = Ending(exit_report, self.cancelled, self._unplaced_error, self._heard_statuses)
         for run in self._runs.values():
             if run.has_failed:
                 continue
-            why = self._why_incomplete(run, exit_report)
+            why = why_incomplete(run, ending, is_covered=self._is_covered(run))
             run.is_complete = why is None
             if why is not None:
                 self._fail(run, why)
@@ -330,24 +329,8 @@ class Pull:
             for stream in self._incremental:
                 self._fail(
                     self._runs[stream],
-                    ConnectorError(_READING, "it shares its state with a stream that failed", stream=str(stream)),
+                    ConnectorError(READING, "it shares its state with a stream that failed", stream=str(stream)),
                 )
-
-    def _why_incomplete(self, run: StreamRun, exit_report: ExitReport | None) -> ProtoError | None:
-        stream = str(run.planned.id)
-        if run.said is StreamStatus.COMPLETE:
-            if self._is_covered(run) or _ended_by_itself(exit_report):
-                return None
-            return ConnectorError(_READING, "no state covered its last records when the connector ended", stream=stream)
-        if self.cancelled:
-            return ConnectorError(_READING, "the sync was cancelled", stream=stream)
-        if self._unplaced_error is not None:
-            return self._unplaced_error
-        if exit_report is None or not exit_report.ended_cleanly:
-            return ConnectorError(_READING, _how_it_ended(exit_report), remedy=_last_words(exit_report), stream=stream)
-        if self._heard_statuses:
-            return ConnectorError(_READING, "the connector ended well but never called it complete", stream=stream)
-        return None
 
     def _is_covered(self, run: StreamRun) -> bool:
         whole = run.planned.read is ReadMode.FULL_REFRESH
@@ -378,23 +361,7 @@ def _keep(texts: list[str], text: str) -> None:
 
 
 def _hung(found: str) -> ConnectorError:
-    return ConnectorError(_READING, f"{found}: it was stopped", remedy="Its log is kept with the run.", retryable=True)
-
-
-def _ended_by_itself(report: ExitReport | None) -> bool:
-    return report is not None and report.ended_cleanly and not report.stopped
-
-
-def _how_it_ended(report: ExitReport | None) -> str:
-    if report is None:
-        return "the connector did not end"
-    if report.signal is not None:
-        return f"the connector was ended by signal {report.signal}"
-    return f"the connector exited with code {report.code}"
-
-
-def _last_words(report: ExitReport | None) -> str:
-    return "\n".join(("Its last words on stderr:", *report.stderr_tail)) if report and report.stderr_tail else ""
+    return ConnectorError(READING, f"{found}: it was stopped", remedy="Its log is kept with the run.", retryable=True)
 
 
 def _plainly(event: Event) -> str:

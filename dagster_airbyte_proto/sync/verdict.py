@@ -1,0 +1,58 @@
+"""Whether a stream is complete, once its connector has ended.
+
+- A stream that never said so is, if its connector says nothing of any stream and ends well.
+- A stream that said COMPLETE is, with rows that no state covers, only if its connector then ended well: the CDK sends
+  the last state after the status, and without that state the rows come again.
+"""
+
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import ConnectorError, ProtoError
+from dagster_airbyte_proto.launchers.process import ExitReport
+from dagster_airbyte_proto.protocols.session import StreamStatus
+from dagster_airbyte_proto.sync.streams import StreamRun
+
+READING = "reading from the connector"
+
+
+class Ending(NamedTuple):
+    """How a connector's output ended. `error` is one that it did not place in a stream."""
+
+    exit: ExitReport | None
+    was_cancelled: bool
+    error: ConnectorError | None
+    heard_statuses: bool
+
+
+def why_incomplete(run: StreamRun, ending: Ending, *, is_covered: bool) -> ProtoError | None:
+    """None when it is complete. `is_covered`: no row of it waits for a state."""
+    stream = str(run.planned.id)
+    if run.said is StreamStatus.COMPLETE:
+        if is_covered or _ended_by_itself(ending.exit):
+            return None
+        return ConnectorError(READING, "no state covered its last records when the connector ended", stream=stream)
+    if ending.was_cancelled:
+        return ConnectorError(READING, "the sync was cancelled", stream=stream)
+    if ending.error is not None:
+        return ending.error
+    if ending.exit is None or not ending.exit.ended_cleanly:
+        return ConnectorError(READING, _how_it_ended(ending.exit), remedy=_last_words(ending.exit), stream=stream)
+    if ending.heard_statuses:
+        return ConnectorError(READING, "the connector ended well but never called it complete", stream=stream)
+    return None
+
+
+def _ended_by_itself(report: ExitReport | None) -> bool:
+    return report is not None and report.ended_cleanly and not report.stopped
+
+
+def _how_it_ended(report: ExitReport | None) -> str:
+    if report is None:
+        return "the connector did not end"
+    if report.signal is not None:
+        return f"the connector was ended by signal {report.signal}"
+    return f"the connector exited with code {report.code}"
+
+
+def _last_words(report: ExitReport | None) -> str:
+    return "\n".join(("Its last words on stderr:", *report.stderr_tail)) if report and report.stderr_tail else ""
