@@ -1,4 +1,4 @@
-"""What an assets definition was made of: one object that each of its specs carries, so that a step can find it again."""
+"""What an assets definition was made of: one object that each of its specs carries, for a step to find it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
