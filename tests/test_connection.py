@@ -1,6 +1,7 @@
 """Connection files: what is read, what is refused and in which words, and how the environment fills a config."""
 
 import datetime
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,19 @@ def test_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/shop.json").write_text('{"emoji": "\\ud83d\\ude00", "n": 12345678901234567890}')
     assert shop.written_config() == {"emoji": "😀", "n": 12345678901234567890}
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [("../bin/source", "{folder}/../bin/source"), ("./source", "{folder}/source"), ("/bin/source", "/bin/source"),
+     ("~/source", "~/source"), ("source", "source")],
+)  # fmt: skip
+def test_a_program_is_named_from_the_folder_of_the_file_or_looked_for(tmp_path: Path, program: str, found: str) -> None:
+    text = f"connector: {{protocol: airbyte, launch: {{kind: local, command: [{program}, --flag]}}}}"
+    launch = read(tmp_path, text).connector.launch
+    assert isinstance(launch, LocalLaunch)
+    assert os.path.normpath(launch.command[0]) == os.path.normpath(found.format(folder=tmp_path))
+    assert launch.command[1:] == ("--flag",)
 
 
 def test_a_dict_makes_the_same_connection_and_goes_there_and_back(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import shlex
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from dagster_airbyte_proto.connection.filling import refers_to_environment
 from dagster_airbyte_proto.connection.validation import AlsoWritten, RelativePath, Written
@@ -28,12 +28,23 @@ def _words(command: Any) -> Any:
         raise ValueError(f"cannot be split into words: {error}") from None
 
 
+def _program_from_folder(command: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    is_relative = "/" in command[0] and not command[0].startswith(("/", "~"))
+    if not is_relative or not info.context:
+        return command
+    return (str(info.context["folder"].absolute() / command[0]), *command[1:])
+
+
 class LocalLaunch(Written):
-    """A program of this machine: found on the PATH, or by a path from the working directory."""
+    """A program of this machine: found on the PATH, or by a path that starts at the folder of the file it is in."""
 
     kind: Literal["local"]
     command: Annotated[
-        tuple[Text, ...], Field(min_length=1), BeforeValidator(_words), AlsoWritten({"type": "string", "minLength": 1})
+        tuple[Text, ...],
+        Field(min_length=1),
+        BeforeValidator(_words),
+        AfterValidator(_program_from_folder),
+        AlsoWritten({"type": "string", "minLength": 1}),
     ]
 
 
