@@ -70,7 +70,7 @@ class TableName(NamedTuple):
 
 
 class PlannedStream(msgspec.Struct, frozen=True):
-    """A stream with all that was chosen for it in one sync."""
+    """A stream with all that was chosen for it in one sync. `slice` is the partition that it is read for, if any."""
 
     stream: Stream
     table: TableName
@@ -80,6 +80,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     cursor: FieldPath = ()
     generation_id: int = 0
     minimum_generation_id: int = 0
+    slice: str | None = None
 
     @property
     def id(self) -> StreamId:
@@ -124,6 +125,8 @@ class StagedRows(msgspec.Struct, frozen=True):
 
     `emitted == rows + rejected`. `rows` counts the rows in ROWS files, also those that a position delete
     of the same part takes out again (`duplicates` of them). `changed` rows have a value nulled or truncated.
+    All rows are of one `slice`, where the table has slices: it is no column of the files, and nothing that the part
+    does reaches beyond it.
     """
 
     stream: StreamId
@@ -139,6 +142,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     rejected: Mapping[str, int] = {}
     ignored_fields: Mapping[str, int] = {}
     record_bytes: int = 0
+    slice: str | None = None
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -145,6 +145,7 @@ class Portion:
             rejected=dict(self._rejected),
             ignored_fields=dict(self._ignored),
             record_bytes=self.record_bytes,
+            slice=planned.slice,
         )
 
     def drop(self) -> None:

@@ -77,6 +77,31 @@ def arrow_schema(columns: Columns) -> pa.Schema:
     return pa.schema([_arrow_field(field) for field in columns["fields"] if _is_writable(field)])
 
 
+def with_text(columns: Columns, name: str | None) -> Columns:
+    """The columns of a new table, and one of text behind them. None adds none."""
+    if name is None:
+        return columns
+    if any(field["name"].casefold() == name.casefold() for field in columns["fields"]):
+        raise TableError("preparing a table", f"column {name} is the table's own, and the stream has one of that name")
+    added = {"id": _last_id(columns) + 1, "name": name, "required": False, "type": "string"}
+    return {**columns, "fields": [*columns["fields"], added]}
+
+
+def without(columns: Columns, name: str | None) -> Columns:
+    """The columns but for one."""
+    return {**columns, "fields": [field for field in columns["fields"] if field["name"] != name]}
+
+
+def optional(kind: Any) -> Any:
+    """A schema in which every field, nested ones too, may be null, but for the keys of maps."""
+    if isinstance(kind, list):
+        return [optional(item) for item in kind]
+    if not isinstance(kind, dict):
+        return kind
+    required = ("required", "element-required", "value-required")
+    return {name: False if name in required else optional(value) for name, value in kind.items()}
+
+
 def differences(existing: Columns, wanted: Columns) -> Iterator[Difference]:
     """What stands in the way of writing `wanted` into a table of `existing` columns, once it has been widened."""
     yield from _struct_differences(existing, wanted, "")
@@ -190,6 +215,16 @@ def _is_writable(field: Columns) -> bool:
             ) from None
         return False
     return True
+
+
+def _last_id(kind: _Type) -> int:
+    """The highest id that is given out in a type."""
+    if isinstance(kind, str):
+        return 0
+    if kind["type"] == "struct":
+        return max((max(int(field["id"]), _last_id(field["type"])) for field in kind["fields"]), default=0)
+    parts = ("element",) if kind["type"] == "list" else ("key", "value")
+    return max(max(int(kind[f"{part}-id"]), _last_id(kind[part])) for part in parts)
 
 
 def _by_name(columns: Columns) -> dict[str, Columns]:

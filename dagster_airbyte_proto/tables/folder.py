@@ -4,7 +4,8 @@
 taken: a compare-and-set that any number of processes share, and that a kill at any moment leaves whole. A commit goes
 in at the number after the last one it has read, or not at all, so it knows the whole log that it commits onto.
 Deletes are files too, resolved when the table is read, by Iceberg's rules: the number of the entry is the age of its
-files; a position delete reaches its own entry and older ones, an equality delete older ones only.
+files; a position delete reaches its own entry and older ones, an equality delete older ones only, and both no other
+slice than their own.
 """
 
 import os
@@ -21,13 +22,24 @@ import pyarrow.parquet as pq
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
-from dagster_airbyte_proto.tables.columns import Columns, arrow_schema, columns_of, key_ids, refuse_differences, united
+from dagster_airbyte_proto.tables.columns import (
+    Columns,
+    arrow_schema,
+    columns_of,
+    key_ids,
+    refuse_differences,
+    united,
+    with_text,
+    without,
+)
 from dagster_airbyte_proto.tables.writer import (
     MODES,
     REPLACING,
     TableSpec,
     TableTarget,
     landing,
+    refuse_part,
+    refuse_slices,
     without_file_scheme,
 )
 
@@ -39,10 +51,12 @@ class _Entry(msgspec.Struct, frozen=True):
 
     columns: Columns | None = None
     last_column_id: int = 0
+    slice_column: str | None = None
     load_id: str | None = None
     write: WriteMode = WriteMode.APPEND
     files: tuple[StagedFile, ...] = ()
     keys: tuple[str, ...] = ()
+    slice: str | None = None
 
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
@@ -60,6 +74,7 @@ class _View(NamedTuple):
     number: int
     columns: Columns
     last_column_id: int
+    slice_column: str | None
     live: tuple[_Numbered, ...]
     loads: dict[str, _Numbered]
 
@@ -71,22 +86,31 @@ class _View(NamedTuple):
         return self.count(FileContent.ROWS) - self.count(FileContent.POSITION_DELETES)
 
     def count(self, content: FileContent) -> int:
-        return sum(file.rows for _, file, _ in self.files(content))
+        return sum(file.rows for _, file in self.files(content))
 
-    def files(self, content: FileContent) -> Iterator[tuple[int, StagedFile, tuple[str, ...]]]:
-        for number, entry in self.live:
-            yield from ((number, file, entry.keys) for file in entry.files if file.content is content)
+    def files(self, content: FileContent) -> Iterator[tuple[_Numbered, StagedFile]]:
+        for landed in self.live:
+            yield from ((landed, file) for file in landed.entry.files if file.content is content)
 
     def after(self, number: int, entry: _Entry) -> "_View":
         """The view once `entry` is in."""
         if entry.load_id is None:
-            return self._replace(number=number, columns=entry.columns or {}, last_column_id=entry.last_column_id)
+            return self._replace(
+                number=number,
+                columns=entry.columns or {},
+                last_column_id=entry.last_column_id,
+                slice_column=entry.slice_column,
+            )
         landed = _Numbered(number, entry)
-        live = () if entry.write in REPLACING else self.live
+        live = self.beside(entry.slice) if entry.write in REPLACING else self.live
         return self._replace(number=number, live=(*live, landed), loads={**self.loads, entry.load_id: landed})
 
+    def beside(self, replaced: str | None) -> tuple[_Numbered, ...]:
+        """What a replacement of a slice, or of everything, leaves."""
+        return () if replaced is None else tuple(landed for landed in self.live if landed.entry.slice != replaced)
 
-_NOTHING = _View(0, {"type": "struct", "fields": []}, 0, (), {})
+
+_NOTHING = _View(0, {"type": "struct", "fields": []}, 0, None, (), {})
 
 
 class FolderTables:
@@ -97,16 +121,19 @@ class FolderTables:
         self._views: dict[TableName, _View] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
-        doing, wanted = f"preparing table {spec.name}", columns_of(spec.schema)
+        doing, wanted = f"preparing table {spec.name}", with_text(columns_of(spec.schema), spec.slice_column)
         for _ in range(_ATTEMPTS):
             with _refusals(doing, self._root):
                 self._folder(spec.name, "data").mkdir(parents=True, exist_ok=True)
                 view = self._view(spec.name)
+                if view.number:
+                    refuse_slices(doing, view.slice_column, spec.slice_column)
                 refuse_differences(doing, view.columns, wanted)
                 columns, last_id = united(view.columns, wanted, view.last_column_id)
+                entry = _Entry(columns=columns, last_column_id=last_id, slice_column=spec.slice_column)
                 is_new = view.number == 0 or columns != view.columns
-                if not is_new or self._append(spec.name, view, _Entry(columns=columns, last_column_id=last_id)):
-                    return self._target(spec.name, columns)
+                if not is_new or self._append(spec.name, view, entry):
+                    return self._target(spec.name, without(columns, spec.slice_column))
         raise TableError(doing, "other writers keep changing it")
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -118,6 +145,7 @@ class FolderTables:
                 view = self._view(part.table)
                 if known := _known(view, load_id, part):
                     return known
+                refuse_part(doing, view.slice_column, part)
                 entry = _entry(view, load_id, part)
                 points.reach("table.committing")
                 is_in = self._append(part.table, view, entry)
@@ -133,12 +161,13 @@ class FolderTables:
         taken_out = _positions(view)
         keys = _keys(view)
         pieces = []
-        for number, file, _ in view.files(FileContent.ROWS):
-            rows = _shaped(pq.read_table(without_file_scheme(file.path), partitioning=None), schema)
+        for (number, entry), file in view.files(FileContent.ROWS):
+            rows = _shaped(_read(file, view, entry), schema)
             gone = set(taken_out.get(file.path, ()))
-            for names, ages in keys.items():
-                values = zip(*(rows[column].to_pylist() for column in names), strict=True)
-                gone.update(i for i, key in enumerate(values) if ages.get(key, 0) > number)
+            for (deleted_in, names), ages in keys.items():
+                if deleted_in == entry.slice:
+                    values = zip(*(rows[column].to_pylist() for column in names), strict=True)
+                    gone.update(i for i, key in enumerate(values) if ages.get(key, 0) > number)
             pieces.append(
                 rows.filter(pa.array([i not in gone for i in range(rows.num_rows)], pa.bool_())) if gone else rows
             )
@@ -206,34 +235,44 @@ def _entry(view: _View, load_id: str, part: StagedRows) -> _Entry:
     for file in part.files:
         if (rows := pq.read_metadata(without_file_scheme(file.path)).num_rows) != file.rows:
             raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
-    return _Entry(load_id=load_id, write=part.write, files=files, keys=part.keys)
+    return _Entry(load_id=load_id, write=part.write, files=files, keys=part.keys, slice=part.slice)
 
 
 def _committed(part: StagedRows, before: _View, after: _View) -> CommittedRows:
-    deleted = before.count(FileContent.ROWS) if part.write in REPLACING else 0
+    left = before._replace(live=before.beside(part.slice) if part.write in REPLACING else before.live)
+    deleted = before.count(FileContent.ROWS) - left.count(FileContent.ROWS)
     return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
 
 
 def _positions(view: _View) -> dict[str, set[int]]:
     """The rows of each file that position deletes take out. They come with their own load, so age settles nothing."""
     taken_out: dict[str, set[int]] = {}
-    for _, file, _ in view.files(FileContent.POSITION_DELETES):
+    for _, file in view.files(FileContent.POSITION_DELETES):
         deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
         for path, row in zip(deletes["file_path"].to_pylist(), deletes["pos"].to_pylist(), strict=True):
             taken_out.setdefault(path, set()).add(row)
     return taken_out
 
 
-def _keys(view: _View) -> dict[tuple[str, ...], dict[tuple[object, ...], int]]:
-    """By key columns: each deleted key with the number of the last entry that deletes it. Null equals null here."""
-    found: dict[tuple[str, ...], dict[tuple[object, ...], int]] = {}
+def _keys(view: _View) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]]:
+    """By slice and key columns: each deleted key with the number of the last entry that deletes it. Null equals null
+    here."""
+    found: dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]] = {}
     names = {field["name"].casefold(): field["name"] for field in view.columns["fields"]}
-    for number, file, keys in view.files(FileContent.EQUALITY_DELETES):
-        columns = tuple(names[key.casefold()] for key in keys)
+    for (number, entry), file in view.files(FileContent.EQUALITY_DELETES):
+        columns = tuple(names[key.casefold()] for key in entry.keys)
         deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
-        ages = found.setdefault(columns, {})
+        ages = found.setdefault((entry.slice, columns), {})
         ages.update(dict.fromkeys(zip(*(deletes[column].to_pylist() for column in columns), strict=True), number))
     return found
+
+
+def _read(file: StagedFile, view: _View, entry: _Entry) -> pa.Table:
+    """A file's rows, with the slice that they are of."""
+    rows = pq.read_table(without_file_scheme(file.path), partitioning=None)
+    if view.slice_column is None:
+        return rows
+    return rows.append_column(view.slice_column, pa.repeat(pa.scalar(entry.slice, pa.string()), rows.num_rows))
 
 
 def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -5,31 +5,66 @@ have come in since that look. So a load lands once, whoever else tries: a writer
 that finishes what its dead Python asked for, fails its validation. Refused, we look again.
 """
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName
-from dagster_airbyte_proto.tables.columns import Columns, arrow_schema, columns_of, refuse_differences, united
+from dagster_airbyte_proto.tables.columns import (
+    Columns,
+    arrow_schema,
+    columns_of,
+    refuse_differences,
+    united,
+    with_text,
+    without,
+)
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
-from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot
+from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import SparkSettings
-from dagster_airbyte_proto.tables.writer import MODES, REPLACING, TableSpec, TableTarget, without_file_scheme
+from dagster_airbyte_proto.tables.writer import (
+    MODES,
+    REPLACING,
+    TableSpec,
+    TableTarget,
+    qualified,
+    refuse_part,
+    refuse_slices,
+    without_file_scheme,
+)
 
 _ATTEMPTS = 8
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class _Wanted(NamedTuple):
+    """A table as it is wanted. Files that are added by reference lie in one slice; what Spark writes, anywhere."""
+
+    name: TableName
+    columns: Columns
+    slice_column: str | None
+    comment: str = ""
+    is_by_reference: bool = True
+
+    def refuse(self, doing: str, log: TableLog) -> None:
+        """Raises TableError for a table that stands and is made otherwise."""
+        if self.is_by_reference or self.slice_column is not None:
+            if log.is_partitioned and log.slice_column is None:
+                raise TableError(doing, "it is partitioned in a way that is not supported")
+            refuse_slices(doing, log.slice_column, self.slice_column)
+        refuse_differences(doing, log.columns, self.columns)
 
 
 class IcebergTables:
     """The tables of one Iceberg catalog of a Spark session. Tables may be committed side by side, one thread each.
 
-    `session` may be a function: it is called when the first table is wanted, and what it made is stopped by `close`.
+    `session` may be a function: it is called when the first table is wanted, by the thread that wants it. A process has
+    one context of Spark, so `close` stops no session.
     `labels` go into every snapshot's summary, behind `airbyte-proto.` (the connection, the run).
     """
 
@@ -41,32 +76,19 @@ class IcebergTables:
         labels: dict[str, str] | None = None,
     ) -> None:
         self._session = session
-        self._catalog = settings.catalog
+        self.catalog = settings.catalog
         self._warehouse = settings.warehouse_location
         self._labels = labels or {}
-        self._made: SparkSession | None = None
         self._opening = threading.Lock()
         self._opened: JavaIceberg | None = None
         self._tables: dict[TableName, JavaTable] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
-        iceberg = self._iceberg()
-        wanted = columns_of(spec.schema)
-        with self._refusals(f"preparing table {self._qualified(spec.name)}"):
-            for _ in range(_ATTEMPTS):
-                try:
-                    table = self._fitting(iceberg, spec, wanted)
-                    break
-                except CALL_ERRORS as error:
-                    # Another writer made the table, or changed its columns, at the same moment.
-                    if failure_of(error) not in (Failure.EXISTS, Failure.CONFLICT):
-                        raise
-            else:
-                raise TableError(f"preparing table {self._qualified(spec.name)}", "other writers keep changing it")
-        self._tables[spec.name] = table
+        columns = with_text(columns_of(spec.schema), spec.slice_column)
+        table = self._prepared(_Wanted(spec.name, columns, spec.slice_column, spec.comment))
         return TableTarget(
             name=spec.name,
-            schema=arrow_schema(table.log.columns),
+            schema=arrow_schema(without(table.log.columns, spec.slice_column)),
             location=without_file_scheme(table.log.location),
             qualified=self._qualified(spec.name),
         )
@@ -81,15 +103,34 @@ class IcebergTables:
                 history = table.refresh()
                 if known := self._known(table, history, load_id, part):
                     return known
+                refuse_part(doing, table.log.slice_column, part)
                 if landed := self._land(table, history, load_id, part):
                     self._iceberg().show(part.table, self._qualified(part.table))
                     return landed
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=str(part.stream))
 
+    def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> str:
+        """The table for a frame that Spark will write: `prepare`, with the slice column among the frame's own.
+
+        Without a slice column any way that a table is partitioned is good: Spark follows it. Answers what the table is
+        called in SQL, with the session's readers and writers seeing it as it is now.
+        """
+        try:
+            columns = self._iceberg().columns_of(frame)
+        except CALL_ERRORS as error:
+            remedy = "Cast the column to a type that tables have, or leave it out."
+            raise ConfigError(f"preparing table {self._qualified(name)}", first_line(error), remedy=remedy) from error
+        self._prepared(_Wanted(name, columns, slice_column, is_by_reference=False))
+        self._iceberg().show(name, self._qualified(name))
+        return self._qualified(name)
+
+    def landed(self, load_id: str, name: TableName) -> Snapshot | None:
+        """The snapshot of a load in a table that is prepared, as long as the table keeps it."""
+        with self._refusals(f"looking for load {load_id} in table {self._qualified(name)}"):
+            return self._table(name).refresh().landed(load_id)
+
     def close(self) -> None:
-        made, self._made = self._made, None
-        if made is not None:
-            made.stop()
+        """Nothing is held."""
 
     def _known(self, table: JavaTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """What there is to say of a load that is in already, or that has nothing to land."""
@@ -132,34 +173,44 @@ class IcebergTables:
             return False
         paths = ", ".join("'" + file.path.replace("\\", "\\\\").replace("'", "\\'") + "'" for file in part.files)
         self._iceberg().show(part.table, self._qualified(part.table))
-        found = self._open_session().sql(
+        found = self.open_session().sql(
             f"select 1 from {self._qualified(part.table)}.files where file_path in ({paths}) limit 1"  # noqa: S608 - quoted
         )
         return bool(found.collect())
 
-    def _fitting(self, iceberg: JavaIceberg, spec: TableSpec, wanted: Columns) -> JavaTable:
+    def _prepared(self, wanted: "_Wanted") -> JavaTable:
+        doing = f"preparing table {self._qualified(wanted.name)}"
+        iceberg = self._iceberg()
+        with self._refusals(doing):
+            for _ in range(_ATTEMPTS):
+                try:
+                    table = self._fitting(iceberg, wanted, doing)
+                except CALL_ERRORS as error:
+                    # Another writer made the table, or changed its columns, at the same moment.
+                    if failure_of(error) not in (Failure.EXISTS, Failure.CONFLICT):
+                        raise
+                else:
+                    self._tables[wanted.name] = table
+                    return table
+        raise TableError(doing, "other writers keep changing it")
+
+    def _fitting(self, iceberg: JavaIceberg, wanted: "_Wanted", doing: str) -> JavaTable:
         """The table with all its columns: as it is, made wider, or new."""
         try:
-            table = iceberg.load(spec.name)
+            table = iceberg.load(wanted.name)
         except CALL_ERRORS as error:
             if failure_of(error) is not Failure.MISSING_TABLE:
                 raise
-            iceberg.create_namespace(spec.name.namespace)
-            table = iceberg.create(spec.name, wanted, spec.comment)
+            iceberg.create_namespace(wanted.name.namespace)
+            table = iceberg.create(wanted.name, wanted.columns, wanted.comment, wanted.slice_column)
             table.refresh()
             return table
         table.refresh()
-        self._check(table, spec.name, wanted)
-        if united(table.log.columns, wanted, table.log.last_column_id)[0] != table.log.columns:
-            table.evolve(wanted)
+        wanted.refuse(doing, table.log)
+        if united(table.log.columns, wanted.columns, table.log.last_column_id)[0] != table.log.columns:
+            table.evolve(wanted.columns)
             table.refresh()
         return table
-
-    def _check(self, table: JavaTable, name: TableName, wanted: Columns) -> None:
-        doing = f"preparing table {self._qualified(name)}"
-        if table.log.is_partitioned:
-            raise TableError(doing, "it is partitioned, which is not supported yet")
-        refuse_differences(doing, table.log.columns, wanted)
 
     def _table(self, name: TableName) -> JavaTable:
         if name not in self._tables:
@@ -167,29 +218,32 @@ class IcebergTables:
         return self._tables[name]
 
     def _iceberg(self) -> JavaIceberg:
-        session = self._open_session()
+        session = self.open_session()
         with self._opening:
             if self._opened is None:
                 try:
-                    self._opened = JavaIceberg(session, self._catalog)
+                    self._opened = JavaIceberg(session, self.catalog)
                 except CALL_ERRORS as error:
                     raise ConfigError(
-                        f"opening catalog {self._catalog}",
+                        f"opening catalog {self.catalog}",
                         first_line(error),
-                        remedy=f"Does the Spark session have spark.sql.catalog.{self._catalog}, an Iceberg catalog?",
+                        remedy=f"Does the Spark session have spark.sql.catalog.{self.catalog}, an Iceberg catalog?",
                     ) from error
+                # What the session says is so, whatever the settings had it start with.
+                key = f"spark.sql.catalog.{self.catalog}.warehouse"
+                self._warehouse = session.conf.get(key, None) or self._warehouse
             return self._opened
 
-    def _open_session(self) -> SparkSession:
+    def open_session(self) -> SparkSession:
+        """The session that they are tables of."""
         if isinstance(self._session, SparkSession):
             return self._session
         with self._opening:
-            if self._made is None:
-                self._made = self._session()
-            return self._made
+            self._session = self._session() if callable(self._session) else self._session
+            return self._session
 
     def _qualified(self, name: TableName) -> str:
-        return ".".join(quoted(part) for part in (self._catalog, name.namespace, name.name))
+        return qualified(self.catalog, name)
 
     @contextmanager
     def _refusals(self, doing: str, stream: str | None = None) -> Iterator[None]:
@@ -207,11 +261,6 @@ class IcebergTables:
             else:
                 remedy = f"Is the warehouse there, writable and not full? It is {self._warehouse}"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error
-
-
-def quoted(name: str) -> str:
-    """A name as Spark SQL takes it: in backticks where it needs them."""
-    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def _has_moved(table: JavaTable, history: History, error: BaseException) -> bool:

@@ -5,7 +5,6 @@ ancestor of the current one: what was rolled back is not.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -38,6 +37,11 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         return self._total("total-records")
 
     @property
+    def added_rows(self) -> int:
+        """The rows in the data files that this snapshot brought in."""
+        return self._total("added-records")
+
+    @property
     def removed_rows(self) -> int:
         """The rows in the data files that this snapshot took out."""
         return self._total("deleted-records")
@@ -46,9 +50,15 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         return int(self.summary.get(name, "0"))
 
 
+class _PartitionField(msgspec.Struct, frozen=True, rename="kebab"):
+    transform: str
+    # Absent where several columns make one field.
+    source_id: int | None = None
+
+
 class _PartitionSpec(msgspec.Struct, frozen=True, rename="kebab"):
     spec_id: int
-    fields: tuple[Any, ...] = ()
+    fields: tuple[_PartitionField, ...] = ()
 
 
 class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
@@ -71,7 +81,21 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def is_partitioned(self) -> bool:
-        return any(spec.fields for spec in self.partition_specs if spec.spec_id == self.default_spec_id)
+        return bool(self._partition_fields)
+
+    @property
+    def slice_column(self) -> str | None:
+        """The column by whose value, and nothing else, the table is partitioned."""
+        if len(self._partition_fields) != 1 or self._partition_fields[0].transform != "identity":
+            return None
+        by_id = {field["id"]: str(field["name"]) for field in self.columns["fields"]}
+        return by_id.get(self._partition_fields[0].source_id)
+
+    @property
+    def _partition_fields(self) -> tuple[_PartitionField, ...]:
+        fields = next(spec.fields for spec in self.partition_specs if spec.spec_id == self.default_spec_id)
+        # A field that was dropped stays in the specs of format 1, as one that holds nothing.
+        return tuple(field for field in fields if field.transform != "void")
 
 
 class History:

@@ -109,7 +109,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
     Raises ConfigError when there is no fit Java or the JVM does not start.
     """
     config = spark_config(settings)
-    with _starting, _kept_interrupt(), _start_refusals(settings):
+    with _starting, kept_interrupt(), _start_refusals(settings):
         if SparkContext._active_spark_context is None:
             _start_context(settings, config)
         # A running context keeps its own settings; what belongs to the session (a catalog) is added to it.
@@ -190,8 +190,11 @@ def _log_tail(log: Path | None) -> str:
 
 
 @contextmanager
-def _kept_interrupt() -> Iterator[None]:
-    """SparkContext puts its own SIGINT handler in, where it is made on the main thread; ours comes back."""
+def kept_interrupt() -> Iterator[None]:
+    """SparkContext puts its own SIGINT handler in, where it is made on the main thread; ours comes back.
+
+    For whatever may start a session: `start_session` does it by itself.
+    """
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -5,36 +5,48 @@ Order of calls: `prepare` a stream's table, stage Parquet files under its `locat
 try, paused or dead ones among them, the rows of a load are in the table once or not at all.
 """
 
+import re
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
 
 MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 """The write modes that tables know."""
 
 REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
-"""Those in which a part takes the place of all rows that a table has. One without files empties it."""
+"""Those in which a part takes the place of all rows that a table, or its slice, has. One without files empties it."""
 
+SLICE_COLUMN = "_airbyte_partition"
+"""What the column is called that tells the slices of a table apart."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 
 
 class TableSpec(NamedTuple):
-    """A table as a stream needs it. Field metadata `comment` becomes the column's comment."""
+    """A table as a stream needs it. Field metadata `comment` becomes the column's comment.
+
+    With a `slice_column`, which is not in `schema`, the table is made of slices: each part that is committed is of one,
+    and replaces or upserts rows of that slice alone. A table that stands with slices takes no part without, nor the
+    other way round.
+    """
 
     name: TableName
     schema: pa.Schema
     keys: tuple[str, ...] = ()
     comment: str = ""
+    slice_column: str | None = None
 
 
 class TableTarget(NamedTuple):
     """Where and how to write files for a table.
 
     `schema` has the table's own columns in its order, each (nested ones too) with `PARQUET:field_id` in its metadata
-    where the format has ids. A column of the table that the stream lacks is there too, and is written as nulls.
+    where the format has ids. A column of the table that the stream lacks is there too, and is written as nulls. Not the
+    slice column: readers have its value from the table, and nulls in a file would make them pass the file over.
     `qualified` is what a user writes in SQL.
 
     `location` is a folder for the table's files: an absolute path without a scheme where it is local, else a URI. A
@@ -78,6 +90,36 @@ def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
         raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
     reaches_older_rows = holds_rows and part.write not in REPLACING
     return tuple(file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or reaches_older_rows)
+
+
+def quoted(name: str) -> str:
+    """A name as Spark SQL takes it: in backticks where it needs them."""
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def qualified(catalog: str, name: TableName) -> str:
+    """A table as a user writes it in SQL."""
+    return ".".join(quoted(part) for part in (catalog, *name))
+
+
+def refuse_slices(doing: str, made_by: str | None, wanted: str | None, *, stream: str | None = None) -> None:
+    """Raises TableError where a table's slice column and the wanted one are not the same."""
+    if made_by == wanted:
+        return
+    if made_by is None:
+        found = "the rows are of one partition, and the table was made without partitions"
+    elif wanted is None:
+        found = f"the table is partitioned by {made_by}, and the rows are of no partition of it"
+    else:
+        found = f"the table is partitioned by {made_by}, not by {wanted}"
+    remedy = "Give them another table, or drop this one to have it made anew."
+    raise TableError(doing, found, remedy=remedy, stream=stream)
+
+
+def refuse_part(doing: str, made_by: str | None, part: StagedRows) -> None:
+    """Raises TableError for a part of a slice where the table has none, and for one of none where it has."""
+    wanted = None if part.slice is None else made_by or SLICE_COLUMN
+    refuse_slices(doing, made_by, wanted, stream=str(part.stream))
 
 
 def without_file_scheme(location: str) -> str:

@@ -7,10 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.model import FileContent, WriteMode
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
-from dagster_airbyte_proto.tables.writer import REPLACING, TableSpec, TableTarget
+from dagster_airbyte_proto.tables.writer import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
+from tests.conformance.table_slices import MONDAY, TUESDAY, SlicedTableConformance, in_slice, sliced
 from tests.conformance.table_writer import (
     MODES,
     SCHEMA,
@@ -29,7 +30,7 @@ from tests.conformance.table_writer import (
 pytestmark = pytest.mark.spark
 
 
-class TestIcebergTables(TableWriterConformance):
+class TestIcebergTables(TableWriterConformance, SlicedTableConformance):
     @pytest.fixture
     def bench(self, iceberg_bench: Bench) -> Bench:
         return iceberg_bench
@@ -176,6 +177,44 @@ def test_a_partitioned_table_is_refused(spark: SparkSession, iceberg: IcebergTab
     query(spark, f"alter table {target.qualified} add partition field id")
     with pytest.raises(TableError, match="partitioned"):
         iceberg.prepare(TableSpec(target.name, SCHEMA))
+
+
+def test_a_slice_is_found_by_its_column_which_its_files_lack(spark: SparkSession, iceberg: IcebergTables) -> None:
+    target = iceberg.prepare(TableSpec(table_name(), SCHEMA, slice_column=SLICE_COLUMN))
+    for name in (MONDAY, TUESDAY):
+        iceberg.commit(f"l {name}", in_slice(target, WriteMode.APPEND_DEDUP, name, [(1, name), (2, name)]))
+        iceberg.commit(f"u {name}", in_slice(target, WriteMode.APPEND_DEDUP, name, [(2, "new")]))
+    found = query(spark, f"select id, name from {target.qualified} where {SLICE_COLUMN} = '{TUESDAY}' order by id").rows
+    assert found == [[1, TUESDAY], [2, "new"]]
+
+
+def test_replacing_a_slice_is_one_snapshot_and_leaves_no_file_of_it(
+    spark: SparkSession, iceberg: IcebergTables
+) -> None:
+    target = iceberg.prepare(TableSpec(table_name(), SCHEMA, slice_column=SLICE_COLUMN))
+    kept = in_slice(target, WriteMode.APPEND_DEDUP, TUESDAY, [(1, "old")])
+    iceberg.commit("l1", kept)
+    for number in range(2):
+        iceberg.commit(f"m{number}", in_slice(target, WriteMode.APPEND_DEDUP, MONDAY, [(1, "old")]))
+    load = in_slice(target, WriteMode.OVERWRITE_DEDUP, MONDAY, [(1, "new")])
+    iceberg.commit("l2", load)
+    assert query(spark, f"select count(*) from {target.qualified}.snapshots").rows == [[4]]
+    now = {path for [path] in query(spark, f"select file_path from {target.qualified}.files").rows}
+    rows_of_tuesday = {file.path for file in kept.files if file.content is FileContent.ROWS}
+    assert now == rows_of_tuesday | {file.path for file in load.files}
+
+
+def test_a_compaction_of_a_slice_disturbs_no_other(
+    spark: SparkSession, iceberg: IcebergTables, iceberg_rows: Reader
+) -> None:
+    target = iceberg.prepare(TableSpec(table_name(), SCHEMA, slice_column=SLICE_COLUMN))
+    for number in range(2):
+        iceberg.commit(f"m{number}", in_slice(target, WriteMode.APPEND, MONDAY, [(number, "old")]))
+    call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
+    meanwhile(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    iceberg.commit("l1", in_slice(target, WriteMode.OVERWRITE_DEDUP, TUESDAY, [(1, "new")]))
+    assert sliced(iceberg_rows(target)) == [(MONDAY, 0, "old"), (MONDAY, 1, "old"), (TUESDAY, 1, "new")]
+    assert iceberg.commit("m0", in_slice(target, WriteMode.APPEND, MONDAY, [(0, "old")])).was_there
 
 
 def test_a_table_dropped_and_made_anew_is_found(
