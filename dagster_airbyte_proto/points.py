@@ -19,6 +19,7 @@ POINTS = (
     "table.committing",
     "table.committed",
     "load.committed",
+    "run.delivered",
     "load.promoted",
     "recover.begun",
     "recover.swept",

@@ -35,6 +35,11 @@ def end(tx: Connection, lease: Lease, now: datetime, outcome: tuple[str, str]) -
         tx.execute(delete(run_folders).where(_under(run_folders, lease)))
 
 
+def reports(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
+    of_run = and_(runs.c.connection == connection, runs.c.run_id == run_id, runs.c.report.is_not(None))
+    return list(tx.scalars(select(runs.c.report).where(of_run).order_by(runs.c.sync_id)))
+
+
 def generation(tx: Connection, connection: str, key: StateKey) -> int:
     """0 for a stream that was never refreshed."""
     return tx.execute(select(generations.c.generation).where(_is_at(connection, key))).scalar_one_or_none() or 0

@@ -101,6 +101,10 @@ class SqlStateStore:
         with self._fenced(lease) as tx:
             sql_runs.end(tx, lease, self._database.now(tx), (status, report))
 
+    def reports(self, connection: str, run_id: str) -> Sequence[str]:
+        with self._database.read() as tx:
+            return sql_runs.reports(tx, connection, run_id)
+
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
         with self._database.read() as tx:
             return sql_runs.unfinished_folders(tx, lease)

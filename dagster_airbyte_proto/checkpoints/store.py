@@ -116,6 +116,10 @@ class StateStore(Protocol):
         """Status "complete" says that nothing unreferenced is left: the folders that the run noted are forgotten."""
         ...
 
+    def reports(self, connection: str, run_id: str) -> Sequence[str]:
+        """What the attempts of a run told when they ended, oldest first. One that died told nothing."""
+        ...
+
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
         """(run id, folder) noted under earlier leases of the connection, of runs that never ended or ended badly.
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
+_REWOUND = ("table", "snapshot", "")
 
 
 @answers(group, "list")
@@ -113,13 +114,32 @@ def history(call: Call, connection: str, limit: int) -> Answer:
 @answers(group, "rollback")
 @click.argument("connection", metavar="C")
 @click.option("--to", "version", required=True, type=click.IntRange(min=0), help="A version of the history.")
-def rollback(call: Call, connection: str, version: int) -> Answer:
+@click.option("--tables", "with_tables", is_flag=True, help="The rows of the tables too, as they were then.")
+def rollback(call: Call, connection: str, version: int, *, with_tables: bool) -> Answer:
     """Puts all states of a connection back to where they stood at a version."""
     target = call.known_target(connection)
+    if with_tables:
+        return _roll_back_with_tables(call, target, version)
     store = call.store()
     with _held(call, store, target.name) as lease:
         changes = store.rollback(lease, version, who=_user())
     return changed(target, changes)
+
+
+def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
+    from dagster_airbyte_proto.sync.rollback import roll_back
+
+    with call.engine() as engine, _held(call, engine.store, target.name) as lease:
+        done = roll_back(engine, lease, version, who=_user())
+    answer = changed(target, done.changes)
+    tables = [
+        {"table": str(each.table), "snapshot_id": each.snapshot_id, "has_moved": each.has_moved} for each in done.tables
+    ]
+    rows = [
+        (str(each.table), each.snapshot_id or "(nothing)", "" if each.has_moved else "stood there")
+        for each in done.tables
+    ]
+    return Answer({**answer.value, "tables": tables}, (*answer.parts, Grid(_REWOUND, rows)))
 
 
 @contextmanager

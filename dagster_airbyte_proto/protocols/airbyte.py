@@ -63,6 +63,9 @@ class AirbyteSource:
     def state_value(self, state: State) -> Any:
         return airbyte_state.state_value(state)
 
+    def sharing(self, state: State) -> frozenset[StreamId] | None:
+        return airbyte_state.sharing(state)
+
     def state_from_value(self, stream: StreamId | None, value: Any) -> State:
         return airbyte_state.state_from_value(stream, value)
 

@@ -74,6 +74,14 @@ def state_value(state: State) -> Any:
         return state.message.decode("utf-8", "replace")
 
 
+def sharing(state: State) -> frozenset[StreamId] | None:
+    """The streams that a GLOBAL state names. A LEGACY one is the connector's own: what its keys mean nobody knows."""
+    if state.scope is not StateScope.GLOBAL:
+        return None
+    named = _substates((members(state.message) or {}).get("global", b"null"))
+    return frozenset(substate.stream for substate, _ in named)
+
+
 def state_from_value(stream: StreamId | None, shown: Any) -> State:
     """The inverse of `state_value`. Without a stream, what has `stream_states` is GLOBAL and all else LEGACY."""
     if stream is not None:

@@ -206,6 +206,10 @@ class SourceProtocol(Protocol):
         """What the state says, for people: the connector's own value with the protocol's envelope taken off."""
         ...
 
+    def sharing(self, state: State) -> frozenset[StreamId] | None:
+        """The streams that a state of the connection as a whole names; None where it does not tell."""
+        ...
+
     def state_from_value(self, stream: StreamId | None, value: Any) -> State:
         """The state that `state_value` would show as `value`: of one stream, or of the connection as a whole."""
         ...

@@ -4,6 +4,9 @@
 2. *commit*: each table takes its part, in the name of the load id. Tables commit side by side.
 3. *promote*: one transaction moves the states and ends the load.
 
+1 and 2 together *land* a load. The last load of a sync is handed over between landing and promotion to whoever records
+what is in (`delivery.py`); where that fails it stays announced.
+
 Dying anywhere is safe. Before 1 nothing refers to the files: the next run sweeps them, and the states that stand
 make the connector send the rows again. After 1 the next run drives the load to its end, and each table knows by the
 load id whether its part is in. A table that refuses fails its own stream only, unless a state is shared (GLOBAL,
@@ -27,7 +30,8 @@ _TABLES_AT_ONCE = 4
 
 
 class LoadOutcome(NamedTuple):
-    """What became of a load. `refused` streams have none of its rows, and their states did not move."""
+    """What became of a load. `refused` streams have none of its rows, and their states do not move. `moved` are the
+    states of the others: they move when the load is promoted."""
 
     load: Load
     committed: tuple[CommittedRows, ...]
@@ -57,6 +61,10 @@ class Committer:
 
     def commit(self, load: Load) -> LoadOutcome:
         """All three steps. Durable on return."""
+        return self.promote(self.land(load))
+
+    def land(self, load: Load) -> LoadOutcome:
+        """The rows are in their tables on return, and no state has moved: `promote` is to follow."""
         reach("load.staged")
         try:
             self._store.announce(self._lease, load)
@@ -65,7 +73,13 @@ class Committer:
             _remove_files(load)
             raise
         reach("load.announced")
-        return self._finish(load)
+        return self._into_tables(load)
+
+    def promote(self, outcome: LoadOutcome) -> LoadOutcome:
+        """The states of a landed load move. Durable on return."""
+        self._store.promote(self._lease, outcome.load, outcome.moved, outcome.committed)
+        reach("load.promoted")
+        return outcome
 
     def recover(self) -> list[LoadOutcome]:
         """Ends what earlier runs announced, then removes what they staged and nobody announced."""
@@ -82,9 +96,9 @@ class Committer:
 
     def _recover(self, load: Load) -> LoadOutcome:
         reach("recover.begun")
-        return self._finish(load)
+        return self.promote(self._into_tables(load))
 
-    def _finish(self, load: Load) -> LoadOutcome:
+    def _into_tables(self, load: Load) -> LoadOutcome:
         tables = self._tables() if load.parts else None
         attempts = {part.stream: self._pool.submit(tables.commit, load.load_id, part) for part in load.parts if tables}
         committed, refused = _gathered(attempts)
@@ -93,8 +107,6 @@ class Committer:
         if refused and shared:
             raise _half_in(load, refused)
         moved = tuple(state for state in load.states if state.stream not in refused)
-        self._store.promote(self._lease, load, moved, committed)
-        reach("load.promoted")
         return LoadOutcome(load, committed, moved, refused)
 
 

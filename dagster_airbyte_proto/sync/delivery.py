@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from dagster_airbyte_proto.model import StagedRows, StreamId, TableName
+from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId, TableName
 from dagster_airbyte_proto.sync.report import StreamReport
 
 
 class Delivered(NamedTuple):
-    """A complete stream, all of whose rows are in its table. `part` is what the last load, `load_id`, brought it."""
+    """A complete stream, all of whose rows are in its table. `part` is what the last load, `load_id`, brought it.
+    `connector` names the very version that it came from, `planned` says what was chosen for it."""
 
     stream: StreamId
     table: TableName
     report: StreamReport
     load_id: str | None
     part: StagedRows | None
+    connector: str = ""
+    planned: PlannedStream | None = None
 
 
 class Delivery(Protocol):

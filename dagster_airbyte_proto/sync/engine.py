@@ -25,12 +25,19 @@ if TYPE_CHECKING:
 
 class Engine:
     """One a process, for any number of syncs. What takes long to start (a Spark session) is started when it is first
-    needed, or early and in the background by `warm`. Tables and a store that are given are their giver's to close."""
+    needed, or early and in the background by `warm`. Tables and a store that are given are their giver's to close.
+    A connector that is to stop has so long to do so by itself."""
 
     def __init__(
-        self, settings: Settings, *, store: StateStore | None = None, tables: TableWriter | None = None
+        self,
+        settings: Settings,
+        *,
+        store: StateStore | None = None,
+        tables: TableWriter | None = None,
+        stop_grace_seconds: float = 5.0,
     ) -> None:
         self.settings = settings
+        self._stop_grace_seconds = stop_grace_seconds
         self.offers = Offers(settings.catalogs_folder)
         self._store = store
         self._given_tables = tables
@@ -56,7 +63,8 @@ class Engine:
 
     def source(self, connection: Connection, log: RunLog) -> Source:
         """Its connector, with what it writes to stderr going to the log. Raises ConfigError."""
-        launcher = launcher_of(connection, self.settings.environments_folder, log)
+        environments = self.settings.environments_folder
+        launcher = launcher_of(connection, environments, log, stop_grace_seconds=self._stop_grace_seconds)
         connector = Connector(launcher, protocol_of(connection))
         return Source(connection, connector, self.offers, log)
 

@@ -1,13 +1,28 @@
 """Holds a connection for one run: takes the lease, keeps it alive while the run works, gives it back."""
 
 import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ProtoError, StateConflict
 from dagster_airbyte_proto.sync.holder import is_dead, this_process
 
 _RENEWALS_A_LEASE = 3
+_ASKING_SECONDS = 0.5
+
+
+class Waiting(NamedTuple):
+    """How long to wait for a connection that another run holds; `tell` hears once whom it waits for."""
+
+    seconds: float = 0.0
+    cancel: threading.Event | None = None
+    tell: Callable[[str], object] = str
+
+
+_NO_WAITING = Waiting()
 
 
 class LeaseKeeper:
@@ -53,7 +68,23 @@ class LeaseKeeper:
                 continue
 
 
-def held_lease(store: StateStore, connection: str, run_id: str, seconds: float) -> LeaseKeeper:
-    """The connection for this run alone. Raises StateConflict that names who holds it."""
-    lease = store.acquire(connection, run_id=run_id, holder=this_process(), seconds=seconds, is_dead=is_dead)
-    return LeaseKeeper(store, lease, seconds)
+def held_lease(
+    store: StateStore, connection: str, run_id: str, seconds: float, waiting: Waiting = _NO_WAITING
+) -> LeaseKeeper:
+    """The connection for this run alone. Raises StateConflict that names who holds it, once waiting is over."""
+    deadline = time.monotonic() + waiting.seconds
+    cancel = waiting.cancel or threading.Event()
+    has_told = False
+    while True:
+        try:
+            lease = store.acquire(connection, run_id=run_id, holder=this_process(), seconds=seconds, is_dead=is_dead)
+            return LeaseKeeper(store, lease, seconds)
+        except StateConflict as conflict:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            if not has_told:
+                waiting.tell(f"waits up to {waiting.seconds:.0f} s: {conflict.found}")
+                has_told = True
+            if cancel.wait(min(left, _ASKING_SECONDS)):
+                raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -25,11 +26,24 @@ _KEYED = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP}
 _REFRESHED = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
 
 
+class SharedState(StrEnum):
+    """Streams that share a state are synced together: the call is refused, or asks for the whole of them."""
+
+    REFUSE = "refuse"
+    WHOLE = "whole"
+
+
 class Wanted(NamedTuple):
-    """What one call asks for beyond the connection: some of its streams, or all anew."""
+    """What one call asks for beyond the connection: some of its streams, or all anew.
+
+    `catalog` is planned from instead of what the connector offers today. `shared` says what becomes of streams that
+    were not asked for and share their state with those that were.
+    """
 
     only: Collection[str] | None = None
     refresh: bool = False
+    catalog: Catalog | None = None
+    shared: SharedState = SharedState.REFUSE
 
 
 def planned_streams(connection: Connection, catalog: Catalog, wanted: Wanted) -> tuple[PlannedStream, ...]:

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.errors import ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
+from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.session import (
     AnalyticsEvent,
     ConfigEvent,
@@ -67,6 +68,7 @@ class Surroundings(NamedTuple):
     keep_config: Callable[[ConfigEvent], None]
     progress: Callable[[], None]
     settle_tables: Callable[[Iterable[StreamRun]], None]
+    deliver: Callable[[], None]
 
 
 class Pull:
@@ -219,6 +221,9 @@ class Pull:
         mismatch = self._ledger.arrived(state, event.record_count)
         if mismatch is not None:
             self._warn(f"stream {state.stream}: {mismatch}")
+            found = f"the source counted {mismatch.source_count:g} records, and {mismatch.own_count} came"
+            for stream in covered:
+                _keep(self._runs[stream].miscounts, found)
         if self._shares_state and len(self._marked_at_states) < len(self._incremental):
             return
         for stream in covered:
@@ -231,7 +236,8 @@ class Pull:
     def _covered(self, state: State) -> list[StreamId] | None:
         """The streams whose rows the state covers; None when it is no progress."""
         if state.scope is not StateScope.STREAM:
-            return None if self._has_shared_failure else self._incremental
+            # Where every stream is read whole there is none whose rows could let a shared state move.
+            return None if self._has_shared_failure or not self._incremental else self._incremental
         assert state.stream is not None, "a state of the STREAM scope names its stream"
         run = self._runs.get(state.stream)
         if run is None:
@@ -257,7 +263,8 @@ class Pull:
             return
         run.said = event.status
         if event.status is StreamStatus.INCOMPLETE:
-            self._fail(run, ConnectorError(READING, "the connector ended it as INCOMPLETE", stream=str(event.stream)))
+            found = "the connector ended it as INCOMPLETE"
+            self._fail(run, ConnectorError(READING, found, stream=str(event.stream), retryable=True))
 
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""
@@ -268,7 +275,7 @@ class Pull:
             READING,
             event.message,
             stream=str(event.stream) if event.stream else None,
-            retryable=event.kind is FailureKind.TRANSIENT,
+            retryable=event.kind is not FailureKind.CONFIG,
         )
         run = self._runs.get(event.stream) if event.stream else None
         if run is None:
@@ -327,10 +334,8 @@ class Pull:
                 self._fail(run, why)
         if self._has_shared_failure:
             for stream in self._incremental:
-                self._fail(
-                    self._runs[stream],
-                    ConnectorError(READING, "it shares its state with a stream that failed", stream=str(stream)),
-                )
+                found = "it shares its state with a stream that failed"
+                self._fail(self._runs[stream], ConnectorError(READING, found, stream=str(stream), retryable=True))
 
     def _is_covered(self, run: StreamRun) -> bool:
         whole = run.planned.read is ReadMode.FULL_REFRESH
@@ -350,6 +355,9 @@ class Pull:
             run.drop(run.emitted - run.committed - run.rejections.total())
         for stream, rows in self._stage.unconfigured.items():
             self._warn(f"{rows} records came for stream {stream}, which was not asked for: ignored")
+        self._around.deliver()
+        reach("run.delivered")
+        self._loader.promote_last()
 
 
 def _keep(texts: list[str], text: str) -> None:

@@ -15,7 +15,8 @@ class SyncStatus(StrEnum):
 
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason."""
+    """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason. `retryable`: what
+    failed may succeed with nothing changed."""
 
     status: SyncStatus
     table: str
@@ -26,10 +27,14 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     deleted: int = 0
     bytes: int = 0
     state: Any = None
+    state_before: Any = None
+    load_ids: tuple[str, ...] = ()
     generation: int = 0
     error: str | None = None
+    retryable: bool = False
     rejections: Mapping[str, int] = {}
     ignored_fields: Mapping[str, int] = {}
+    miscounts: tuple[str, ...] = ()
     table_rows: int | None = None
     snapshot_id: str | None = None
 
@@ -47,6 +52,7 @@ class ConnectorReport(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     signal: int | None = None
     errors: tuple[str, ...] = ()
+    version: str = ""
 
 
 class Seconds(msgspec.Struct):

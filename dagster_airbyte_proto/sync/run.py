@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 from uuid import uuid4
@@ -20,13 +20,15 @@ from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit import Committer
+from dagster_airbyte_proto.sync.delivery import Delivered, Delivery, Undelivered
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.lease import LeaseKeeper, held_lease
+from dagster_airbyte_proto.sync.lease import LeaseKeeper, Waiting, held_lease
 from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
-from dagster_airbyte_proto.sync.plan import Wanted, planned_streams, replaces, with_generations
+from dagster_airbyte_proto.sync.plan import Wanted, replaces, with_generations
 from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
-from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall
+from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall
 from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.shared_state import planned_together
 from dagster_airbyte_proto.sync.source import Source
 from dagster_airbyte_proto.sync.streams import StreamRun
 from dagster_airbyte_proto.sync.targets import Targets
@@ -58,11 +60,17 @@ class Unwatched:
 
 
 class Terms(NamedTuple):
-    """How a sync is run, beside what it moves. Setting `cancel` ends it early, with what is covered committed."""
+    """How a sync is run, beside what it moves. Setting `cancel` ends it early, with what is covered committed.
+
+    `run_id` may be that of an attempt before. While another run holds the connection it is waited for so long.
+    """
 
     cancel: threading.Event
     watcher: Watcher = Unwatched()
     patience: Patience = Patience()
+    delivery: Delivery = Undelivered()
+    run_id: str | None = None
+    lease_wait_seconds: float = 0.0
 
 
 def sync_connection(
@@ -70,15 +78,21 @@ def sync_connection(
 ) -> SyncReport:
     """One sync. What goes wrong before the connector runs is raised; afterwards the report tells it."""
     terms = terms or Terms(threading.Event())
-    run_id = new_run_id()
+    run_id = terms.run_id or new_run_id()
     with (
         RunLog(engine.settings.logs_folder / connection.name, run_id, on_line=terms.watcher.said) as log,
-        held_lease(engine.store, connection.name, run_id, engine.settings.lease_seconds) as keeper,
+        held_lease(
+            engine.store, connection.name, run_id, engine.settings.lease_seconds, _waiting(terms, log)
+        ) as keeper,
         Committer(engine.store, lambda: engine.tables, keeper.lease) as committer,
     ):
         reach("run.leased")
         recovered = len(committer.recover())
         return _Sync(engine, engine.source(connection, log), keeper, terms, log).run(wanted, committer, recovered)
+
+
+def _waiting(terms: Terms, log: RunLog) -> Waiting:
+    return Waiting(terms.lease_wait_seconds, terms.cancel, partial(log.write, "NOTE"))
 
 
 def recover_connection(engine: Engine, name: str) -> int:
@@ -125,20 +139,24 @@ class _Sync:
         self._lease = keeper.lease
         self._terms = terms
         self._log = log
+        self._version = source.connector.launcher.identity()
         self._began = time.monotonic()
 
     def run(self, wanted: Wanted, committer: Committer, recovered: int) -> SyncReport:
         self._engine.warm()
         self._take_kept_config()
         self._source.check_config()
-        chosen = planned_streams(self._source.connection, self._source.catalog(), wanted)
+        stored = [each.state for each in self._store.states(self._source.connection.name)]
+        catalog = wanted.catalog or self._source.catalog()
+        chosen = planned_together(self._source, catalog, wanted, stored)
         if self._source.unkept_config is not None:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
         streams, sync_id = self._numbered(chosen, wanted)
-        states = () if wanted.refresh else self._states(streams)
+        states = () if wanted.refresh else _resumed(streams, stored)
         request = ReadRequest(self._source.config, streams, states, sync_id)
         staging = self._staging(streams, columns, sync_id, committer)
+        _note_states(staging.runs, stored)
         self._terms.watcher.began(self._lease.run_id, staging.runs)
         pull = Pull(
             self._source.protocol,
@@ -163,15 +181,6 @@ class _Sync:
         start = self._store.begin_run(self._lease, refreshed=anew, streams=[planned.id for planned in chosen])
         reach("run.begun")
         return with_generations(chosen, start.generations), start.sync_id
-
-    def _states(self, streams: Sequence[PlannedStream]) -> tuple[State, ...]:
-        """What the connector is told of where it stood: shared state whole, else of the streams that go on from it."""
-        going_on = {planned.id for planned in streams if planned.read is ReadMode.INCREMENTAL}
-        return tuple(
-            stored.state
-            for stored in self._store.states(self._source.connection.name)
-            if stored.state.scope is not StateScope.STREAM or stored.state.stream in going_on
-        )
 
     def _staging(
         self,
@@ -218,6 +227,26 @@ class _Sync:
             self._keep_config,
             self._terms.watcher.progressed,
             staging.targets.settle,
+            partial(self._deliver, staging),
+        )
+
+    def _deliver(self, staging: _Staging) -> None:
+        last = staging.loader.last_landed
+        parts = {part.stream: part for part in last.load.parts} if last else {}
+        self._terms.delivery.deliver(
+            [
+                Delivered(
+                    stream,
+                    run.planned.table,
+                    run.report(self._source.protocol, self._source.mask, is_delivered=True),
+                    last.load.load_id if last and stream in parts else None,
+                    parts.get(stream),
+                    self._version,
+                    run.planned,
+                )
+                for stream, run in staging.runs.items()
+                if run.status is SyncStatus.COMPLETE
+            ]
         )
 
     def _keep_config(self, event: ConfigEvent) -> None:
@@ -263,6 +292,7 @@ class _Sync:
                 seconds=ended.seconds if ended else 0.0,
                 signal=ended.signal if ended else None,
                 errors=tuple(self._source.mask.text(error) for error in pull.errors),
+                version=self._version,
             ),
             seconds=Seconds(
                 time.monotonic() - self._began,
@@ -283,3 +313,18 @@ class _Sync:
         self._keeper.check()
         self._store.end_run(self._lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode())
         reach("run.ended")
+
+
+def _resumed(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:
+    """What the connector is told of where it stood: shared state whole, else of the streams that go on from it."""
+    going_on = {planned.id for planned in streams if planned.read is ReadMode.INCREMENTAL}
+    return tuple(
+        state for state in stored if (state.stream in going_on if state.scope is StateScope.STREAM else going_on)
+    )
+
+
+def _note_states(runs: Mapping[StreamId, StreamRun], stored: Iterable[State]) -> None:
+    for state in stored:
+        for stream in runs if state.stream is None else (state.stream,):
+            if stream in runs and runs[stream].planned.read is ReadMode.INCREMENTAL:
+                runs[stream].state_before = state

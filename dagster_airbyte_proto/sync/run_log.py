@@ -19,6 +19,13 @@ _NOTHING_SECRET = Mask(())
 def _to_nobody(level: str, text: str) -> None: ...
 
 
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another run removed it
+        return 0.0
+
+
 class RunLog:
     """One file a run. Past `max_bytes` only errors are written, and the file says how many lines are missing.
 
@@ -38,9 +45,10 @@ class RunLog:
         self.path = folder / f"{run_id}.log"
         with on_disk("open the run's log", str(self.path)):
             folder.mkdir(parents=True, exist_ok=True)
-            for old in sorted(folder.glob("*.log"))[: -_KEPT_RUNS + 1]:
+            for old in sorted(folder.glob("*.log"), key=_changed_at)[: -_KEPT_RUNS + 1]:
                 old.unlink(missing_ok=True)
-            self._file = self.path.open("w", encoding="utf-8", errors="replace")
+            # A retry has the run id of the attempt before it, whose words are kept.
+            self._file = self.path.open("a", encoding="utf-8", errors="replace")
             self.path.chmod(0o600)
         self._mask = mask
         self._room = max_bytes

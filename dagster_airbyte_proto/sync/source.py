@@ -112,13 +112,19 @@ def protocol_of(connection: Connection) -> SourceProtocol:
     )
 
 
-def launcher_of(connection: Connection, environments: Path, log: RunLog) -> Launcher:
+def launcher_of(
+    connection: Connection, environments: Path, log: RunLog, *, stop_grace_seconds: float = 5.0
+) -> Launcher:
     """Its launcher. What the connector writes to stderr goes to the log."""
 
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
 
-    options = RunOptions(on_stderr=on_stderr, on_notice=lambda text: log.write("NOTE", text))
+    options = RunOptions(
+        stop_grace_seconds=stop_grace_seconds,
+        on_stderr=on_stderr,
+        on_notice=lambda text: log.write("NOTE", text),
+    )
     launch = connection.connector.launch
     if launch.kind == "local":
         return LocalLauncher(launch.command, options=options)

@@ -39,6 +39,10 @@ class StreamRun:
         self.rejections: Counter[str] = Counter()
         self.ignored_fields: Counter[str] = Counter()
         self.state: State | None = None
+        self.state_before: State | None = None
+        self.next_state: State | None = None
+        self.load_ids: list[str] = []
+        self.miscounts: list[str] = []
         self.states_seen = 0
         self.landed: CommittedRows | None = None
         self.is_complete = False
@@ -61,8 +65,9 @@ class StreamRun:
         self.error = self.error or error
         self.is_complete = False
 
-    def land(self, part: StagedRows, committed: CommittedRows) -> None:
+    def land(self, load_id: str, part: StagedRows, committed: CommittedRows) -> None:
         self._account(part)
+        self.load_ids.append(load_id)
         self.committed += part.rows
         self.deleted += committed.deleted
         self.landed = committed
@@ -90,7 +95,9 @@ class StreamRun:
     def status(self) -> SyncStatus:
         return SyncStatus.COMPLETE if self.is_complete and not self.has_failed else SyncStatus.FAILED
 
-    def report(self, protocol: SourceProtocol, mask: Mask) -> StreamReport:
+    def report(self, protocol: SourceProtocol, mask: Mask, *, is_delivered: bool = False) -> StreamReport:
+        """As it stands. While it `is_delivered` its state has not moved yet: the one that will is told."""
+        state = self.next_state if is_delivered else self.state
         return StreamReport(
             status=self.status,
             table=self.table,
@@ -100,9 +107,13 @@ class StreamRun:
             changed=self.changed,
             deleted=self.deleted,
             bytes=self.bytes,
-            state=mask.value(protocol.state_value(self.state)) if self.state else None,
+            state=mask.value(protocol.state_value(state)) if state else None,
+            state_before=mask.value(protocol.state_value(self.state_before)) if self.state_before else None,
+            load_ids=tuple(self.load_ids),
+            miscounts=tuple(self.miscounts),
             generation=self.planned.generation_id,
             error=mask.text(str(self.error)) if self.error else None,
+            retryable=self.error is not None and self.error.retryable,
             rejections=dict(self.rejections),
             ignored_fields=dict(self.ignored_fields),
             table_rows=self.landed.table_rows if self.landed else None,

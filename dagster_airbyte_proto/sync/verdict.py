@@ -30,15 +30,18 @@ def why_incomplete(run: StreamRun, ending: Ending, *, is_covered: bool) -> Proto
     if run.said is StreamStatus.COMPLETE:
         if is_covered or _ended_by_itself(ending.exit):
             return None
-        return ConnectorError(READING, "no state covered its last records when the connector ended", stream=stream)
+        found = "no state covered its last records when the connector ended"
+        return ConnectorError(READING, found, stream=stream, retryable=True)
     if ending.was_cancelled:
-        return ConnectorError(READING, "the sync was cancelled", stream=stream)
+        return ConnectorError(READING, "the sync was cancelled", stream=stream, retryable=True)
     if ending.error is not None:
         return ending.error
     if ending.exit is None or not ending.exit.ended_cleanly:
-        return ConnectorError(READING, _how_it_ended(ending.exit), remedy=_last_words(ending.exit), stream=stream)
+        found, words = _how_it_ended(ending.exit), _last_words(ending.exit)
+        return ConnectorError(READING, found, remedy=words, stream=stream, retryable=True)
     if ending.heard_statuses:
-        return ConnectorError(READING, "the connector ended well but never called it complete", stream=stream)
+        found = "the connector ended well but never called it complete"
+        return ConnectorError(READING, found, stream=stream, retryable=True)
     return None
 
 

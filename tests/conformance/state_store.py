@@ -213,6 +213,16 @@ class StateStoreConformance:
         other = store.begin_run(self.acquired(store, "run-2"), refreshed=[], streams=[USERS], partition="2026-02")
         assert other.generations == {USERS: 0}
 
+    def test_what_the_attempts_of_a_run_told_is_kept_in_their_order(self, store: StateStore, lease: Lease) -> None:
+        for report in ("first", "second"):
+            store.begin_run(lease, refreshed=[], streams=[USERS])
+            store.end_run(lease, status="failed", report=report)
+            store.release(lease)
+            lease = store.acquire("shop", run_id=lease.run_id, holder="again", seconds=60)
+        store.begin_run(lease, refreshed=[], streams=[USERS])
+        assert store.reports("shop", lease.run_id) == ["first", "second"]
+        assert store.reports("shop", "another") == store.reports("other", lease.run_id) == []
+
     def test_folders_of_dead_runs_are_known_until_they_are_swept(
         self, store: StateStore, lease: Lease, clock: HandClock
     ) -> None:

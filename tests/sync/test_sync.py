@@ -154,12 +154,15 @@ def test_the_same_name_in_two_namespaces_is_two_tables_also_when_one_is_synced_a
     assert {name: told.table for name, told in alone.streams.items()} == {"b.users": tables["b.users"]}
 
 
-def test_streams_that_were_not_asked_for_keep_their_part_of_a_global_state(shop: OpenShop) -> None:
+def test_streams_that_the_connection_has_no_more_keep_their_part_of_a_global_state(shop: OpenShop) -> None:
     place = shop()
+    both = place.modes
     place.sync_of(two(23, 12, state="global"))
-    place.sync_of(two(30, 20, state="global"), Wanted(only=["users"]))
+    place.modes = {"users": both["*"]}
+    place.sync_of(two(30, 20, state="global"))
     assert place.positions() == {"users": 30, "orders": 12}
-    place.sync()
+    place.modes = both
+    place.sync_of(two(30, 20, state="global"))
     expect(place, 30, 20)
     assert place.positions() == {"users": 30, "orders": 20}
 
