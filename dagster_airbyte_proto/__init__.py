@@ -1,14 +1,27 @@
 """Connectors run directly and land, exactly once, in Spark tables. These are the public names, and all of them.
 
-Each is imported when it is first asked for: a command that only reads a state need not wait for Spark's modules.
+Each is imported when it is first asked for: a command that only reads a state need not wait for Spark's modules, nor
+for Dagster's.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
     from dagster_airbyte_proto.connection import Connection
+    from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets, connector_assets
+    from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
+    from dagster_airbyte_proto.dagster_defs.component import ConnectorComponent
+    from dagster_airbyte_proto.dagster_defs.io_manager import SparkTableIOManager
+    from dagster_airbyte_proto.dagster_defs.operations import build_connection_jobs
+    from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
+    from dagster_airbyte_proto.dagster_defs.sensors import (
+        build_schema_drift_sensor,
+        build_state_staleness_sensor,
+        build_sync_sensor,
+    )
+    from dagster_airbyte_proto.dagster_defs.spark_resource import SparkSessionResource
+    from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
     from dagster_airbyte_proto.errors import (
         CommitUnknown,
         ConfigError,
@@ -21,26 +34,64 @@ if TYPE_CHECKING:
         StateUnavailable,
         TableError,
     )
+    from dagster_airbyte_proto.sync import sync
 
 __all__ = [
     "CommitUnknown",
     "ConfigError",
     "Connection",
+    "ConnectorComponent",
     "ConnectorError",
+    "ConnectorResource",
     "InternalError",
     "ProtoError",
     "ProtocolViolation",
+    "SparkSessionResource",
+    "SparkTableIOManager",
     "SqlStateStore",
     "StagingError",
     "StateConflict",
     "StateUnavailable",
+    "StreamChecks",
+    "StreamTranslator",
+    "StreamTranslatorData",
     "TableError",
+    "build_connection_jobs",
+    "build_connector_assets",
+    "build_schema_drift_sensor",
+    "build_state_staleness_sensor",
+    "build_sync_sensor",
+    "connector_assets",
+    "sync",
 ]
 
-_HOMES = {"Connection": "connection", "SqlStateStore": "checkpoints.sql_store"}
+_ERRORS = "errors"
+_HOMES = {
+    "Connection": "connection",
+    "ConnectorComponent": "dagster_defs.component",
+    "ConnectorResource": "dagster_defs.resources",
+    "SparkSessionResource": "dagster_defs.spark_resource",
+    "SparkTableIOManager": "dagster_defs.io_manager",
+    "SqlStateStore": "dagster_defs.resources",
+    "StreamChecks": "dagster_defs.checks",
+    "StreamTranslator": "dagster_defs.translator",
+    "StreamTranslatorData": "dagster_defs.translator",
+    "build_connection_jobs": "dagster_defs.operations",
+    "build_connector_assets": "dagster_defs.assets",
+    "build_schema_drift_sensor": "dagster_defs.sensors",
+    "build_state_staleness_sensor": "dagster_defs.sensors",
+    "build_sync_sensor": "dagster_defs.sensors",
+    "connector_assets": "dagster_defs.assets",
+    "sync": "sync",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, _ERRORS)}"), name)
+
+
+def __dir__() -> list[str]:
+    """`dg` finds the component by it."""
+    return __all__

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, StreamId
 
@@ -21,6 +22,7 @@ class ConnectionDefinition:
     streams: Mapping[dg.AssetKey, StreamId]
     catalog: Catalog | None
     io_manager_key: str = "io_manager"
+    checks: StreamChecks | None = None
 
 
 def definition_of(assets: dg.AssetsDefinition) -> ConnectionDefinition:

@@ -1,0 +1,193 @@
+"""A connection as a component: a YAML file in a `dg` project, whose state is what the connector offers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import dagster as dg
+from dagster.components.core.context import ComponentDeclLoadContext
+from dagster.components.resolved.core_models import (
+    MultiRunBackfillPolicyModel,
+    SingleRunBackfillPolicyModel,
+    resolve_backfill_policy,
+)
+from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+from dagster_shared.serdes.objects.models.defs_state_info import DefsStateManagementType
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.document import Document
+from dagster_airbyte_proto.connection.validation import validated
+from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets
+from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.component_fields import (
+    Checks,
+    Partitions,
+    Retries,
+    resolved_checks,
+    resolved_partitions,
+    resolved_retries,
+)
+from dagster_airbyte_proto.dagster_defs.discovery import discovered, keep_catalog
+from dagster_airbyte_proto.dagster_defs.home import home_folder
+from dagster_airbyte_proto.dagster_defs.scaffolding import ConnectorScaffolder
+from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.settings import Settings
+
+
+class _Written:
+    """The connection's JSON schema, for editors and `dg docs`. Its name may be left out: the folder's is taken."""
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(Connection.__pydantic_core_schema__))
+        return {**schema, "required": [name for name in schema["required"] if name != "name"]}
+
+
+def _connection(context: dg.ResolutionContext, written: Mapping[str, Any]) -> Connection:
+    folder = _folder(context)
+    document = Document(f"connection in {folder}", {"name": folder.name, **written}, {})
+    return validated(Connection, document, folder=folder)
+
+
+def _connection_of_file(context: dg.ResolutionContext, file: str) -> Connection:
+    return Connection.from_file(_folder(context) / file)
+
+
+def _path(context: dg.ResolutionContext, file: str | None) -> Path | None:
+    return None if file is None else _folder(context) / file
+
+
+def _folder(context: dg.ResolutionContext) -> Path:
+    return ComponentDeclLoadContext.from_resolution_context(context).path
+
+
+def _variables(data: StreamTranslatorData) -> Mapping[str, Any]:
+    return {"data": data, "stream": data.stream.id, "table": data.table, "connection": data.connection.name}
+
+
+def _state_beside_the_component() -> DefsStateConfigArgs:
+    # Dagster's default would ask the connector at each start of `dagster dev`.
+    return DefsStateConfigArgs(management_type=DefsStateManagementType.LOCAL_FILESYSTEM, refresh_if_dev=False)
+
+
+# Dagster would walk into our model, and finds types there that its own models do not have: hence Any, a model of a
+# plain mapping, and no templates of Dagster's in it, which would take `{{ partition.start }}` for their own.
+_InPlace = Annotated[
+    Any,
+    dg.Resolver(
+        _connection,
+        model_field_type=Annotated[dict[str, Any], _Written()],
+        description="The connection, as a connection file has it. Paths start at the component's folder.",
+        inject_before_resolve=False,
+    ),
+]
+_InFile = Annotated[
+    Any,
+    dg.Resolver(
+        _connection_of_file,
+        model_field_type=str,
+        description="A connection file, by a path from the component's folder.",
+        examples=["../../../../connections/shop.yaml"],
+    ),
+]
+
+
+@dg.scaffold_with(ConnectorScaffolder)
+@dataclass
+class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
+    """Every stream of a connection as an asset that lands in a Spark table.
+
+    The connector is asked what it offers by `dg utils refresh-defs-state`, and never when definitions load; until then
+    there are none. The project gives the resources: a ConnectorResource `connector` and a SparkTableIOManager
+    `io_manager`, or by the names that are given here.
+    """
+
+    connection: _InPlace = None
+    connection_file: _InFile = None
+    translation: (
+        Annotated[TranslationFn[StreamTranslatorData], TranslationFnResolver[StreamTranslatorData](_variables)] | None
+    ) = None
+    partitions: Annotated[
+        dg.PartitionsDefinition[Any] | None, dg.Resolver(resolved_partitions, model_field_type=Partitions)
+    ] = None
+    backfill_policy: Annotated[
+        dg.BackfillPolicy | None,
+        dg.Resolver(
+            resolve_backfill_policy, model_field_type=SingleRunBackfillPolicyModel | MultiRunBackfillPolicyModel
+        ),
+    ] = None
+    checks: Annotated[StreamChecks | None, dg.Resolver(resolved_checks, model_field_type=Checks)] = None
+    retry_policy: Annotated[dg.RetryPolicy | None, dg.Resolver(resolved_retries, model_field_type=Retries)] = None
+    pool: str | None = None
+    op_tags: Mapping[str, Any] | None = None
+    spark_catalog: str = "lake"
+    connector_key: str = "connector"
+    io_manager_key: str = "io_manager"
+    home: Annotated[Path | None, dg.Resolver(_path, model_field_type=str)] = None
+    settings: Annotated[Path | None, dg.Resolver(_path, model_field_type=str)] = None
+    defs_state: ResolvedDefsStateConfig = field(default_factory=_state_beside_the_component)
+
+    def __post_init__(self) -> None:
+        if (self.connection is None) == (self.connection_file is None):
+            raise ConfigError(
+                "loading a ConnectorComponent",
+                "it has no connection" if self.connection is None else "it has two connections",
+                remedy="Give it either connection or connection_file.",
+            )
+
+    @property
+    def connected(self) -> Connection:
+        """Its connection, wherever it was written."""
+        found = self.connection or self.connection_file
+        assert isinstance(found, Connection)
+        return found
+
+    @property
+    def defs_state_config(self) -> DefsStateConfig:
+        default_key = f"{type(self).__name__}[{self.connected.name}]"
+        return DefsStateConfig.from_args(self.defs_state, default_key=default_key)
+
+    def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+        """The asset of a stream, after `translation`. To override, as in a StreamTranslator."""
+        spec = StreamTranslator().get_asset_spec(data)
+        return self.translation(spec, data) if self.translation else spec
+
+    def write_state_to_path(self, state_path: Path) -> None:
+        """Asks the connector what it offers, and keeps that."""
+        settings = Settings.load(home_folder(self.home), self.settings)
+        keep_catalog(state_path, discovered(self.connected, settings))
+
+    def build_defs_from_state(
+        self,
+        context: dg.ComponentLoadContext,  # noqa: ARG002 - as Dagster calls it
+        state_path: Path | None,
+    ) -> dg.Definitions:
+        if state_path is None:
+            return dg.Definitions()
+        assets = build_connector_assets(
+            self.connected,
+            connector_key=self.connector_key,
+            translator=_ComponentTranslator(self),
+            catalog=state_path,
+            spark_catalog=self.spark_catalog,
+            partitions_def=self.partitions,
+            backfill_policy=self.backfill_policy,
+            pool=self.pool,
+            op_tags=self.op_tags,
+            retry_policy=self.retry_policy,
+            checks=self.checks,
+            io_manager_key=self.io_manager_key,
+        )
+        return dg.Definitions(assets=[assets])
+
+
+class _ComponentTranslator(StreamTranslator):
+    def __init__(self, component: ConnectorComponent) -> None:
+        self._component = component
+
+    def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+        return self._component.get_asset_spec(data)

@@ -1,0 +1,220 @@
+"""Where assets and tables meet: rows that a sync landed are confirmed, frames are written, tables are read."""
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from dagster_airbyte_proto.dagster_defs.definition import KEY, ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.frames import FrameKind, annotated, from_spark, of_value, to_arrow
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.delivery import Delivered
+from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableWriter, qualified
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.tables.frames import Selection, Slices
+    from dagster_airbyte_proto.tables.iceberg import IcebergTables
+    from dagster_airbyte_proto.tables.spark import QueryResult
+
+TABLE_NAME = "dagster/table_name"
+WRITE = "airbyte_proto/write"
+PARTITION_COLUMN = "airbyte_proto/partition_column"
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
+
+# Spark's modules take most of a second to import, and definitions are loaded where no table is ever touched: hence
+# they are imported inside functions.
+
+
+class SparkTableIOManager(dg.ConfigurableIOManager):
+    """Keeps assets in the tables of a Spark catalog.
+
+    `spark` is a SparkSessionResource, or dagster-pyspark's LazyPySparkResource or PySparkResource, whose session must
+    have the catalog. A stream of a connection is in its table already when it comes here: that is made sure of. A frame
+    (Spark, pandas, polars, pyarrow) creates the asset's table or writes to it, once the asset returns it.
+
+    The table is the asset's metadata `dagster/table_name`, or its key: the last part is the table, what stands before
+    it the namespace. An input takes a frame by its annotation, Spark's if it has none; `dg.AssetIn(metadata=...)` may
+    say `columns` (a list) and `snapshot_id` (the table as it stood then). Of a partitioned asset only the wanted
+    partitions are read, and overwriting replaces only those of the run.
+    """
+
+    spark: dg.ResourceDependency[Any]
+    catalog: str = Field(
+        default="", description="The catalog of the tables; by default the Spark resource's own, or lake."
+    )
+    namespace: str = Field(default="default", description="Where the table of an asset lies whose key has one part.")
+    write: Literal["overwrite", "append"] = Field(
+        default="overwrite",
+        description=f"What a frame does to the rows that are there. An asset's metadata {WRITE} wins.",
+    )
+    partition_column: str = Field(
+        default=SLICE_COLUMN,
+        description=f"The column of the partition's key. An asset's metadata {PARTITION_COLUMN} wins.",
+    )
+    _syncing: TableWriter | None = PrivateAttr(default=None)
+    _confirming: ThreadPoolExecutor | None = PrivateAttr(default=None)
+
+    @property
+    def catalog_name(self) -> str:
+        return self.catalog or str(getattr(self.spark, "catalog", "lake"))
+
+    def tables(self, labels: Mapping[str, str]) -> TableWriter:
+        """What a sync commits through, with `labels` in every snapshot that it makes. Nothing is started by this: the
+        session is opened by the thread that first wants a table."""
+        self._syncing = self._writer(self.catalog_name, labels)
+        return self._syncing
+
+    def query(self, sql: str) -> "QueryResult":
+        """Runs one statement in the session of the tables. Raises TableError with Spark's own first line."""
+        from dagster_airbyte_proto.tables import frames
+        from dagster_airbyte_proto.tables.spark import query
+
+        return query(frames.opened(lambda: self.spark.spark_session, self.catalog_name), sql)
+
+    def sql_name(self, table: TableName) -> str:
+        """A table as a statement names it."""
+        return qualified(self.catalog_name, table)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        if isinstance(obj, Delivered):
+            with _no_retry_when_interrupted():
+                context.add_output_metadata(self._confirmed(context, obj))
+        elif obj is not None:
+            context.add_output_metadata(self._stored(context, obj))
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        from dagster_airbyte_proto.tables import frames
+
+        if not context.has_asset_key:
+            raise ConfigError("loading an input", f"{context.name} is no asset's, and tables are for assets")
+        parts = self._named(_upstream_metadata(context), context.asset_key)
+        kind = annotated(context.dagster_type, of=".".join(parts))
+        return from_spark(frames.read(self._session(parts[0]), parts, self._selection(context)), kind)
+
+    def _session(self, catalog: str) -> Any:
+        from dagster_airbyte_proto.tables import frames
+
+        return frames.opened(lambda: self.spark.spark_session, catalog)
+
+    def _writer(self, catalog: str, labels: Mapping[str, str]) -> "IcebergTables":
+        from dagster_airbyte_proto.tables.iceberg import IcebergTables
+        from dagster_airbyte_proto.tables.spark import SparkSettings
+
+        settings = SparkSettings(str(getattr(self.spark, "warehouse", "")), catalog)
+        return IcebergTables(lambda: self._session(catalog), settings, labels=dict(labels))
+
+    def _confirmed(self, context: dg.OutputContext, delivered: Delivered) -> dict[str, Any]:
+        """The rows are in, or an error: a commit that is there already is only looked up."""
+        rows, snapshot_id = delivered.report.table_rows, delivered.report.snapshot_id
+        if delivered.part is not None and delivered.load_id is not None:
+            tables = self._syncing or self.tables({"run-id": context.run_id})
+            # In a thread of its own: an interrupt must find this one waiting, not amid an answer of the JVM's, which
+            # the next call would take for its own.
+            self._confirming = self._confirming or ThreadPoolExecutor(1, thread_name_prefix="confirm")
+            committed = self._confirming.submit(tables.commit, delivered.load_id, delivered.part).result()
+            rows, snapshot_id = committed.table_rows, committed.snapshot_id
+        return _told(delivered.report.table, rows, snapshot_id)
+
+    def _stored(self, context: dg.OutputContext, value: Any) -> dict[str, Any]:
+        from dagster_airbyte_proto.tables import frames
+
+        if not context.has_asset_key:
+            raise ConfigError("storing an output", f"{context.name} is no asset's, and tables are for assets")
+        asset = context.asset_key.to_user_string()
+        kind = of_value(value, of=asset)
+        catalog, table = self._place(context)
+        if kind is not FrameKind.SPARK:
+            value = frames.from_arrow(self._session(catalog), to_arrow(value, kind))
+        labels = {"run-id": context.run_id, "asset": asset}
+        slices = self._slices(context.definition_metadata, context) if context.has_asset_partitions else None
+        load = frames.FrameLoad(table, f"{context.run_id}/{asset}", self._replaces(context), slices, labels)
+        written = frames.write(self._writer(catalog, labels), value, load)
+        told = _told(written.table, written.table_rows, written.snapshot_id)
+        told["dagster/column_schema"] = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in written.columns])
+        return told | ({"dagster/partition_row_count": written.rows} if slices else {})
+
+    def _place(self, context: dg.OutputContext) -> tuple[str, TableName]:
+        parts = self._named(context.definition_metadata, context.asset_key)
+        if len(parts) != 3:
+            raise ConfigError(
+                f"storing {context.asset_key.to_user_string()}",
+                f"its metadata {TABLE_NAME} has {len(parts)} parts",
+                remedy="A table that is written is named by its catalog, one namespace and its name.",
+            )
+        return parts[0], TableName(parts[1], parts[2])
+
+    def _replaces(self, context: dg.OutputContext) -> bool:
+        write = context.definition_metadata.get(WRITE, self.write)
+        if write not in ("overwrite", "append"):
+            raise ConfigError(
+                f"storing {context.asset_key.to_user_string()}",
+                f"its metadata {WRITE} is {write!r}",
+                remedy="It may be overwrite or append; overwrite replaces the run's partitions of a partitioned asset.",
+            )
+        return bool(write == "overwrite")
+
+    def _named(self, metadata: Mapping[str, Any], key: dg.AssetKey) -> tuple[str, ...]:
+        """Catalog, namespace and table of an asset."""
+        name = metadata.get(TABLE_NAME)
+        if name is None:
+            *prefix, table = key.path
+            return self.catalog_name, "_".join(prefix) or self.namespace, table
+        parts = _parts(str(getattr(name, "value", name)), key)
+        if isinstance(metadata.get(KEY), ConnectionDefinition):
+            # Definitions name a catalog without asking the resources, which alone know it.
+            return self.catalog_name, *parts[-2:]
+        return (self.catalog_name, self.namespace)[: max(0, 3 - len(parts))] + parts
+
+    def _selection(self, context: dg.InputContext) -> "Selection":
+        from dagster_airbyte_proto.tables.frames import Selection
+
+        wanted = context.definition_metadata
+        snapshot_id = wanted.get("snapshot_id")
+        slices = self._slices(_upstream_metadata(context), context) if context.has_asset_partitions else None
+        return Selection(tuple(wanted.get("columns") or ()), slices, None if snapshot_id is None else str(snapshot_id))
+
+    def _slices(self, metadata: Mapping[str, Any], context: dg.InputContext | dg.OutputContext) -> "Slices":
+        from dagster_airbyte_proto.tables.frames import Slices
+
+        # Dagster names the partitions of a range in any order.
+        keys = sorted(str(key) for key in context.asset_partition_keys)
+        return Slices(str(metadata.get(PARTITION_COLUMN, self.partition_column)), tuple(keys))
+
+
+def _upstream_metadata(context: dg.InputContext) -> Mapping[str, Any]:
+    return context.upstream_output.definition_metadata if context.upstream_output is not None else {}
+
+
+def _parts(name: str, key: dg.AssetKey) -> tuple[str, ...]:
+    """The parts of a name as SQL has it."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"looking for the table of {key.to_user_string()}",
+            f"its metadata {TABLE_NAME} is {name!r}",
+            remedy="Write it as in SQL: lake.shop.users, with backticks around a part that has a dot in it.",
+        )
+    return tuple(plain or quoted.replace("``", "`") for quoted, plain in _PART.findall(name))
+
+
+def _told(table: str, rows: int | None, snapshot_id: str | None) -> dict[str, Any]:
+    """Text for the snapshot: a browser's numbers do not hold 64 bits."""
+    return {
+        TABLE_NAME: table,
+        **({} if rows is None else {"dagster/row_count": rows}),
+        **({"airbyte_proto/snapshot_id": snapshot_id} if snapshot_id else {}),
+    }
+
+
+@contextmanager
+def _no_retry_when_interrupted() -> Iterator[None]:
+    """A retry policy counts for interrupts too, and would start the connector again after a Terminate."""
+    try:
+        yield
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interrupt:
+        raise dg.Failure("cancelled while its rows were looked for in the table", allow_retries=False) from interrupt

@@ -1,0 +1,222 @@
+"""The resources that a user names: what runs a connection, and where its state lives."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import dagster as dg
+import msgspec
+from pydantic import PrivateAttr
+
+from dagster_airbyte_proto.checkpoints import sql_store
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.background import Background
+from dagster_airbyte_proto.dagster_defs.checks import Evidence, check_results
+from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
+from dagster_airbyte_proto.dagster_defs.home import home_folder
+from dagster_airbyte_proto.dagster_defs.syncing import Checked, Following, SyncedAssets, SyncEvent, SyncEvents
+from dagster_airbyte_proto.dagster_defs.watching import RunWatcher, step_key
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.delivery import Delivered, Delivery
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.plan import SharedState, Wanted
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.run import Terms, sync_connection
+from dagster_airbyte_proto.tables.writer import TableWriter
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.tables.spark import QueryResult
+
+# Of the ten seconds in which a terminated step is to be gone, a connector that does not listen may take these.
+_STOP_GRACE_SECONDS = 3.0
+_TEARDOWN_SECONDS = 10.0
+
+
+@runtime_checkable
+class GivesTables(Protocol):
+    """An IO manager that syncs commit through."""
+
+    def tables(self, labels: Mapping[str, str]) -> TableWriter:
+        """Its tables. The labels say who writes, for the tables' own logs. Called by the thread that syncs."""
+        ...
+
+
+@runtime_checkable
+class AnswersQueries(Protocol):
+    """An IO manager whose tables can be asked."""
+
+    def query(self, sql: str) -> "QueryResult": ...
+
+    def sql_name(self, table: TableName) -> str: ...
+
+
+class SqlStateStore(dg.ConfigurableResource[sql_store.SqlStateStore]):
+    """Where state lives: `sqlite:///path/state.db` or `postgresql://user:password@host/database`."""
+
+    url: str
+
+    def open(self) -> sql_store.SqlStateStore:
+        """The store, for the caller to close."""
+        return sql_store.SqlStateStore(self.url)
+
+
+class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
+    """Runs connections as steps.
+
+    Without `state` it lies in `home`, which is the environment's `AIRBYTE_PROTO_HOME` or else `.airbyte-proto`. A
+    connection that another run holds is waited for `lease_wait_seconds`. `shared_state` says what a selection means
+    that has only some of the streams that share one state: "refuse", or "whole", which syncs the others too.
+    """
+
+    state: SqlStateStore | None = None
+    home: str = ""
+    lease_seconds: float = 60.0
+    lease_wait_seconds: float = 600.0
+    progress_seconds: float = 10.0
+    shared_state: str = SharedState.REFUSE.value
+    _at_work: list[Background] = PrivateAttr(default_factory=list)
+
+    def sync(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> SyncEvents:
+        """The events of one sync of the selected streams, for the step to yield. It begins with the first one.
+
+        `connection` takes the place of the one that the assets were made from, for a config that is only known now.
+        """
+        return SyncEvents(self._events(context, connection))
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
+        """Ends what an iterator that was thrown away may have left at work."""
+        for work in self._at_work:
+            work.stop(_TEARDOWN_SECONDS)
+
+    def _events(self, context: dg.AssetExecutionContext, connection: Connection | None) -> Iterator[SyncEvent]:
+        store = self._store()
+        try:
+            with failing_the_step():
+                following = self._following(context, connection, store)
+            if following is not None:
+                yield from following.events()
+        finally:
+            store.close()
+
+    def _following(
+        self, context: dg.AssetExecutionContext, connection: Connection | None, store: sql_store.SqlStateStore
+    ) -> Following | None:
+        definition = definition_of(context.assets_def)
+        connection = connection or definition.connection
+        _refuse_partitions(context, connection)
+        assets = _assets(context, connection, definition, _complete(store.reports(connection.name, context.run.run_id)))
+        if not assets.streams:
+            context.log.info("Every selected stream was completed by an earlier attempt of this run.")
+            return None
+        watcher = RunWatcher(context, every_seconds=self.progress_seconds)
+        names = [str(stream) for stream in assets.streams.values()]
+        wanted = Wanted(only=names, catalog=definition.catalog, shared=self._shared())
+        tables_of = _gives_tables(context, definition)
+        labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
+        settings = self._settings()
+
+        def sync(cancel: threading.Event, delivery: Delivery) -> SyncReport:
+            tables = tables_of.tables(labels)
+            with Engine(settings, store=store, tables=tables, stop_grace_seconds=_STOP_GRACE_SECONDS) as engine:
+                terms = Terms(
+                    cancel,
+                    watcher,
+                    delivery=delivery,
+                    run_id=context.run.run_id,
+                    lease_wait_seconds=self.lease_wait_seconds,
+                )
+                return sync_connection(engine, connection, wanted, terms)
+
+        work = Background(sync)
+        self._at_work.append(work)
+        return Following(context, assets, work, watcher, _checked(context, definition))
+
+    def _settings(self) -> Settings:
+        return Settings.load(home_folder(self.home)).model_copy(update={"lease_seconds": self.lease_seconds})
+
+    def _store(self) -> sql_store.SqlStateStore:
+        return self.state.open() if self.state else sql_store.SqlStateStore(self._settings().state_url)
+
+    def _shared(self) -> SharedState:
+        try:
+            return SharedState(self.shared_state)
+        except ValueError:
+            raise ConfigError(
+                "reading the config of ConnectorResource",
+                f"shared_state is {self.shared_state!r}",
+                remedy=f"It may be {' or '.join(each.value for each in SharedState)}.",
+            ) from None
+
+
+def _refuse_partitions(context: dg.AssetExecutionContext, connection: Connection) -> None:
+    if context.has_partition_key or context.has_partition_key_range:
+        raise ConfigError(
+            f"syncing connection {connection.name}",
+            "partitions are not built yet",
+            remedy="Run it without a partition.",
+        )
+
+
+def _complete(reports: Sequence[str]) -> frozenset[str]:
+    """The streams that earlier attempts of the run completed: their events are written, and their states have moved."""
+    told = [msgspec.json.decode(report)["streams"] for report in reports]
+    return frozenset(
+        name for streams in told for name, stream in streams.items() if stream["status"] == SyncStatus.COMPLETE.value
+    )
+
+
+def _assets(
+    context: dg.AssetExecutionContext,
+    connection: Connection,
+    definition: ConnectionDefinition,
+    complete: frozenset[str],
+) -> SyncedAssets:
+    selected = context.selected_asset_keys
+    streams: dict[dg.AssetKey, StreamId] = {}
+    others: dict[dg.AssetKey, StreamId] = {}
+    for key in _upstream_first(context.assets_def, definition):
+        stream = definition.streams[key]
+        if key not in selected:
+            others[key] = stream
+        elif str(stream) not in complete:
+            streams[key] = stream
+    return SyncedAssets(connection.name, streams, others)
+
+
+def _upstream_first(assets: dg.AssetsDefinition, definition: ConnectionDefinition) -> Iterator[dg.AssetKey]:
+    """In the order of the definition, but for streams that a translator made depend on one another."""
+    upstream = {key: assets.asset_deps[key] & definition.streams.keys() for key in definition.streams}
+    yield from TopologicalSorter(upstream).static_order()
+
+
+def _checked(context: dg.AssetExecutionContext, definition: ConnectionDefinition) -> Checked:
+    """What the checks of its streams find; those that ask a table need an IO manager that answers queries."""
+    found = getattr(context.resources, definition.io_manager_key)
+    tables = found if isinstance(found, AnswersQueries) else None
+    policy = definition.connection.destination.schema_policy
+
+    def checked(key: dg.AssetKey, delivered: Delivered) -> list[dg.AssetCheckResult]:
+        if definition.checks is None or delivered.planned is None:
+            return []
+        told = delivered.report
+        table = tables.sql_name(delivered.table) if tables else told.table
+        query = tables.query if tables else None
+        evidence = Evidence(delivered.planned, told, table, policy, told.miscounts, query)
+        return check_results(key, evidence, definition.checks, context.selected_asset_check_keys)
+
+    return checked
+
+
+def _gives_tables(context: dg.AssetExecutionContext, definition: ConnectionDefinition) -> GivesTables:
+    found = getattr(context.resources, definition.io_manager_key)
+    if isinstance(found, GivesTables):
+        return found
+    raise ConfigError(
+        f"opening the tables of connection {definition.connection.name}",
+        f"the IO manager {definition.io_manager_key!r} is {type(found).__name__}, which keeps no tables",
+        remedy=f"Give the definitions a SparkTableIOManager under {definition.io_manager_key!r}.",
+    )

@@ -1,0 +1,36 @@
+"""What the tests of the Dagster surface share."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tests.dagster_defs.shop_runs import Runs
+from tests.sync.conftest import quick_folder
+from tests.sync.shop import processes_of
+
+__all__ = ["quick_folder"]
+
+OpenRuns = Callable[..., Runs]
+
+
+@pytest.fixture
+def dagster_instance(quick_folder: Path) -> Iterator[dg.DagsterInstance]:
+    """An instance that keeps what it is told in files, as a user's does."""
+    folder = quick_folder / "dagster"
+    folder.mkdir()
+    with dg.DagsterInstance.local_temp(str(folder), overrides={"telemetry": {"enabled": False}}) as instance:
+        yield instance
+
+
+@pytest.fixture
+def runs(quick_folder: Path, dagster_instance: dg.DagsterInstance) -> Iterator[OpenRuns]:
+    """Makes the shop of a test, to be run by Dagster. Whatever happened in it, no connector is left of it."""
+
+    def opened(**written: Any) -> Runs:
+        return Runs(quick_folder, dagster_instance, **written)
+
+    yield opened
+    assert processes_of(quick_folder) == []

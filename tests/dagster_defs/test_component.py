@@ -1,0 +1,310 @@
+"""A connection as a component, in a real `dg` project and taken by itself."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.resolved.errors import ResolutionException
+from jsonschema import Draft202012Validator
+
+from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
+from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.scaffolding import launch_of
+from tests.dagster_defs.saved import NO_CONNECTOR, ORDERS, USERS, save
+from tests.fake_source import command
+
+_PROJECT = Path(__file__).parent / "dg_project"
+_SCENARIO = {"streams": {"users": {"records": 3}, "orders": {"records": 3, "namespace": "sales"}}}
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Project:
+    """A copy of the project whose one connection is the fake source."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "demo"
+        self.defs = self.folder / "src" / "demo" / "defs"
+        shutil.copytree(_PROJECT, self.folder)
+        self.connect(command())
+
+    def connect(self, program: list[str]) -> None:
+        connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": program}}
+        written = {"name": "shop", "connector": connector, "config": {"scenario": _SCENARIO, "password": "${env:SHOP}"}}
+        (self.defs / "shop" / "connection.yaml").write_text(yaml.safe_dump(written))
+
+    def dg(self, *words: str, **environment: str) -> Said:
+        """A `dg` command as a user runs it. Only what is given here is in the environment beside the PATH."""
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        ours = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(self.folder / "src")}
+        found = subprocess.run(
+            [str(Path(sys.executable).with_name("dg")), *words],
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(home), **ours, **environment},
+            capture_output=True,
+            text=True,
+        )
+        return Said(found.returncode, found.stdout, found.stderr)
+
+    def assets(self) -> dict[str, Any]:
+        said = self.dg("list", "defs", "--json")
+        assert said.code == 0, said.err
+        return {asset["asset_key"]: asset for asset in json.loads(said.out)["assets"]}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_a_project_gets_its_assets_when_its_state_is_refreshed_and_never_before(project: Project) -> None:
+    assert project.assets() == {}
+
+    refused = project.dg("utils", "refresh-defs-state")
+    assert refused.code != 0
+    assert "the environment variable SHOP is not set" in refused.out + refused.err
+
+    assert project.dg("utils", "refresh-defs-state", SHOP="secret").code == 0
+    project.connect(["/nowhere/connector"])
+
+    checked = project.dg("check", "defs")
+    assert (checked.code, "All definitions loaded successfully." in checked.out) == (0, True), checked
+    assets = project.assets()
+    assert set(assets) == {"raw/shop/users", "raw/shop/sales/orders"}
+    users = assets["raw/shop/users"]
+    assert users["group_name"] == "shop"
+    assert users["owners"] == [{"team": "data"}]
+    assert users["kinds"] == ["airbyte", "iceberg", "spark"]
+    assert "written as append_dedup" in users["description"]
+
+
+def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
+    listed = project.dg("list", "components", "--json")
+    kinds = {item["key"]: item["summary"] for item in json.loads(listed.out)["items"]}
+    assert kinds["dagster_airbyte_proto.ConnectorComponent"] == (
+        "Every stream of a connection as an asset that lands in a Spark table."
+    )
+
+    # Of several components of one type, `dg check yaml` looks at one.
+    shutil.rmtree(project.defs / "shop")
+    scaffold = ("scaffold", "defs", "dagster_airbyte_proto.ConnectorComponent", "second")
+    assert project.dg(*scaffold, "--connector", "source-faker --fast").code == 0
+    written = yaml.safe_load((project.defs / "second" / "defs.yaml").read_text())
+    assert written["attributes"]["connection"] == {
+        "name": "second",
+        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source-faker", "--fast"]}},
+        "config": {},
+    }
+    assert project.dg("check", "yaml").code == 0
+
+    written["attributes"]["connection"]["connector"]["protocoll"] = "airbyte"
+    (project.defs / "second" / "defs.yaml").write_text(yaml.safe_dump(written))
+    faulty = project.dg("check", "yaml")
+    assert faulty.code != 0
+    assert "protocoll" in faulty.out + faulty.err
+
+
+def _component(attributes: Mapping[str, Any]) -> ConnectorComponent:
+    return ConnectorComponent.from_attributes_dict(attributes=dict(attributes))
+
+
+def _in_place(**attributes: Any) -> ConnectorComponent:
+    return _component({"connection": {"name": "shop", "connector": NO_CONNECTOR}, **attributes})
+
+
+def _step(component: ConnectorComponent, state: Path) -> dg.AssetsDefinition:
+    definitions = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, state)
+    [assets] = definitions.assets or ()
+    assert isinstance(assets, dg.AssetsDefinition)
+    return assets
+
+
+def test_everything_of_a_step_can_be_written(tmp_path: Path) -> None:
+    component = _in_place(
+        partitions={"type": "daily", "start_date": "2026-01-01"},
+        backfill_policy={"type": "multi_run", "max_partitions_per_run": 3},
+        checks={"primary_key": True, "freshness": "P1D", "severity": "warn", "schema": True},
+        retry_policy={"max_retries": 2, "delay": 30, "backoff": "exponential", "jitter": "full"},
+        pool="narrow",
+        op_tags={"team": "data"},
+        spark_catalog="prod",
+        connector_key="runner",
+        io_manager_key="tables",
+        translation={"group_name": "raw", "key": "{{ stream.namespace or 'public' }}/{{ table.name }}"},
+    )
+
+    assets = _step(component, save(tmp_path, USERS, ORDERS))
+
+    assert {key.to_user_string() for key in assets.keys} == {"public/users", "sales/orders"}
+    assert set(assets.group_names_by_key.values()) == {"raw"}
+    assert assets.partitions_def == dg.DailyPartitionsDefinition("2026-01-01")
+    assert assets.backfill_policy == dg.BackfillPolicy.multi_run(3)
+    assert assets.op.retry_policy == dg.RetryPolicy(
+        max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
+    )
+    assert (assets.op.pool, assets.op.tags["team"]) == ("narrow", "data")
+    assert assets.required_resource_keys >= {"runner", "tables"}
+    assert component.checks == StreamChecks(primary_key=True, freshness=timedelta(days=1), severity="warn", schema=True)
+    assert ("users", "primary_key") in {(key.asset_key.path[-1], key.name) for key in assets.check_keys}
+    [table] = [spec.metadata["dagster/table_name"] for spec in assets.specs if spec.key.path[-1] == "users"]
+    assert table == "prod.shop.users"
+
+
+@pytest.mark.parametrize(
+    ("written", "partitions"),
+    [
+        ({"type": "static", "partition_keys": ["eu", "us"]}, dg.StaticPartitionsDefinition(["eu", "us"])),
+        ({"type": "dynamic", "name": "tenants"}, dg.DynamicPartitionsDefinition(name="tenants")),
+        (
+            {
+                "type": "multi",
+                "dimensions": {
+                    "date": {"type": "daily", "start_date": "2026-01-01"},
+                    "tenant": {"type": "dynamic", "name": "tenants"},
+                },
+            },
+            dg.MultiPartitionsDefinition(
+                {
+                    "date": dg.DailyPartitionsDefinition("2026-01-01"),
+                    "tenant": dg.DynamicPartitionsDefinition(name="tenants"),
+                }
+            ),
+        ),
+    ],
+)
+def test_partitions_of_every_kind_can_be_written(
+    written: Mapping[str, Any], partitions: dg.PartitionsDefinition[Any]
+) -> None:
+    assert _in_place(partitions=written).partitions == partitions
+
+
+def test_a_component_without_state_has_no_assets_yet() -> None:
+    context = dg.ComponentTree.for_test().load_context
+
+    assert not _in_place().build_defs_from_state(context, None).assets
+
+
+def test_templates_of_a_partition_are_left_for_the_run() -> None:
+    config = {"start": "{{ partition.start }}", "token": "${env:TOKEN}"}
+
+    component = _component({"connection": {"name": "shop", "connector": NO_CONNECTOR, "config": config}})
+
+    assert component.connected.written_config() == config
+
+
+def test_state_is_kept_beside_the_project_and_not_asked_for_at_each_start() -> None:
+    config = _in_place().defs_state_config
+
+    assert (config.key, config.management_type.value) == ("ConnectorComponent[shop]", "LOCAL_FILESYSTEM")
+    assert not config.refresh_if_dev
+
+
+def test_a_fault_in_a_connection_is_told_without_its_values() -> None:
+    connector = {"protocol": "airbite", "launch": NO_CONNECTOR["launch"]}
+
+    # Dagster's own error, with ours as its text.
+    with pytest.raises(ResolutionException) as raised:
+        _component({"connection": {"name": "shop", "connector": connector, "config": {"password": "hunter-22"}}})
+
+    assert 'connector.protocol: must be one of airbyte, singer, rapidbyte, syncmaven; did you mean "airbyte"?' in str(
+        raised.value
+    )
+    assert "hunter-22" not in str(raised.value)
+
+
+def test_a_component_has_one_connection(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(yaml.safe_dump({"connector": NO_CONNECTOR}))
+
+    assert _component({"connection_file": str(file)}).connected.name == "shop"
+    with pytest.raises(ConfigError, match="it has no connection"):
+        _component({"pool": "narrow"})
+    with pytest.raises(ConfigError, match="it has two connections"):
+        _in_place(connection_file=str(file))
+
+
+def test_a_subclass_may_change_an_asset(tmp_path: Path) -> None:
+    class Ours(ConnectorComponent):
+        def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+            return super().get_asset_spec(data).replace_attributes(owners=["team:ours"])
+
+    component = Ours.from_attributes_dict(
+        attributes={"connection": {"name": "shop", "connector": NO_CONNECTOR}, "translation": {"group_name": "raw"}}
+    )
+
+    [spec] = _step(component, save(tmp_path, USERS)).specs
+    assert (spec.owners, spec.group_name) == (["team:ours"], "raw")
+
+
+@pytest.mark.parametrize(
+    ("connection", "problems"),
+    [
+        ({"connector": NO_CONNECTOR, "streams": ["users"], "load": {"max_bytes": "1 MiB"}}, 0),
+        ({"connector": NO_CONNECTOR, "steams": ["users"]}, 1),
+        ({"name": "shop"}, 1),
+    ],
+)
+def test_editors_know_what_a_connection_may_hold(connection: Mapping[str, Any], problems: int) -> None:
+    model = ConnectorComponent.get_model_cls()
+    assert model is not None
+
+    found = list(Draft202012Validator(model.model_json_schema()).iter_errors({"connection": connection}))
+
+    assert len(found) == problems
+
+
+@pytest.mark.parametrize(
+    ("connector", "launch"),
+    [
+        ("source-faker", {"kind": "local", "command": ["source-faker"]}),
+        ("python -m 'my source'", {"kind": "local", "command": ["python", "-m", "my source"]}),
+        ("./bin/source", {"kind": "local", "command": ["./bin/source"]}),
+        ("airbyte-source-faker==7.2.1", {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"}),
+        ("airbyte/source-faker:7.2.1", {"kind": "docker", "image": "airbyte/source-faker:7.2.1"}),
+        ("host:5000/a/b:latest", {"kind": "docker", "image": "host:5000/a/b:latest"}),
+    ],
+)
+def test_what_is_scaffolded_is_what_was_meant(connector: str, launch: Mapping[str, Any]) -> None:
+    assert launch_of(connector) == launch
+
+
+def _with_fake_source(folder: Path, program: list[str], **config: Any) -> ConnectorComponent:
+    connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": program}}
+    connection = {"name": "shop", "connector": connector, "config": {"scenario": _SCENARIO, **config}}
+    return _component({"connection": connection, "home": str(folder / "home")})
+
+
+def test_a_refresh_that_fails_leaves_the_state_that_was_there(tmp_path: Path) -> None:
+    state = tmp_path / "not" / "there" / "yet" / "state"
+    component = _with_fake_source(tmp_path, command())
+    component.write_state_to_path(state)
+    before = state.read_bytes()
+
+    dead = _with_fake_source(tmp_path, [sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(ConnectorError, match="it exited with code 3"):
+        dead.write_state_to_path(state)
+
+    assert state.read_bytes() == before
+    assert [spec.key.path[-1] for spec in _step(component, state).specs] == ["users", "orders"]
+    assert list(state.parent.iterdir()) == [state]
+
+
+def test_a_refresh_does_not_guess_a_partition(tmp_path: Path) -> None:
+    component = _with_fake_source(tmp_path, command(), password="{{ partition.key }}")
+
+    with pytest.raises(ConfigError, match=r"config\.password: .* needs a run of a partition"):
+        component.write_state_to_path(tmp_path / "state")
