@@ -31,3 +31,14 @@ def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
     session = start_session(spark_settings)
     yield session
     session.stop()
+
+
+_TOGETHER = {"spark": "spark", "connectors": "spark", "browser": "browser"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where the suite runs in several processes, one of them has the Spark session, and one the browser."""
+    for item in items:
+        groups = [group for marker, group in _TOGETHER.items() if item.get_closest_marker(marker)]
+        if groups:
+            item.add_marker(pytest.mark.xdist_group(groups[0]))

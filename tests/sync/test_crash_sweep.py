@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(made)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("mode", MODES)
 def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(

@@ -16,13 +16,13 @@ from tests.sync.iceberg_house import CommandLine, IcebergHouse, processes_with
 from tests.sync.life import Life
 from tests.sync.shop import until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 # Here a load that is announced stays unfinished over as many deaths as there can be: from `load.announced` on, each one
 # is in the recovery of the one before.
 _ENDLESS_RECOVERY = (
     "run.leased", "run.begun", "table.prepared", "run.folders_noted", "stage.file_closed", "run.ended", "load.staged",
-    "load.announced", "table.committing", "table.committed", "load.committed", "recover.begun", "recover.swept",
+    "run.delivered", "load.announced", "table.committing", "table.committed", "load.committed", "recover.begun", "recover.swept",
     "load.promoted",
 )  # fmt: skip
 # And here every other sync recovers whole before it dies, so that commits die in a sync's own course too.
