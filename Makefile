@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test check format bench soak kills matrix lock clean
+.PHONY: help setup system demo test check format docs pictures bench soak kills matrix lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -25,8 +25,8 @@ system: ## what tests use if it is there: PostgreSQL (Debian's, when this is roo
 demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
-test: setup system ## all tests
-	$(BIN)/pytest
+test: setup system ## all tests, in as many processes as there are cores
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
 
 check: setup ## format, lint, types, imports and tests: what a change has to pass
 	$(BIN)/ruff format --check .
@@ -38,6 +38,13 @@ check: setup ## format, lint, types, imports and tests: what a change has to pas
 format: setup ## rewrites the code in the house's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup ## the documentation as web pages, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
+
+pictures: setup system ## those of the documentation, taken from the real UI
+	AIRBYTE_PROTO_PICTURES=docs/pictures $(BIN)/pytest tests/browser
 
 bench: setup ## us beside the others, as ratios of CPU seconds
 	$(BIN)/python -m bench

@@ -1,49 +1,215 @@
-"""The documents say what is so: their connection files are valid, and every command and option is written down."""
+"""The documents say what is so: their snippets run, their files are valid, and every command and name is in them."""
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import dagster as dg
 import pytest
 import yaml
+from dagster._cli import create_dagster_cli
+from dagster._core.instance.config import dagster_instance_config
+from dagster._core.workspace.config_schema import process_workspace_config
+from dagster_dg_cli.cli import create_dg_cli
 
-import dagster_airbyte_proto.cli.main  # noqa: F401 - it is what gathers the commands
+import dagster_airbyte_proto
+import dagster_airbyte_proto.cli.main  # it is what gathers the commands
+from dagster_airbyte_proto import Connection, ConnectorComponent, build_connection_jobs
 from dagster_airbyte_proto.cli.program import program
-from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
+from tests.fake_source import command
 
 ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "example_project"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = (ROOT / "docs" / "command-line.md").read_text()
+_FENCE = re.compile(
+    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)"| (?P<word>\w+))?\n(?P<text>.*?)^```', re.M | re.S
+)
 
 
-def snippets(language: str) -> list[tuple[str, str]]:
-    fence = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    return [(page.name, text) for page in PAGES for text in fence.findall(page.read_text())]
+class Snippet(NamedTuple):
+    """`title` is the file that it is to be written to, where the page says so."""
+
+    page: str
+    line: int
+    language: str
+    title: str
+    text: str
+
+
+def snippets(*languages: str) -> list[Any]:
+    found = [
+        Snippet(
+            page.relative_to(ROOT).as_posix(),
+            text.count("\n", 0, fence.start()) + 1,
+            fence["language"],
+            fence["title"] or fence["word"] or "",
+            fence["text"],
+        )
+        for page in PAGES
+        for text in [page.read_text()]
+        for fence in _FENCE.finditer(text)
+    ]
+    wanted = [each for each in found if each.language in languages]
+    return [pytest.param(each, id=f"{each.page}:{each.line}") for each in wanted]
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
     found: list[tuple[tuple[str, ...], click.Command]] = []
-    for name, command in group.commands.items():
-        inside = commands(command, (*words, name)) if isinstance(command, click.Group) else []
-        found += inside or [((*words, name), command)]
+    for name, each in group.commands.items():
+        inside = commands(each, (*words, name)) if isinstance(each, click.Group) else []
+        found += inside or [((*words, name), each)]
     return found
 
 
-@pytest.mark.parametrize(("page", "text"), snippets("yaml"))
-def test_a_connection_file_in_the_docs_is_a_valid_one(page: str, text: str, tmp_path: Path) -> None:
-    written: dict[str, Any] = yaml.safe_load(text)
-    path = tmp_path / "shop.yaml"
-    path.write_text(text)
-    assert Connection.from_file(path).connector.protocol == written["connector"]["protocol"], page
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a reader stands: a folder with connections whose catalogs were saved."""
+    shutil.copytree(EXAMPLE / "connections", tmp_path / "connections")
+    shutil.copy(EXAMPLE / "connections" / "shop.yaml", tmp_path)
+    shutil.copytree(EXAMPLE / "catalogs", tmp_path / ".airbyte-proto" / "catalogs")
+    monkeypatch.delenv("AIRBYTE_PROTO_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-@pytest.mark.parametrize(("page", "text"), snippets("yaml settings"))
-def test_a_settings_file_in_the_docs_is_a_valid_one(page: str, text: str, tmp_path: Path) -> None:
-    path = tmp_path / "airbyte-proto.yaml"
-    path.write_text(text)
-    assert Settings.load(tmp_path, path).lease_seconds == yaml.safe_load(text)["lease_seconds"], page
+def _syncs(snippet: Snippet) -> bool:
+    return "= sync(" in snippet.text
+
+
+@pytest.mark.parametrize("snippet", [each for each in snippets("python") if not _syncs(each.values[0])])
+def test_python_in_the_docs_runs(snippet: Snippet, project: Path) -> None:
+    made: dict[str, Any] = {"__name__": "snippet"}
+    exec(compile(snippet.text, snippet.page, "exec"), made)
+
+    if "defs" in made:
+        dg.Definitions.validate_loadable(made["defs"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("snippet", [each for each in snippets("python") if _syncs(each.values[0])])
+def test_a_sync_in_the_docs_brings_rows(snippet: Snippet, project: Path) -> None:
+    source = {"protocol": "airbyte", "launch": {"kind": "local", "command": command()}}
+    config = {"scenario": {"streams": {"users": {"records": 3}}}}
+    (project / "shop.yaml").write_text(yaml.safe_dump({"connector": source, "config": config}))
+
+    done = subprocess.run([sys.executable, "-c", snippet.text], check=True, capture_output=True, text=True)
+
+    assert done.stdout == "3\n"
+
+
+def _connection(snippet: Snippet, project: Path) -> None:
+    path = project / "connections" / "written.yaml"
+    path.write_text(snippet.text)
+    written: dict[str, Any] = yaml.safe_load(snippet.text)
+    assert Connection.from_file(path).connector.protocol == written["connector"]["protocol"]
+
+
+def _component(snippet: Snippet, project: Path) -> None:
+    folder = project / "components" / "src" / "shop_lake" / "defs" / "written"
+    folder.mkdir(parents=True)
+    os.chdir(folder)
+    written = yaml.safe_load(snippet.text)
+    assert written["type"] == "dagster_airbyte_proto.ConnectorComponent"
+    component = ConnectorComponent.from_attributes_dict(attributes=written["attributes"])
+    catalog = project / ".airbyte-proto" / "catalogs" / f"{component.connected.name}.json"
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, catalog)
+    [assets] = made.assets or ()
+    assert isinstance(assets, dg.AssetsDefinition)
+    assert assets.keys
+
+
+def _settings(snippet: Snippet, project: Path) -> None:
+    path = project / "airbyte-proto.yaml"
+    path.write_text(snippet.text)
+    assert Settings.load(project, path).lease_seconds == yaml.safe_load(snippet.text)["lease_seconds"]
+
+
+def _run_config(snippet: Snippet, project: Path) -> None:
+    jobs = build_connection_jobs(Connection.from_file(project / "connections" / "shop.yaml"))
+    [job] = [each for each in jobs if each.name == snippet.title]
+    assert dg.validate_run_config(job, yaml.safe_load(snippet.text))
+
+
+def _instance(snippet: Snippet, project: Path) -> None:
+    (project / "dagster.yaml").write_text(snippet.text)
+    assert dagster_instance_config(str(project))[0]
+
+
+def _workspace(snippet: Snippet, project: Path) -> None:
+    result = process_workspace_config(yaml.safe_load(snippet.text))
+    assert result.success, result.errors
+
+
+def _compose(snippet: Snippet, project: Path) -> None:
+    services = yaml.safe_load(snippet.text)["services"]
+    called = [shlex.split(service["command"])[0] for service in services.values() if "command" in service]
+    for each in called:
+        assert Path(sys.executable).with_name(each).exists()
+
+
+_CHECKS: Mapping[str, Callable[[Snippet, Path], None]] = {
+    "settings": _settings,
+    "airbyte-proto.yaml": _settings,
+    "rollback_shop": _run_config,
+    "deploy/dagster.yaml": _instance,
+    "deploy/workspace.yaml": _workspace,
+    "compose.yaml": _compose,
+}
+
+
+@pytest.mark.parametrize("snippet", snippets("yaml"))
+def test_yaml_in_the_docs_is_valid(snippet: Snippet, project: Path) -> None:
+    if snippet.title:
+        _CHECKS[snippet.title](snippet, project)
+    elif "type" in yaml.safe_load(snippet.text):
+        _component(snippet, project)
+    else:
+        _connection(snippet, project)
+
+
+def _lines(snippet: Snippet) -> Iterator[list[str]]:
+    for line in snippet.text.splitlines():
+        if words := shlex.split(line.removeprefix("$ "), comments=True):
+            yield words
+
+
+_PROGRAMS: Mapping[str, Callable[[], click.Group]] = {
+    "airbyte-proto": lambda: program,
+    "dagster": create_dagster_cli,
+    "dg": create_dg_cli,
+}
+
+
+def _accepts(group: click.Command, words: list[str]) -> None:
+    """The command is there, with these options. What a component takes is known in a project only."""
+    context = click.Context(group)
+    while isinstance(group, click.Group) and words[:2] != ["defs", "dagster_airbyte_proto.ConnectorComponent"]:
+        found = group.get_command(context, words.pop(0))
+        assert found is not None
+        group, context = found, click.Context(found, parent=context)
+    if not isinstance(group, click.Group):
+        _, too_many, _ = group.make_parser(context).parse_args(words)
+        assert not too_many
+
+
+@pytest.mark.parametrize("snippet", snippets("sh", "console"))
+def test_commands_in_the_docs_are_taken(snippet: Snippet) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+    for called, *words in _lines(snippet):
+        if called == "make":
+            assert words[0] in targets
+        elif called not in (".", "cd", "uv"):
+            _accepts(_PROGRAMS[called](), words)
 
 
 @pytest.mark.parametrize(("words", "command"), commands(program), ids=lambda value: str(value))
@@ -56,11 +222,36 @@ def test_every_command_is_documented_with_its_options(words: tuple[str, ...], co
             assert not option.startswith("--") or option in shared or option in row, (words, option)
 
 
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    told = {path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", reference, re.M)}
+    assert set(dagster_airbyte_proto.__all__) <= told
+
+
+def test_every_attribute_of_the_component_is_documented() -> None:
+    page = (ROOT / "docs" / "dagster" / "assets.md").read_text()
+    rows = "".join(line for line in page.splitlines() if line.startswith("| `"))
+    for field in fields(ConnectorComponent):
+        assert f"`{field.name}`" in rows, field.name
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), (page.name, target)
+        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
+            if not target.endswith(".png"):  # made by the tests of the web pages
+                assert (page.parent / target).exists(), (page.name, target)
 
 
-def test_the_example_connection_is_a_valid_one() -> None:
-    assert Connection.from_file(ROOT / "example_project" / "connections" / "shop.yaml").name == "shop"
+def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
+    mkdocs = Path(sys.executable).with_name("mkdocs")
+    built = subprocess.run(
+        [mkdocs, "build", "--no-strict", "--quiet", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    missing = re.compile(r"contains a link '(?:\.\./)?pictures/[\w-]+\.png', but the target is not found")
+    assert [line for line in built.stderr.splitlines() if not missing.search(line)] == []
+    assert "connector_assets" in (tmp_path / "site" / "reference" / "index.html").read_text()

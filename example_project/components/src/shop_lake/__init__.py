@@ -1,0 +1,1 @@
+"""The example with components: what `definitions.py` beside `components` says in Python, most of it in YAML."""
