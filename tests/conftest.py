@@ -33,11 +33,11 @@ def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
     session.stop()
 
 
-_TOGETHER = {"spark": "spark", "connectors": "spark", "browser": "browser"}
+_TOGETHER = {"browser": "browser", "spark": "spark", "connectors": "spark"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where the suite runs in several processes, one of them has the Spark session, and one the browser."""
+    """Where the suite runs in several processes, one has the browser, and one all that else needs a Spark session."""
     for item in items:
         groups = [group for marker, group in _TOGETHER.items() if item.get_closest_marker(marker)]
         if groups:
