@@ -79,7 +79,7 @@ def test_a_run_of_no_partition_is_refused() -> None:
 
     assert str(raised.value) == (
         'config of connection shop: config.start_date: "{{ partition.start }}" needs a run of a partition\n'
-        "Give the assets a partitions_def and run a partition, or write the value itself."
+        "Sync one partition: --partition KEY, or assets with a partitions_def. Or write the value itself."
     )
 
 

@@ -10,11 +10,13 @@ import click
 
 from dagster_airbyte_proto.cli.call import Call, answers
 from dagster_airbyte_proto.cli.output import Answer, Grid, plain, short
+from dagster_airbyte_proto.cli.partitioning import chosen, of_partition
 from dagster_airbyte_proto.cli.program import program
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
     from dagster_airbyte_proto.sync.engine import Engine
+    from dagster_airbyte_proto.sync.plan import Slice
     from dagster_airbyte_proto.sync.source import Source
 
 _SPEC = ("field", "type", "required", "secret", "default", "description")
@@ -29,8 +31,11 @@ class Asked(NamedTuple):
 
 
 @contextmanager
-def asked(call: Call, connection_file: str) -> Iterator[Asked]:
-    """A connection's connector, with the config as it last rewrote it. Its log is kept apart from those of syncs."""
+def asked(call: Call, connection_file: str, partition: "Slice | None" = None) -> Iterator[Asked]:
+    """A connection's connector, with the config as it last rewrote it. Its log is kept apart from those of syncs.
+
+    Without a partition, templates of the config stand as they are written.
+    """
     from dagster_airbyte_proto.sync.run import keep_asked_config, new_run_id
     from dagster_airbyte_proto.sync.run_log import RunLog
 
@@ -38,7 +43,7 @@ def asked(call: Call, connection_file: str) -> Iterator[Asked]:
     with call.engine() as engine:
         folder = engine.settings.logs_folder / connection.name / "asked"
         with RunLog(folder, new_run_id(), on_line=_tell) as log:
-            source = engine.source(connection, log)
+            source = engine.source(connection, log, partition.words if partition else None)
             kept = engine.store.config(connection.name)
             if kept is not None and kept.based_on == source.config_digest:
                 source.take_config(kept.config)
@@ -58,9 +63,10 @@ def spec(call: Call, connection_file: str) -> Answer:
 
 @answers(program, "check")
 @click.argument("connection_file", metavar="C")
-def check(call: Call, connection_file: str) -> Answer:
+@of_partition
+def check(call: Call, connection_file: str, partition: str | None, window: tuple[str, ...]) -> Answer:
     """Whether the connector can work with the config."""
-    with asked(call, connection_file) as (_, source):
+    with asked(call, connection_file, chosen(partition, window)) as (_, source):
         verdict = source.check()
         message = source.mask.text(verdict.message)
     status = "succeeded" if verdict.succeeded else "failed"
@@ -72,9 +78,10 @@ def check(call: Call, connection_file: str) -> Answer:
 @answers(program, "discover")
 @click.argument("connection_file", metavar="C")
 @click.option("--save", is_flag=True, help="Keep the catalog that assets are made from, and show what changed.")
-def discover(call: Call, connection_file: str, save: bool) -> Answer:
+@of_partition
+def discover(call: Call, connection_file: str, save: bool, partition: str | None, window: tuple[str, ...]) -> Answer:
     """The streams that the connector offers."""
-    with asked(call, connection_file) as (engine, source):
+    with asked(call, connection_file, chosen(partition, window)) as (engine, source):
         source.check_config()
         catalog = source.catalog(anew=True)
         saved = _saved(engine, source, catalog) if save else {}

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.cli.call import Call, answers
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.live import size_text, view
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted, short
+from dagster_airbyte_proto.cli.partitioning import chosen, of_partition
 from dagster_airbyte_proto.cli.program import program
 
 if TYPE_CHECKING:
@@ -21,13 +22,21 @@ _COLUMNS = ("stream", "status", "table", "emitted", "committed", "rejected", "ch
 @click.argument("connection_file", metavar="C")
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
 @click.option("--refresh", is_flag=True, help="Read everything from nothing, as a new generation.")
-def sync(call: Call, connection_file: str, streams: str | None, refresh: bool) -> Answer:
+@of_partition
+def sync(
+    call: Call,
+    connection_file: str,
+    streams: str | None,
+    refresh: bool,
+    partition: str | None,
+    window: tuple[str, ...],
+) -> Answer:
     """One sync: what the connector has to tell, into the tables."""
     from dagster_airbyte_proto.sync.plan import Wanted
     from dagster_airbyte_proto.sync.run import Terms, sync_connection
 
     connection = call.open(connection_file)
-    wanted = Wanted(only=stream_names(streams), refresh=refresh)
+    wanted = Wanted(only=stream_names(streams), refresh=refresh, slice=chosen(partition, window))
     cancel = threading.Event()
     with call.engine() as engine, view(connection.name) as watcher, cancelling(cancel, lambda: watcher.is_reading):
         report = sync_connection(engine, connection, wanted, Terms(cancel, watcher))

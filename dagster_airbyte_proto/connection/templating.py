@@ -103,7 +103,7 @@ class _Filling:
 def _remedy(window: Mapping[str, str]) -> str:
     if window:
         return f"This partition has: {', '.join(f'{_HEAD}.{name}' for name in window)}"
-    return "Give the assets a partitions_def and run a partition, or write the value itself."
+    return "Sync one partition: --partition KEY, or assets with a partitions_def. Or write the value itself."
 
 
 def _place(connection: Connection) -> str:

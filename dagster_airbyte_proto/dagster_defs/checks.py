@@ -16,7 +16,7 @@ from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.report import StreamReport
-from dagster_airbyte_proto.tables.writer import quoted
+from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, quoted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark import QueryResult
@@ -196,13 +196,19 @@ def _asked(evidence: Evidence, names: Collection[str]) -> _Answer:
         return _Answer()
     if evidence.query is None:
         return _Answer(trouble="only tables that Spark reads can be")
-    keys = [quoted(name) for name in table_columns(evidence.planned).keys] if PRIMARY_KEY in names else []
+    keys = [quoted(name) for name in _keys(evidence.planned)] if PRIMARY_KEY in names else []
     cursor = _time_column(evidence.planned) if FRESHNESS in names else None
     try:
         [[rows, whole, distinct, newest]] = evidence.query(_sql(evidence.table, keys, cursor)).rows
     except ProtoError as error:
         return _Answer(trouble=str(error))
     return _Answer(rows, rows - whole, whole - distinct, _time(newest))
+
+
+def _keys(planned: PlannedStream) -> Sequence[str]:
+    """What no two rows share: of a table in slices that is the key within one."""
+    keys = table_columns(planned).keys
+    return keys if planned.slice is None else (*keys, SLICE_COLUMN)
 
 
 def _sql(table: str, keys: Sequence[str], cursor: str | None) -> str:

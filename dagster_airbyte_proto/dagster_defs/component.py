@@ -33,6 +33,7 @@ from dagster_airbyte_proto.dagster_defs.component_fields import (
 )
 from dagster_airbyte_proto.dagster_defs.discovery import discovered, keep_catalog
 from dagster_airbyte_proto.dagster_defs.home import home_folder
+from dagster_airbyte_proto.dagster_defs.partitions import sample
 from dagster_airbyte_proto.dagster_defs.scaffolding import ConnectorScaffolder
 from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
 from dagster_airbyte_proto.errors import ConfigError
@@ -157,9 +158,16 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         return self.translation(spec, data) if self.translation else spec
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Asks the connector what it offers, and keeps that."""
+        """Asks the connector what it offers, and keeps that. Of partitions it is asked in the newest."""
         settings = Settings.load(home_folder(self.home), self.settings)
-        keep_catalog(state_path, discovered(self.connected, settings))
+        keep_catalog(state_path, discovered(self.connected, settings, self._window()))
+
+    def _window(self) -> Mapping[str, str] | None:
+        """Of the newest partition. None where only Dagster's instance knows the keys, which nobody has here."""
+        if self.partitions is None:
+            return {}
+        newest = sample(self.partitions)
+        return newest.words if newest else None
 
     def build_defs_from_state(
         self,

@@ -1,26 +1,26 @@
 """Asking a connector for its catalog, when a component's state is refreshed: the one time that it is started for it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.connection.templating import templated
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import keep_asked_config, new_run_id
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 
-def discovered(connection: Connection, settings: Settings) -> bytes:
+def discovered(connection: Connection, settings: Settings, window: Mapping[str, str] | None) -> bytes:
     """The catalog that the connector offers, as `airbyte-proto discover --save` keeps it. Raises ProtoError.
 
-    A config with templates of a partition is refused: nobody could tell which partition is asked for.
+    Templates in the config are filled from the window of a partition. An empty one refuses them; with None they stand
+    as they are written.
     """
-    connection = templated(connection, {})
     with (
         Engine(settings) as engine,
         RunLog(settings.logs_folder / connection.name / "asked", new_run_id()) as log,
     ):
-        source = engine.source(connection, log)
+        source = engine.source(connection, log, window)
         kept = engine.store.config(connection.name)
         if kept is not None and kept.based_on == source.config_digest:
             source.take_config(kept.config)

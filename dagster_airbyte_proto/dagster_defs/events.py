@@ -57,16 +57,32 @@ def materialization(
     )
 
 
+def partitions_materialization(
+    key: dg.AssetKey, delivered: Delivered, checked: Sequence[dg.AssetCheckResult], *, seconds: float
+) -> dg.MaterializeResult[Delivered]:
+    """What the events of all of a run's partitions have in common; what each brought is in `of_partition`."""
+    told: dict[str, Any] = {"airbyte_proto/seconds": seconds, **_of_table(delivered.report)}
+    if delivered.connector:
+        told["airbyte_proto/connector"] = delivered.connector
+    return dg.MaterializeResult(asset_key=key, value=delivered, metadata=told, check_results=checked)
+
+
+def of_partition(report: StreamReport, rows: int | None) -> dict[str, Any]:
+    """What a stream brought in one partition, whose slice of the table has so many `rows` now."""
+    told = StreamMetadata(**_numbers(report), **_texts(report))
+    return {**told, **({} if rows is None else {"dagster/partition_row_count": rows})}
+
+
 def unasked(key: dg.AssetKey, delivered: Delivered) -> dg.AssetMaterialization:
     """A complete stream that was not selected, and was synced with those that share its state."""
     told = StreamMetadata(**_numbers(delivered.report), **_texts(delivered.report))
     return dg.AssetMaterialization(key, metadata={**told, **_of_table(delivered.report)})
 
 
-def observation(key: dg.AssetKey, report: StreamReport) -> dg.AssetObservation:
+def observation(key: dg.AssetKey, report: StreamReport, partition: str | None = None) -> dg.AssetObservation:
     """A stream that is not complete. Never a materialization: Dagster would not run it again from failure."""
     told = StreamMetadata(**_numbers(report), **_texts(report), status=report.status.value, error=report.error or None)
-    return dg.AssetObservation(asset_key=key, description=report.error, metadata=dict(told))
+    return dg.AssetObservation(asset_key=key, description=report.error, metadata=dict(told), partition=partition)
 
 
 def _of_table(report: StreamReport) -> dict[str, Any]:

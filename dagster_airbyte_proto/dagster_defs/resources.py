@@ -2,34 +2,33 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import dagster as dg
-import msgspec
 from pydantic import PrivateAttr
 
 from dagster_airbyte_proto.checkpoints import sql_store
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.background import Background
-from dagster_airbyte_proto.dagster_defs.checks import Evidence, check_results
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
 from dagster_airbyte_proto.dagster_defs.home import home_folder
-from dagster_airbyte_proto.dagster_defs.syncing import Checked, Following, SyncedAssets, SyncEvent, SyncEvents
+from dagster_airbyte_proto.dagster_defs.partitions import slices_of
+from dagster_airbyte_proto.dagster_defs.syncing import Following, SyncedAssets, SyncEvent, SyncEvents
+from dagster_airbyte_proto.dagster_defs.telling import Telling
 from dagster_airbyte_proto.dagster_defs.watching import RunWatcher, step_key
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.delivery import Delivered, Delivery
+from dagster_airbyte_proto.sync.delivery import Delivery
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan import SharedState, Wanted
-from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.plan import SharedState, Slice, Wanted
+from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import Terms, sync_connection
 from dagster_airbyte_proto.tables.writer import TableWriter
-
-if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark import QueryResult
 
 # Of the ten seconds in which a terminated step is to be gone, a connector that does not listen may take these.
 _STOP_GRACE_SECONDS = 3.0
@@ -43,15 +42,6 @@ class GivesTables(Protocol):
     def tables(self, labels: Mapping[str, str]) -> TableWriter:
         """Its tables. The labels say who writes, for the tables' own logs. Called by the thread that syncs."""
         ...
-
-
-@runtime_checkable
-class AnswersQueries(Protocol):
-    """An IO manager whose tables can be asked."""
-
-    def query(self, sql: str) -> "QueryResult": ...
-
-    def sql_name(self, table: TableName) -> str: ...
 
 
 class SqlStateStore(dg.ConfigurableResource[sql_store.SqlStateStore]):
@@ -107,14 +97,14 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     ) -> Following | None:
         definition = definition_of(context.assets_def)
         connection = connection or definition.connection
-        _refuse_partitions(context, connection)
-        assets = _assets(context, connection, definition, _complete(store.reports(connection.name, context.run.run_id)))
+        backfill = Backfill(slices_of(context), store, connection.name, context.run.run_id)
+        assets = _assets(context, connection, definition, backfill.complete)
         if not assets.streams:
             context.log.info("Every selected stream was completed by an earlier attempt of this run.")
             return None
         watcher = RunWatcher(context, every_seconds=self.progress_seconds)
         names = [str(stream) for stream in assets.streams.values()]
-        wanted = Wanted(only=names, catalog=definition.catalog, shared=self._shared())
+        one = _OneSync(context, connection, definition, self._shared(), watcher, self.lease_wait_seconds)
         tables_of = _gives_tables(context, definition)
         labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
         settings = self._settings()
@@ -122,18 +112,11 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         def sync(cancel: threading.Event, delivery: Delivery) -> SyncReport:
             tables = tables_of.tables(labels)
             with Engine(settings, store=store, tables=tables, stop_grace_seconds=_STOP_GRACE_SECONDS) as engine:
-                terms = Terms(
-                    cancel,
-                    watcher,
-                    delivery=delivery,
-                    run_id=context.run.run_id,
-                    lease_wait_seconds=self.lease_wait_seconds,
-                )
-                return sync_connection(engine, connection, wanted, terms)
+                return backfill.run(names, partial(one.sync, engine), cancel, delivery)
 
         work = Background(sync)
         self._at_work.append(work)
-        return Following(context, assets, work, watcher, _checked(context, definition))
+        return Following(context, assets, work, watcher, Telling(context, definition, backfill).event)
 
     def _settings(self) -> Settings:
         return Settings.load(home_folder(self.home)).model_copy(update={"lease_seconds": self.lease_seconds})
@@ -152,21 +135,25 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
             ) from None
 
 
-def _refuse_partitions(context: dg.AssetExecutionContext, connection: Connection) -> None:
-    if context.has_partition_key or context.has_partition_key_range:
-        raise ConfigError(
-            f"syncing connection {connection.name}",
-            "partitions are not built yet",
-            remedy="Run it without a partition.",
-        )
+class _OneSync(NamedTuple):
+    """What the syncs of one step have in common."""
 
+    context: dg.AssetExecutionContext
+    connection: Connection
+    definition: ConnectionDefinition
+    shared: SharedState
+    watcher: RunWatcher
+    lease_wait_seconds: float
 
-def _complete(reports: Sequence[str]) -> frozenset[str]:
-    """The streams that earlier attempts of the run completed: their events are written, and their states have moved."""
-    told = [msgspec.json.decode(report)["streams"] for report in reports]
-    return frozenset(
-        name for streams in told for name, stream in streams.items() if stream["status"] == SyncStatus.COMPLETE.value
-    )
+    def sync(
+        self, engine: Engine, wanted_slice: Slice | None, names: Sequence[str], cancel: threading.Event, to: Delivery
+    ) -> SyncReport:
+        if wanted_slice is not None:
+            self.context.log.info(f"Partition {wanted_slice.key}")
+        wanted = Wanted(only=names, catalog=self.definition.catalog, shared=self.shared, slice=wanted_slice)
+        waiting = self.lease_wait_seconds
+        terms = Terms(cancel, self.watcher, delivery=to, run_id=self.context.run.run_id, lease_wait_seconds=waiting)
+        return sync_connection(engine, self.connection, wanted, terms)
 
 
 def _assets(
@@ -191,24 +178,6 @@ def _upstream_first(assets: dg.AssetsDefinition, definition: ConnectionDefinitio
     """In the order of the definition, but for streams that a translator made depend on one another."""
     upstream = {key: assets.asset_deps[key] & definition.streams.keys() for key in definition.streams}
     yield from TopologicalSorter(upstream).static_order()
-
-
-def _checked(context: dg.AssetExecutionContext, definition: ConnectionDefinition) -> Checked:
-    """What the checks of its streams find; those that ask a table need an IO manager that answers queries."""
-    found = getattr(context.resources, definition.io_manager_key)
-    tables = found if isinstance(found, AnswersQueries) else None
-    policy = definition.connection.destination.schema_policy
-
-    def checked(key: dg.AssetKey, delivered: Delivered) -> list[dg.AssetCheckResult]:
-        if definition.checks is None or delivered.planned is None:
-            return []
-        told = delivered.report
-        table = tables.sql_name(delivered.table) if tables else told.table
-        query = tables.query if tables else None
-        evidence = Evidence(delivered.planned, told, table, policy, told.miscounts, query)
-        return check_results(key, evidence, definition.checks, context.selected_asset_check_keys)
-
-    return checked
 
 
 def _gives_tables(context: dg.AssetExecutionContext, definition: ConnectionDefinition) -> GivesTables:

@@ -11,7 +11,7 @@ the iterator is only closed, and must yield nothing.)
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -26,8 +26,8 @@ from dagster_airbyte_proto.sync.delivery import Delivered
 from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStatus
 
 SyncEvent = dg.MaterializeResult[Delivered]
-Checked = Callable[[dg.AssetKey, Delivered], Sequence[dg.AssetCheckResult]]
-"""What the checks of a stream found."""
+EventOf = Callable[[dg.AssetKey, Delivered, float], SyncEvent]
+"""The event of a complete stream, when the sync has run for so many seconds."""
 
 _Told = TypeVar("_Told", Delivered, StreamReport)
 
@@ -75,10 +75,10 @@ class Following:
         assets: SyncedAssets,
         work: Background,
         watcher: RunWatcher,
-        checked: Checked,
+        event_of: EventOf,
     ) -> None:
         self._context = context
-        self._checked = checked
+        self._event_of = event_of
         self._assets = assets
         self._work = work
         self._watcher = watcher
@@ -146,9 +146,9 @@ class Following:
         """All of what is to be delivered, and then its acceptance."""
         while self._unyielded and not self._is_too_late():
             key, delivered = self._unyielded.popleft()
-            checked = self._checked(key, delivered)
+            event = self._event_of(key, delivered, time.monotonic() - self._began)
             self._is_yielding = True
-            yield events.materialization(key, delivered, checked, seconds=time.monotonic() - self._began)
+            yield event
             self._is_yielding = False
         if self._is_delivering and not self._unyielded:
             self._is_delivering = False
@@ -165,7 +165,7 @@ class Following:
             self._watcher.warn(warning)
         for key, told in _found({**self._assets.streams, **self._assets.others}, report.streams):
             if told.status is not SyncStatus.COMPLETE:
-                self._context.log_event(events.observation(key, told))
+                self._context.log_event(events.observation(key, told, report.partition or None))
 
 
 def _found(assets: Mapping[dg.AssetKey, StreamId], by_name: Mapping[str, _Told]) -> Iterator[tuple[dg.AssetKey, _Told]]:

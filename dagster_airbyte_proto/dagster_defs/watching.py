@@ -31,6 +31,7 @@ class RunWatcher:
 
     def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:  # noqa: ARG002 - as a watcher has it
         self._runs = runs
+        self._told_rows = 0  # of several partitions, each begins anew
 
     def progressed(self) -> None:
         """Dagster's events are written by the step's thread, which looks by itself."""

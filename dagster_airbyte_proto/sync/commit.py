@@ -42,13 +42,17 @@ class LoadOutcome(NamedTuple):
 class Committer:
     """Brings the loads of one leased connection into their tables, one load at a time.
 
-    `tables` is asked for when there is something to commit: a session may still be starting.
+    `tables` is asked for when there is something to commit: a session may still be starting. The states of what is
+    announced are those of `partition`; what is recovered keeps its own.
     """
 
-    def __init__(self, store: StateStore, tables: Callable[[], TableWriter], lease: Lease) -> None:
+    def __init__(
+        self, store: StateStore, tables: Callable[[], TableWriter], lease: Lease, *, partition: str = ""
+    ) -> None:
         self._store = store
         self._tables = tables
         self._lease = lease
+        self._partition = partition
         self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="commit")
 
     def __enter__(self) -> "Committer":
@@ -67,7 +71,7 @@ class Committer:
         """The rows are in their tables on return, and no state has moved: `promote` is to follow."""
         reach("load.staged")
         try:
-            self._store.announce(self._lease, load)
+            self._store.announce(self._lease, load, partition=self._partition)
         except StateConflict:
             # Who took over has swept this run's folders already, or is about to forget them.
             _remove_files(load)

@@ -1,6 +1,7 @@
 """All that syncs need beside a connection: the state store, the tables, what is kept under the home folder."""
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from pathlib import Path
@@ -61,12 +62,12 @@ class Engine:
             threading.Thread(target=self._open_into, args=(self._tables,), name="tables", daemon=True).start()
         return self._tables
 
-    def source(self, connection: Connection, log: RunLog) -> Source:
-        """Its connector, with what it writes to stderr going to the log. Raises ConfigError."""
+    def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
+        """Its connector, whose stderr goes to the log, with templates filled from `window`. Raises ConfigError."""
         environments = self.settings.environments_folder
         launcher = launcher_of(connection, environments, log, stop_grace_seconds=self._stop_grace_seconds)
         connector = Connector(launcher, protocol_of(connection))
-        return Source(connection, connector, self.offers, log)
+        return Source(connection, connector, self.offers, log, window)
 
     def query(self, sql: str) -> "QueryResult":
         if self.settings.catalog.format != "iceberg":

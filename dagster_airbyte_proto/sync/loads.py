@@ -112,7 +112,7 @@ class Loader:
         part = self._stage.cut(stream)
         if part is None and is_last and run.is_complete and replaces(run.planned):
             planned = run.planned
-            return StagedRows(stream, planned.table, planned.write, planned.generation_id)
+            return StagedRows(stream, planned.table, planned.write, planned.generation_id, slice=planned.slice)
         return part
 
     def _timed(self, step: Callable[[_Given], LoadOutcome], given: _Given) -> LoadOutcome:

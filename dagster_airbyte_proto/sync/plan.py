@@ -33,21 +33,50 @@ class SharedState(StrEnum):
     WHOLE = "whole"
 
 
+class Slice(NamedTuple):
+    """One partition of a connection: a slice of each table, with states of its own.
+
+    `window` is what templates of the config find beside `key`: `start` and `end`, or the names of dimensions.
+    """
+
+    key: str
+    window: Mapping[str, str] = {}
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """Each template's name with what fills it."""
+        return {**self.window, "key": self.key}
+
+
 class Wanted(NamedTuple):
-    """What one call asks for beyond the connection: some of its streams, or all anew.
+    """What one call asks for beyond the connection: some of its streams, or all anew, or one partition.
 
     `catalog` is planned from instead of what the connector offers today. `shared` says what becomes of streams that
-    were not asked for and share their state with those that were.
+    were not asked for and share their state with those that were. A `slice` is read from nothing and replaced whole
+    once its stream is complete; the states that come with it are kept for people to look at.
     """
 
     only: Collection[str] | None = None
     refresh: bool = False
     catalog: Catalog | None = None
     shared: SharedState = SharedState.REFUSE
+    slice: Slice | None = None
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether streams start from nothing, whatever their states say."""
+        return self.refresh or self.slice is not None
+
+    @property
+    def partition(self) -> str:
+        """Where the states are kept; empty where it is no partition's."""
+        return self.slice.key if self.slice else ""
 
 
 def planned_streams(connection: Connection, catalog: Catalog, wanted: Wanted) -> tuple[PlannedStream, ...]:
     """The streams of one sync, each with its table and modes; generations are the state store's to fill in."""
+    if wanted.slice is not None and not wanted.slice.key:
+        raise ConfigError(_planning(connection), "the partition has no key")
     offered = {str(stream.id): stream for stream in catalog.streams}
     chosen = _chosen(connection, offered)
     # Told apart among all that the connection has: a stream that is synced alone must find its own table again.
@@ -138,9 +167,10 @@ def _planned(
         stream=stream,
         table=table,
         read=read,
-        write=_REFRESHED.get(write, write) if wanted.refresh else write,
+        write=_REFRESHED.get(write, write) if wanted.is_anew else write,
         primary_key=key,
         cursor=_cursor(stream, options),
+        slice=wanted.slice.key if wanted.slice else None,
     )
 
 

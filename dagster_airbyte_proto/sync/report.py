@@ -74,6 +74,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Seconds
     error: str | None = None
     warnings: tuple[str, ...] = ()
+    partition: str = ""
 
     def as_json(self) -> dict[str, Any]:
         value: dict[str, Any] = msgspec.to_builtins(self)

@@ -32,7 +32,7 @@ from dagster_airbyte_proto.sync.shared_state import planned_together
 from dagster_airbyte_proto.sync.source import Source
 from dagster_airbyte_proto.sync.streams import StreamRun
 from dagster_airbyte_proto.sync.targets import Targets
-from dagster_airbyte_proto.tables.writer import TableSpec
+from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec
 
 _EVERYTHING = Wanted()
 
@@ -84,11 +84,12 @@ def sync_connection(
         held_lease(
             engine.store, connection.name, run_id, engine.settings.lease_seconds, _waiting(terms, log)
         ) as keeper,
-        Committer(engine.store, lambda: engine.tables, keeper.lease) as committer,
+        Committer(engine.store, lambda: engine.tables, keeper.lease, partition=wanted.partition) as committer,
     ):
         reach("run.leased")
         recovered = len(committer.recover())
-        return _Sync(engine, engine.source(connection, log), keeper, terms, log).run(wanted, committer, recovered)
+        source = engine.source(connection, log, wanted.slice.words if wanted.slice else {})
+        return _Sync(engine, source, keeper, terms, log).run(wanted, committer, recovered)
 
 
 def _waiting(terms: Terms, log: RunLog) -> Waiting:
@@ -140,20 +141,23 @@ class _Sync:
         self._terms = terms
         self._log = log
         self._version = source.connector.launcher.identity()
+        self._partition = ""
         self._began = time.monotonic()
 
     def run(self, wanted: Wanted, committer: Committer, recovered: int) -> SyncReport:
         self._engine.warm()
         self._take_kept_config()
         self._source.check_config()
-        stored = [each.state for each in self._store.states(self._source.connection.name)]
+        self._partition = wanted.partition
+        stored = self._stored()
         catalog = wanted.catalog or self._source.catalog()
-        chosen = planned_together(self._source, catalog, wanted, stored)
+        # Streams of a slice all start from nothing: none can leave another behind.
+        chosen = planned_together(self._source, catalog, wanted, () if wanted.slice else stored)
         if self._source.unkept_config is not None:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
         streams, sync_id = self._numbered(chosen, wanted)
-        states = () if wanted.refresh else _resumed(streams, stored)
+        states = () if wanted.is_anew else _resumed(streams, stored)
         request = ReadRequest(self._source.config, streams, states, sync_id)
         staging = self._staging(streams, columns, sync_id, committer)
         _note_states(staging.runs, stored)
@@ -170,6 +174,9 @@ class _Sync:
         self._end(report)
         return report
 
+    def _stored(self) -> list[State]:
+        return [each.state for each in self._store.states(self._source.connection.name, partition=self._partition)]
+
     def _take_kept_config(self) -> None:
         """What the connector made of its config goes before the user's, until the user changes theirs."""
         kept = self._store.config(self._source.connection.name)
@@ -177,8 +184,9 @@ class _Sync:
             self._source.take_config(kept.config)
 
     def _numbered(self, chosen: Sequence[PlannedStream], wanted: Wanted) -> tuple[tuple[PlannedStream, ...], int]:
-        anew = [planned.id for planned in chosen if wanted.refresh or planned.read is ReadMode.FULL_REFRESH]
-        start = self._store.begin_run(self._lease, refreshed=anew, streams=[planned.id for planned in chosen])
+        anew = [planned.id for planned in chosen if wanted.is_anew or planned.read is ReadMode.FULL_REFRESH]
+        streams = [planned.id for planned in chosen]
+        start = self._store.begin_run(self._lease, refreshed=anew, streams=streams, partition=wanted.partition)
         reach("run.begun")
         return with_generations(chosen, start.generations), start.sync_id
 
@@ -190,10 +198,7 @@ class _Sync:
         committer: Committer,
     ) -> _Staging:
         runs = {planned.id: StreamRun(planned) for planned in streams}
-        specs = {
-            stream: TableSpec(run.planned.table, columns[stream].schema, columns[stream].keys)
-            for stream, run in runs.items()
-        }
+        specs = {planned.id: _table_spec(planned, columns[planned.id]) for planned in streams}
         targets = Targets(lambda: self._engine.tables, specs, (self._store, self._lease), self._terms.cancel)
         blind = self._engine.settings.staging_folder
         inputs = [
@@ -212,8 +217,7 @@ class _Sync:
         """A shared state with what it says nothing of: the sub-states of streams that were not asked for this time."""
         if state.scope is not StateScope.GLOBAL:
             return state
-        stored = (stored.state for stored in self._store.states(self._source.connection.name))
-        before = tuple(state for state in stored if state.scope is StateScope.GLOBAL)
+        before = tuple(state for state in self._stored() if state.scope is StateScope.GLOBAL)
         return self._source.protocol.merged(before, state)[0]
 
     def _around(self, staging: _Staging) -> Surroundings:
@@ -302,6 +306,7 @@ class _Sync:
             ),
             error=self._source.mask.text(str(fatal)) if fatal else None,
             warnings=tuple(self._source.mask.text(warning) for warning in self._warnings(pull)),
+            partition=self._partition,
         )
 
     def _warnings(self, pull: Pull) -> Sequence[str]:
@@ -313,6 +318,11 @@ class _Sync:
         self._keeper.check()
         self._store.end_run(self._lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode())
         reach("run.ended")
+
+
+def _table_spec(planned: PlannedStream, columns: Columns) -> TableSpec:
+    slice_column = None if planned.slice is None else SLICE_COLUMN
+    return TableSpec(planned.table, columns.schema, columns.keys, slice_column=slice_column)
 
 
 def _resumed(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.templating import is_template, renewed, templated
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.local import LocalLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
@@ -28,14 +29,28 @@ class Source:
     """Answers from what was kept where it can, so that a sync starts one process and no more.
 
     A connector may rewrite its config even when it is merely asked: `unkept_config` is then the caller's to keep.
+    `window` fills the templates of the config, which an empty one has nothing for: they are refused then. With None
+    they stand as they are written, for questions that are not about a partition.
     """
 
-    def __init__(self, connection: Connection, connector: Connector, offers: Offers, log: RunLog) -> None:
-        filled = connection.filled_config(os.environ)
+    def __init__(
+        self,
+        connection: Connection,
+        connector: Connector,
+        offers: Offers,
+        log: RunLog,
+        window: Mapping[str, str] | None = None,
+    ) -> None:
+        written = connection.filled_config(os.environ)
+        filled = written if window is None else templated(connection, window).filled_config(os.environ)
         self.connection = connection
         self.connector = connector
         self.config: Mapping[str, Any] = filled.config
-        self.config_digest = filled.digest
+        # Not of what fills the templates: the partitions share what the connector makes of its config and offers.
+        self.config_digest = written.digest
+        self._written = connection.written_config()
+        self._filled = filled.config
+        self._has_templates = window is None and is_template(self._written)
         self.mask = Mask(filled.secrets)
         self.unkept_config: Mapping[str, Any] | None = None
         self._offers = offers
@@ -48,7 +63,7 @@ class Source:
 
     def take_config(self, config: Mapping[str, Any]) -> None:
         """The config as the connector last rewrote it stands from now on; its secrets are masked too."""
-        self.config = config
+        self.config = renewed(config, self._written, self._filled)
         self._mask_secrets(self.spec())
 
     def spec(self, *, anew: bool = False) -> SpecEvent:
@@ -67,8 +82,17 @@ class Source:
         self._mask_secrets(spec)
         origin = self.connection.config_file or self.connection.origin
         where = f"config in {origin}" if origin else f"config of connection {self.connection.name}"
-        for warning in check_config(self.config, spec.config_schema, where=where):
+        try:
+            warnings = check_config(self.config, spec.config_schema, where=where)
+        except ConfigError as error:
+            if not self._has_templates:
+                raise
+            remedy = "Its templates stand as they are written, for no partition was named. Name one with --partition."
+            raise ConfigError(error.doing, error.found, remedy=remedy) from None
+        for warning in warnings:
             self._log.write("WARN", warning)
+        if self._has_templates:
+            self._log.write("NOTE", f"{where}: the connector gets the templates as they are written")
 
     def check(self) -> CheckEvent:
         """The connector's own verdict, by trying. Its config is held against the spec first."""

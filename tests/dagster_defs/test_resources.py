@@ -73,17 +73,3 @@ def test_assets_that_are_no_connections_are_refused(runs: OpenRuns) -> None:
     made = resources(shop.place.home, Options())
     result = dg.materialize([lonely], resources=made, instance=shop.instance, raise_on_error=False)
     assert any("@connector_assets" in words for words in Run(shop.instance, result.run_id).descriptions)
-
-
-def test_a_partition_is_refused_until_partitions_are_built(runs: OpenRuns) -> None:
-    shop = runs()
-    shop.place.offer(two(5, 5))
-    options = Options(partitions_def=dg.StaticPartitionsDefinition(["a", "b"]))
-    result = dg.materialize(
-        [shop_assets(shop.place.connection_file, options)],
-        resources=resources(shop.place.home, options),
-        instance=shop.instance,
-        partition_key="a",
-        raise_on_error=False,
-    )
-    assert any("partitions are not built yet" in words for words in Run(shop.instance, result.run_id).descriptions)

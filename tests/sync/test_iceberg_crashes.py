@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 # is in the recovery of the one before.
 _ENDLESS_RECOVERY = (
     "run.leased", "run.begun", "table.prepared", "run.folders_noted", "stage.file_closed", "run.ended", "load.staged",
-    "run.delivered", "load.announced", "table.committing", "table.committed", "load.committed", "recover.begun", "recover.swept",
-    "load.promoted",
+    "run.delivered", "load.announced", "table.committing", "table.committed", "load.committed", "recover.begun",
+    "recover.swept", "load.promoted",
 )  # fmt: skip
 # And here every other sync recovers whole before it dies, so that commits die in a sync's own course too.
 _WHOLE_RECOVERIES = (

@@ -1,0 +1,74 @@
+"""From Dagster's partitions to those of a connection.
+
+The moments of a time window are told in UTC, as `2026-11-01T00:00:00Z`, whatever the time zone of the partitions: it is
+what connectors ask for. The key is as Dagster has it, in the partitions' own `fmt`.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.sync.plan import Slice
+
+
+def slices_of(context: dg.AssetExecutionContext) -> tuple[Slice, ...]:
+    """The partitions of a step, time windows from the oldest on and others by their keys; none where it has none.
+
+    Raises ConfigError where the assets have partitions and the run is of none.
+    """
+    partitions_def = context.assets_def.partitions_def
+    if partitions_def is None:
+        return ()
+    if not (context.has_partition_key or context.has_partition_key_range):
+        raise ConfigError(
+            f"syncing {context.assets_def.node_def.name}",
+            "its assets have partitions, and the run is of none",
+            remedy="Choose partitions in the dialog of Materialize, or give --partition or --partition-range.",
+        )
+    # Dagster names the keys of a range in the order of the definition, and those of dynamic ones in any.
+    slices = (slice_of(partitions_def, key) for key in context.partition_keys)
+    return tuple(sorted(slices, key=lambda each: (each.window.get("start", ""), each.key)))
+
+
+def slice_of(partitions_def: dg.PartitionsDefinition[Any], key: str) -> Slice:
+    """One partition, with what stands for it in a config."""
+    if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return Slice(str(key), _of_dimensions(partitions_def, key))
+    return Slice(str(key), _moments(partitions_def, key))
+
+
+def sample(partitions_def: dg.PartitionsDefinition[Any] | None) -> Slice | None:
+    """Any one partition, to ask a connector with what it offers: the newest. None where it cannot be told here."""
+    if partitions_def is None or _is_dynamic(partitions_def):
+        return None
+    key = partitions_def.get_last_partition_key()
+    return None if key is None else slice_of(partitions_def, key)
+
+
+def _of_dimensions(partitions_def: dg.MultiPartitionsDefinition, key: str) -> Mapping[str, str]:
+    """The key in each dimension; and the moments, where one of them is of time windows."""
+    keys = partitions_def.get_partition_key_from_str(key).keys_by_dimension
+    words: dict[str, str] = {}
+    for dimension in partitions_def.partitions_defs:
+        words |= _moments(dimension.partitions_def, keys[dimension.name])
+    return {**words, **keys}
+
+
+def _moments(partitions_def: dg.PartitionsDefinition[Any], key: str) -> Mapping[str, str]:
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        return {}
+    window = partitions_def.time_window_for_partition_key(key)
+    return {"start": _utc(window.start), "end": _utc(window.end)}
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _is_dynamic(partitions_def: dg.PartitionsDefinition[Any]) -> bool:
+    if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return any(_is_dynamic(each.partitions_def) for each in partitions_def.partitions_defs)
+    return isinstance(partitions_def, dg.DynamicPartitionsDefinition)

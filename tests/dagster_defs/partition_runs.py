@@ -1,0 +1,128 @@
+"""Runs of partitions of the shop, in this process or in one of its own.
+
+Each partition has a scenario of its own, `of-<key>.json` beside the connection. As a process: `python -m
+tests.dagster_defs.partition_runs FOLDER KEY,KEY… [POINT N]` makes one run for each key, or dies at the point.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets
+from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
+from dagster_airbyte_proto.model import TableName
+from tests.dagster_defs.folder_shop import Options, resources
+from tests.dagster_defs.shop_runs import Run
+from tests.dagster_defs.step_process import opened
+from tests.fake_source import offered
+from tests.sync.house import Kill
+from tests.sync.shop import Shop
+from tests.sync.test_sync import two
+
+KEYS = tuple(f"p{number:02}" for number in range(20))
+STATIC = dg.StaticPartitionsDefinition(KEYS)
+_START, _END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+def prepared(place: Shop, words: str = "{{ partition.key }}") -> None:
+    """Writes the connection, whose scenario the partition's `words` name, and its catalog."""
+    place.config["scenario"] = str(place.folder / f"of-{words}.json")
+    scenario = two(1, 1)
+    place.offer(scenario)
+    streams = [offered(name, stream) for name, stream in scenario["streams"].items()]
+    message = {"type": "CATALOG", "catalog": {"streams": streams}}
+    (place.folder / "catalog.json").write_text(json.dumps(message))
+
+
+def offer(place: Shop, words: str, scenario: Mapping[str, Any]) -> None:
+    """What the source has in one partition from now on."""
+    (place.folder / f"of-{words}.json").write_text(json.dumps(scenario))
+
+
+def assets(folder: Path, partitions_def: dg.PartitionsDefinition[Any] = STATIC, **options: Any) -> dg.AssetsDefinition:
+    return build_connector_assets(
+        Connection.from_file(folder / "shop.yaml"),
+        catalog=folder / "catalog.json",
+        partitions_def=partitions_def,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        checks=StreamChecks(),
+        **options,
+    )
+
+
+def run(
+    folder: Path,
+    instance: dg.DagsterInstance,
+    keys: str | tuple[str, str] | None,
+    made: dg.AssetsDefinition | None = None,
+    options: Options = Options(connector={"lease_wait_seconds": 120.0}),  # noqa: B008 - a tuple
+) -> Run:
+    """A run of one partition, of a range from the first key to the last, or of none."""
+    tags = {_START: keys[0], _END: keys[1]} if isinstance(keys, tuple) else {}
+    result = dg.materialize(
+        [made or assets(folder)],
+        resources=resources(folder / "home", options),
+        instance=instance,
+        partition_key=keys if isinstance(keys, str) else None,
+        tags=tags,
+        raise_on_error=False,
+    )
+    return Run(instance, result.run_id)
+
+
+def started(folder: Path, keys: Sequence[str], crash: Kill | None = None) -> "subprocess.Popen[bytes]":
+    """The same in a process of its own; with a crash it is one run of the whole range."""
+    words = [str(folder), ",".join(keys), *map(str, crash or ())]
+    return subprocess.Popen([sys.executable, "-m", __name__, *words])
+
+
+def ids(place: Shop, stream: str = "users") -> dict[str, list[int]]:
+    """The ids in each slice of a table."""
+    found: dict[str, list[int]] = {}
+    for row in place.tables.rows(TableName("shop", stream)).to_pylist():
+        found.setdefault(row["_airbyte_partition"], []).append(row["id"])
+    return {key: sorted(inner) for key, inner in found.items()}
+
+
+def positions(place: Shop, stream: str = "users") -> dict[str, int]:
+    """Where a stream's state stands in each partition."""
+    stored = place.store.states("shop", partition=None)
+    return {
+        each.partition: json.loads(each.state.message)["stream"]["stream_state"]["next"]
+        for each in stored
+        if each.state.stream is not None and each.state.stream.name == stream
+    }
+
+
+def _die_at(point: str, at: int) -> None:
+    lock, reached = threading.Lock(), dict.fromkeys(points.POINTS, 0)
+
+    def hook(name: str) -> None:
+        with lock:
+            reached[name] += 1
+            if name == point and reached[name] == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    points.arm(hook)
+
+
+def main(folder: Path, keys: Sequence[str], crash: Sequence[str]) -> int:
+    ranges: list[str | tuple[str, str]] = [(keys[0], keys[-1])] if crash else list(keys)
+    if crash:
+        _die_at(crash[0], int(crash[1]))
+    with opened(folder / "dagster") as instance:
+        return 0 if all(run(folder, instance, each).succeeded for each in ranges) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]))
