@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.postgres import PostgresServer, programs, running_server
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -33,9 +35,19 @@ def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    bin_folder = programs()
+    if bin_folder is None:
+        pytest.skip("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
+    with running_server(bin_folder) as server:
+        yield server
+
+
 _TOGETHER = {"browser": "browser", "spark": "spark", "connectors": "spark"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where the suite runs in several processes, one has the browser, and one all that else needs a Spark session."""
     for item in items:

@@ -19,22 +19,22 @@ _TYPES = {
 }
 
 _FIRST = """
-CREATE TABLE connections (
+CREATE TABLE airbyte_proto_connections (
     connection TEXT NOT NULL PRIMARY KEY,
     fence INTEGER NOT NULL,
     sync_id INTEGER NOT NULL,
     version INTEGER NOT NULL
 );
-CREATE TABLE leases (
-    connection TEXT NOT NULL PRIMARY KEY REFERENCES connections (connection),
+CREATE TABLE airbyte_proto_leases (
+    connection TEXT NOT NULL PRIMARY KEY REFERENCES airbyte_proto_connections (connection),
     fence INTEGER NOT NULL,
     run_id TEXT NOT NULL,
     holder TEXT NOT NULL,
     since {time} NOT NULL,
     expires_at {time} NOT NULL
 );
-CREATE TABLE runs (
-    connection TEXT NOT NULL REFERENCES connections (connection),
+CREATE TABLE airbyte_proto_runs (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
     sync_id INTEGER NOT NULL,
     run_id TEXT NOT NULL,
     fence INTEGER NOT NULL,
@@ -45,23 +45,23 @@ CREATE TABLE runs (
     report TEXT,
     PRIMARY KEY (connection, sync_id)
 );
-CREATE TABLE run_folders (
-    connection TEXT NOT NULL REFERENCES connections (connection),
+CREATE TABLE airbyte_proto_run_folders (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
     fence INTEGER NOT NULL,
     folder TEXT NOT NULL,
     run_id TEXT NOT NULL,
     PRIMARY KEY (connection, fence, folder)
 );
-CREATE TABLE generations (
-    connection TEXT NOT NULL REFERENCES connections (connection),
+CREATE TABLE airbyte_proto_generations (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
     namespace TEXT NOT NULL,
     stream TEXT NOT NULL,
     partition_key TEXT NOT NULL,
     generation INTEGER NOT NULL,
     PRIMARY KEY (connection, namespace, stream, partition_key)
 );
-CREATE TABLE states (
-    connection TEXT NOT NULL REFERENCES connections (connection),
+CREATE TABLE airbyte_proto_states (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
     namespace TEXT NOT NULL,
     stream TEXT NOT NULL,
     partition_key TEXT NOT NULL,
@@ -72,8 +72,8 @@ CREATE TABLE states (
     run_id TEXT NOT NULL,
     PRIMARY KEY (connection, namespace, stream, partition_key)
 );
-CREATE TABLE state_history (
-    connection TEXT NOT NULL REFERENCES connections (connection),
+CREATE TABLE airbyte_proto_state_history (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
     version INTEGER NOT NULL,
     namespace TEXT NOT NULL,
     stream TEXT NOT NULL,
@@ -86,10 +86,10 @@ CREATE TABLE state_history (
     run_id TEXT NOT NULL,
     PRIMARY KEY (connection, version, namespace, stream, partition_key)
 );
-CREATE TABLE loads (
+CREATE TABLE airbyte_proto_loads (
     number {number},
     load_id TEXT NOT NULL UNIQUE,
-    connection TEXT NOT NULL REFERENCES connections (connection),
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
     run_id TEXT NOT NULL,
     fence INTEGER NOT NULL,
     partition_key TEXT NOT NULL,
@@ -100,10 +100,10 @@ CREATE TABLE loads (
     body TEXT NOT NULL,
     committed TEXT NOT NULL
 );
-CREATE INDEX loads_of_connection ON loads (connection, status, number);
-CREATE INDEX loads_of_run ON loads (connection, run_id);
-CREATE TABLE kept_configs (
-    connection TEXT NOT NULL PRIMARY KEY REFERENCES connections (connection),
+CREATE INDEX airbyte_proto_loads_of_connection ON airbyte_proto_loads (connection, status, number);
+CREATE INDEX airbyte_proto_loads_of_run ON airbyte_proto_loads (connection, run_id);
+CREATE TABLE airbyte_proto_kept_configs (
+    connection TEXT NOT NULL PRIMARY KEY REFERENCES airbyte_proto_connections (connection),
     config TEXT NOT NULL,
     based_on TEXT NOT NULL,
     kept_at {time} NOT NULL,
@@ -112,6 +112,12 @@ CREATE TABLE kept_configs (
 """
 
 MIGRATIONS = (_FIRST,)
+_PREFIX = "airbyte_proto_"
+# Before the first release names had no prefix, and were in the way of Dagster's tables in the same database.
+_UNPREFIXED = (
+    "connections", "leases", "runs", "run_folders", "generations", "states", "state_history", "loads", "kept_configs",
+    "schema_version",
+)  # fmt: skip
 
 
 def is_current(tx: Connection) -> bool:
@@ -121,14 +127,26 @@ def is_current(tx: Connection) -> bool:
 
 def migrate(tx: Connection) -> None:
     """Brings the database to this code's version. The caller's transaction shuts everybody else out."""
+    _rename_unprefixed(tx)
     version = _version(tx)
     for step in MIGRATIONS[version:]:
         for statement in step.format(**_TYPES[tx.dialect.name]).split(";"):
             tx.execute(text(statement))
     if version == 0:
-        tx.execute(text("CREATE TABLE schema_version (version INTEGER NOT NULL PRIMARY KEY)"))
+        tx.execute(text("CREATE TABLE airbyte_proto_schema_version (version INTEGER NOT NULL PRIMARY KEY)"))
     tx.execute(delete(schema_version))
     tx.execute(insert(schema_version).values(version=len(MIGRATIONS)))
+
+
+def _rename_unprefixed(tx: Connection) -> None:
+    names = set(inspect(tx).get_table_names())
+    if names.issuperset(_UNPREFIXED):
+        for name in _UNPREFIXED:
+            tx.execute(text(f"ALTER TABLE {name} RENAME TO {_PREFIX}{name}"))
+        for index in ("loads_of_connection", "loads_of_run"):
+            tx.execute(text(f"DROP INDEX {index}"))
+        tx.execute(text(f"CREATE INDEX {_PREFIX}loads_of_connection ON {_PREFIX}loads (connection, status, number)"))
+        tx.execute(text(f"CREATE INDEX {_PREFIX}loads_of_run ON {_PREFIX}loads (connection, run_id)"))
 
 
 def _version(tx: Connection) -> int:

@@ -1,5 +1,7 @@
 """The tables of the SQL store, as the code of this version sees them. How they came to be: `sql_migrations.py`.
 
+Their names begin with `airbyte_proto_`: Dagster, which has a table `runs` too, may use the same database.
+
 In a key, "" stands for no namespace, and ("", "") for the connection as a whole: SQL never takes two NULLs for equal.
 """
 
@@ -37,13 +39,13 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 def _connection() -> Column[str]:
-    return Column("connection", Text, ForeignKey("connections.connection"), primary_key=True)
+    return Column("connection", Text, ForeignKey("airbyte_proto_connections.connection"), primary_key=True)
 
 
-schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+schema_version = Table("airbyte_proto_schema_version", metadata, Column("version", Integer, primary_key=True))
 
 connections = Table(
-    "connections",
+    "airbyte_proto_connections",
     metadata,
     Column("connection", Text, primary_key=True),
     # The counters only grow. They outlive leases, runs and states.
@@ -53,7 +55,7 @@ connections = Table(
 )
 
 leases = Table(
-    "leases",
+    "airbyte_proto_leases",
     metadata,
     _connection(),
     Column("fence", Integer, nullable=False),
@@ -64,7 +66,7 @@ leases = Table(
 )
 
 runs = Table(
-    "runs",
+    "airbyte_proto_runs",
     metadata,
     _connection(),
     Column("sync_id", Integer, primary_key=True),
@@ -78,7 +80,7 @@ runs = Table(
 )
 
 run_folders = Table(
-    "run_folders",
+    "airbyte_proto_run_folders",
     metadata,
     _connection(),
     Column("fence", Integer, primary_key=True),
@@ -87,7 +89,7 @@ run_folders = Table(
 )
 
 generations = Table(
-    "generations",
+    "airbyte_proto_generations",
     metadata,
     _connection(),
     Column("namespace", Text, primary_key=True),
@@ -97,7 +99,7 @@ generations = Table(
 )
 
 states = Table(
-    "states",
+    "airbyte_proto_states",
     metadata,
     _connection(),
     Column("namespace", Text, primary_key=True),
@@ -112,7 +114,7 @@ states = Table(
 )
 
 state_history = Table(
-    "state_history",
+    "airbyte_proto_state_history",
     metadata,
     _connection(),
     Column("version", Integer, primary_key=True),
@@ -129,11 +131,11 @@ state_history = Table(
 )
 
 loads = Table(
-    "loads",
+    "airbyte_proto_loads",
     metadata,
     Column("number", Integer, primary_key=True),
     Column("load_id", Text, nullable=False, unique=True),
-    Column("connection", Text, ForeignKey("connections.connection"), nullable=False),
+    Column("connection", Text, ForeignKey("airbyte_proto_connections.connection"), nullable=False),
     Column("run_id", Text, nullable=False),
     Column("fence", Integer, nullable=False),
     Column("partition_key", Text, nullable=False),
@@ -146,7 +148,7 @@ loads = Table(
 )
 
 kept_configs = Table(
-    "kept_configs",
+    "airbyte_proto_kept_configs",
     metadata,
     _connection(),
     Column("config", Text, nullable=False),

@@ -75,7 +75,7 @@ def _state_store_schema(call: Call) -> int | None:
         return None
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-            row = connection.execute("SELECT version FROM schema_version").fetchone()
+            row = connection.execute("SELECT version FROM airbyte_proto_schema_version").fetchone()
     except sqlite3.Error:
         return None
     return int(row[0]) if row else None

@@ -47,7 +47,10 @@ def materialization(
 ) -> dg.MaterializeResult[Delivered]:
     """The event of a complete stream, with what its IO manager is to find in the table. `seconds` are the sync's."""
     told = StreamMetadata(
-        **_numbers(delivered.report), **_texts(delivered.report), seconds=seconds, connector=delivered.connector or None
+        **_numbers(delivered.report),
+        **_texts(delivered.report),
+        seconds=round(seconds, 3),
+        connector=delivered.connector or None,
     )
     return dg.MaterializeResult(
         asset_key=key,
@@ -61,7 +64,7 @@ def partitions_materialization(
     key: dg.AssetKey, delivered: Delivered, checked: Sequence[dg.AssetCheckResult], *, seconds: float
 ) -> dg.MaterializeResult[Delivered]:
     """What the events of all of a run's partitions have in common; what each brought is in `of_partition`."""
-    told: dict[str, Any] = {"airbyte_proto/seconds": seconds, **_of_table(delivered.report)}
+    told: dict[str, Any] = {"airbyte_proto/seconds": round(seconds, 3), **_of_table(delivered.report)}
     if delivered.connector:
         told["airbyte_proto/connector"] = delivered.connector
     return dg.MaterializeResult(asset_key=key, value=delivered, metadata=told, check_results=checked)

@@ -117,10 +117,34 @@ class SqlStoreConformance(StateStoreConformance):
                 assert keys == {column.name for column in table.primary_key}, name
                 assert all(columns[column] is expected[column] for column in columns.keys() - keys), name
 
+    def test_tables_of_before_the_prefix_are_taken_over(self, state_url: str) -> None:
+        """As the code before the first release made them."""
+        store = SqlStateStore(state_url)
+        lease = self.acquired(store, "run-1")
+        store.change_state(lease, USERS, stream_state(USERS, "7"), who="ann")
+        with Database(state_url).write() as tx:
+            for name in reversed(metadata.sorted_tables):
+                tx.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {str(name).removeprefix('airbyte_proto_')}")
+            for index in ("loads_of_connection", "loads_of_run"):
+                tx.exec_driver_sql(f"DROP INDEX airbyte_proto_{index}")
+            tx.exec_driver_sql("CREATE INDEX loads_of_connection ON loads (connection, status, number)")
+            tx.exec_driver_sql("CREATE INDEX loads_of_run ON loads (connection, run_id)")
+        found = SqlStateStore(state_url)
+        assert [change.who for change in found.history("shop")] == ["ann"]
+        assert found.change_state(lease, USERS, None, who="bob").version == 2
+        with Database(state_url).read() as tx:
+            assert set(inspect(tx).get_table_names()) - {"sqlite_sequence"} == set(metadata.tables)
+
+    def test_tables_of_dagsters_may_stand_in_the_same_database(self, state_url: str) -> None:
+        with Database(state_url).write() as tx:
+            for table in ("runs", "loads", "schema_version"):
+                tx.exec_driver_sql(f"CREATE TABLE {table} (id INTEGER)")
+        assert SqlStateStore(state_url).connections() == []
+
     def test_a_database_of_newer_code_is_refused(self, state_url: str) -> None:
         SqlStateStore(state_url).connections()
         with Database(state_url).write() as tx:
-            tx.exec_driver_sql("UPDATE schema_version SET version = 99")
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 99")
         with pytest.raises(ConfigError, match=rf"version 99.*up to {len(MIGRATIONS)}") as refused:
             SqlStateStore(state_url).connections()
         assert "state store version 99" in refused.value.remedy

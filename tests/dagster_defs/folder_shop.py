@@ -48,6 +48,7 @@ class Options(NamedTuple):
     connector: Mapping[str, Any] = {}
     breaks_at: str = ""
     partitions_def: dg.PartitionsDefinition[Any] | None = None
+    state_url: str = ""
     takes: int | None = None
     """After so many events the step fails by a fault of its own."""
 
@@ -81,7 +82,7 @@ def shop_assets(connection_file: Path, options: Options) -> dg.AssetsDefinition:
 
 
 def resources(home: Path, options: Options) -> dict[str, Any]:
-    state = SqlStateStore(url=f"sqlite:///{home / 'state.db'}")
+    state = SqlStateStore(url=options.state_url or f"sqlite:///{home / 'state.db'}")
     connector = {"home": str(home), "lease_seconds": 5.0, "lease_wait_seconds": 20.0, **options.connector}
     return {
         "connector": ConnectorResource(state=state, **connector),
