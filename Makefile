@@ -19,14 +19,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-system: ## what tests use if it is there: PostgreSQL (Debian's, when this is root on Debian)
+system: ## what tests use if it is there: PostgreSQL, Chromium (Debian's, when this is root on Debian)
 	@.ci/system
 
 demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
 test: setup system ## all tests, in as many processes as there are cores
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: setup ## format, lint, types, imports and tests: what a change has to pass
 	$(BIN)/ruff format --check .

@@ -27,7 +27,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
 
 @pytest.fixture(scope="session")
 def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
-    """One session for the whole test run. Tests that use it are marked `spark`."""
+    """One session for each process of the test run. Tests that use it are marked `spark`."""
     from dagster_airbyte_proto.tables.spark import start_session
 
     session = start_session(spark_settings)
@@ -42,15 +42,3 @@ def postgres_server() -> Iterator[PostgresServer]:
         pytest.skip("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
     with running_server(bin_folder) as server:
         yield server
-
-
-_TOGETHER = {"browser": "browser", "spark": "spark", "connectors": "spark"}
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where the suite runs in several processes, one has the browser, and one all that else needs a Spark session."""
-    for item in items:
-        groups = [group for marker, group in _TOGETHER.items() if item.get_closest_marker(marker)]
-        if groups:
-            item.add_marker(pytest.mark.xdist_group(groups[0]))
