@@ -64,7 +64,8 @@ class _Installer(NamedTuple):
         inside = str(folder / "bin" / "python")
         if self.uv is not None:
             self._run([self.uv, "venv", "--quiet", "--no-project", "--python", str(self.python), str(folder)], package)
-            self._run([self.uv, "pip", "install", "--python", inside, str(package)], package)
+            # Each sync is a process of its own, and uv leaves it to them to compile (pip does it by itself).
+            self._run([self.uv, "pip", "install", "--compile-bytecode", "--python", inside, str(package)], package)
             freeze = [self.uv, "pip", "freeze", "--quiet", "--python", inside]
         else:
             pip = [inside, "-m", "pip", "--disable-pip-version-check", "--no-input"]
