@@ -145,8 +145,9 @@ def _rename_unprefixed(tx: Connection) -> None:
             tx.execute(text(f"ALTER TABLE {name} RENAME TO {_PREFIX}{name}"))
         for index in ("loads_of_connection", "loads_of_run"):
             tx.execute(text(f"DROP INDEX {index}"))
-        tx.execute(text(f"CREATE INDEX {_PREFIX}loads_of_connection ON {_PREFIX}loads (connection, status, number)"))
-        tx.execute(text(f"CREATE INDEX {_PREFIX}loads_of_run ON {_PREFIX}loads (connection, run_id)"))
+        for statement in _FIRST.split(";"):
+            if "CREATE INDEX" in statement:
+                tx.execute(text(statement))
 
 
 def _version(tx: Connection) -> int:

@@ -266,9 +266,10 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.given = self.ledger.freed_by(cut)
         expected = {state for key in self.states for state in self.newest_free(key, landed)}
         # Where a table refuses, the rows of the newest state may never land, and an older one has given way to it.
-        unsure = {state for state in expected if self.refused and state.stream in {None, *self.refused}}
-        free = {one.state for states in self.states.values() for one in states if one.rows <= landed}
-        assert expected - unsure <= set(self.given) <= (free if self.refused else expected)
+        hit = {None, *self.refused} if self.refused else set()
+        unsure = {state for state in expected if state.stream in hit}
+        older = {one.state for key in hit for one in self.states[key] if one.rows <= landed}
+        assert expected - unsure <= set(self.given) <= expected | older
         self.at_work = cut
 
     @precondition(lambda self: self.at_work is None)
