@@ -157,7 +157,7 @@ LIMITS = (
     ),
     Limit("soak: peak memory of the Python process, MiB", 512, soak_peak_megabytes),
     # Ten samples a second meet the peaks by chance: those of single gigabytes scatter by some 3 %, up and down.
-    Limit("soak: peak in the last GB / in the second", 1.05, soak_growth),
+    Limit("soak: peak in the last GB / in the second", 1.0, soak_growth),
     Limit(
         "cold sync of 1,000 faker users / PyAirbyte, wall", 1.0,
         ratio(("cold", "sync"), ("cold", "pyairbyte"), "wall_seconds"),
