@@ -15,6 +15,7 @@ from dagster_airbyte_proto import (
     ConnectorResource,
     SparkSessionResource,
     SparkTableIOManager,
+    SqlStateStore,
     StreamChecks,
     build_connection_jobs,
     build_connector_assets,
@@ -26,6 +27,8 @@ from dagster_airbyte_proto.dagster_defs.sensors import files_changed
 HERE = Path(__file__).parent
 HOME = Path(os.environ.get("AIRBYTE_PROTO_HOME", HERE / ".airbyte-proto"))
 CATALOGS = HERE / "catalogs"
+# State lies in the home folder, until several machines have to share it.
+STATE = SqlStateStore(url=dg.EnvVar("STATE_URL")) if "STATE_URL" in os.environ else None
 
 shop = Connection.from_file(HERE / "connections" / "shop.yaml")
 customers = Connection.from_file(HERE / "connections" / "customers.yaml")
@@ -111,7 +114,7 @@ defs = dg.Definitions(
     schedules=[nightly],
     sensors=[new_customers],
     resources={
-        "connector": ConnectorResource(home=str(HOME)),
+        "connector": ConnectorResource(home=str(HOME), state=STATE),
         "io_manager": SparkTableIOManager(
             spark=SparkSessionResource(warehouse=str(HOME / "warehouse"), short_lived=True)
         ),
