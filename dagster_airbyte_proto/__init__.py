@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets, connector_assets
     from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
     from dagster_airbyte_proto.dagster_defs.component import ConnectorComponent
+    from dagster_airbyte_proto.dagster_defs.discovery import build_partition_discovery_sensor
     from dagster_airbyte_proto.dagster_defs.io_manager import SparkTableIOManager
     from dagster_airbyte_proto.dagster_defs.operations import build_connection_jobs
     from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
@@ -58,6 +59,7 @@ __all__ = [
     "TableError",
     "build_connection_jobs",
     "build_connector_assets",
+    "build_partition_discovery_sensor",
     "build_schema_drift_sensor",
     "build_state_staleness_sensor",
     "build_sync_sensor",
@@ -78,6 +80,7 @@ _HOMES = {
     "StreamTranslatorData": "dagster_defs.translator",
     "build_connection_jobs": "dagster_defs.operations",
     "build_connector_assets": "dagster_defs.assets",
+    "build_partition_discovery_sensor": "dagster_defs.discovery",
     "build_schema_drift_sensor": "dagster_defs.sensors",
     "build_state_staleness_sensor": "dagster_defs.sensors",
     "build_sync_sensor": "dagster_defs.sensors",

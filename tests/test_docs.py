@@ -161,6 +161,7 @@ _CHECKS: Mapping[str, Callable[[Snippet, Path], None]] = {
     "settings": _settings,
     "airbyte-proto.yaml": _settings,
     "rollback_shop": _run_config,
+    "dagster.yaml": _instance,
     "deploy/dagster.yaml": _instance,
     "deploy/workspace.yaml": _workspace,
     "compose.yaml": _compose,

@@ -32,23 +32,13 @@ class Asked(NamedTuple):
 
 @contextmanager
 def asked(call: Call, connection_file: str, partition: "Slice | None" = None) -> Iterator[Asked]:
-    """A connection's connector, with the config as it last rewrote it. Its log is kept apart from those of syncs.
-
-    Without a partition, templates of the config stand as they are written.
-    """
-    from dagster_airbyte_proto.sync.run import keep_asked_config, new_run_id
-    from dagster_airbyte_proto.sync.run_log import RunLog
+    """A connection's connector. Without a partition, templates of its config stand as they are written."""
+    from dagster_airbyte_proto.sync.asking import opened_source
 
     connection = call.open(connection_file)
-    with call.engine() as engine:
-        folder = engine.settings.logs_folder / connection.name / "asked"
-        with RunLog(folder, new_run_id(), on_line=_tell) as log:
-            source = engine.source(connection, log, partition.words if partition else None)
-            kept = engine.store.config(connection.name)
-            if kept is not None and kept.based_on == source.config_digest:
-                source.take_config(kept.config)
-            yield Asked(engine, source)
-            keep_asked_config(engine, source)
+    words = partition.words if partition else None
+    with call.engine() as engine, opened_source(engine, connection, words, on_line=_tell) as source:
+        yield Asked(engine, source)
 
 
 @answers(program, "spec")

@@ -14,12 +14,14 @@ from dagster_airbyte_proto.cli.asking import asked
 from dagster_airbyte_proto.cli.call import Call, answers
 from dagster_airbyte_proto.cli.live import size_text
 from dagster_airbyte_proto.cli.output import Answer, counted
+from dagster_airbyte_proto.cli.partitioning import chosen, of_partition
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.syncing import stream_names
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.process import RunningConnector
     from dagster_airbyte_proto.protocols.session import ReadRequest
+    from dagster_airbyte_proto.sync.plan import Wanted
     from dagster_airbyte_proto.sync.source import Source
 
 _READ_TIMEOUT_SECONDS = 1.0
@@ -31,17 +33,26 @@ _TELL_SECONDS = 10.0
 @click.argument("connection_file", metavar="C")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
-def record(call: Call, connection_file: str, folder: Path, streams: str | None) -> Answer:
+@of_partition
+def record(
+    call: Call,
+    connection_file: str,
+    folder: Path,
+    streams: str | None,
+    partition: str | None,
+    window: tuple[str, ...],
+) -> Answer:
     """Keeps a real run's bytes in DIR, secrets masked, for `launch: {kind: replay}`."""
+    from dagster_airbyte_proto.sync.plan import Wanted
     from dagster_airbyte_proto.sync.source import recorded
 
-    only = stream_names(streams)
-    with asked(call, connection_file) as (_, source):
+    wanted = Wanted(only=stream_names(streams), slice=chosen(partition, window))
+    with asked(call, connection_file, wanted.slice) as (_, source):
         source.check_config()  # from here on the spec's secrets are known, and masked in what is kept
         source.connector = recorded(source, folder)
         source.spec(anew=True)
         verdict = source.check()
-        request = _request(source, only)
+        request = _request(source, wanted)
         running = source.connector.launch(source.protocol.read(request))
         size_bytes, exit_code = _drain(running)
     value = {
@@ -57,11 +68,11 @@ def record(call: Call, connection_file: str, folder: Path, streams: str | None) 
     return Answer(value, (f"{call.connection}: {told}",), 0 if exit_code == 0 else 1)
 
 
-def _request(source: "Source", only: list[str] | None) -> "ReadRequest":
+def _request(source: "Source", wanted: "Wanted") -> "ReadRequest":
     from dagster_airbyte_proto.protocols.session import ReadRequest
-    from dagster_airbyte_proto.sync.plan import Wanted, planned_streams, with_generations
+    from dagster_airbyte_proto.sync.plan import planned_streams, with_generations
 
-    planned = planned_streams(source.connection, source.catalog(anew=True), Wanted(only=only))
+    planned = planned_streams(source.connection, source.catalog(anew=True), wanted)
     streams = with_generations(planned, {stream.id: 1 for stream in planned})
     return ReadRequest(source.config, streams, states=(), sync_id=1)
 

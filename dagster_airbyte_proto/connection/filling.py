@@ -5,7 +5,7 @@ the words `${env:NAME}` themselves.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath
@@ -19,6 +19,17 @@ def refers_to_environment(text: str) -> bool:
     return any(not match["escape"] for match in _REFERENCE.finditer(text))
 
 
+def with_texts(value: Any, path: KeyPath, changed: Callable[[str, KeyPath], str]) -> Any:
+    """The value with each of its strings changed, however deep; keys are left alone."""
+    if isinstance(value, str):
+        return changed(value, path)
+    if isinstance(value, Mapping):
+        return {key: with_texts(inner, (*path, key), changed) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_texts(inner, (*path, number), changed) for number, inner in enumerate(value)]
+    return value
+
+
 class Filling:
     """One pass over a config. `secrets` are the values that were filled in, `faults` what could not be."""
 
@@ -28,14 +39,11 @@ class Filling:
         self.faults: list[Fault] = []
 
     def filled(self, value: Any, path: KeyPath) -> Any:
-        """The value with each reference in its strings filled, however deep; keys are left alone."""
-        if isinstance(value, str):
-            return _REFERENCE.sub(lambda match: self._replacement(match, path), value)
-        if isinstance(value, Mapping):
-            return {key: self.filled(inner, (*path, key)) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.filled(inner, (*path, number)) for number, inner in enumerate(value)]
-        return value
+        """The value with each reference in its strings filled."""
+        return with_texts(value, path, self._filled_text)
+
+    def _filled_text(self, text: str, path: KeyPath) -> str:
+        return _REFERENCE.sub(lambda match: self._replacement(match, path), text)
 
     def _replacement(self, match: re.Match[str], path: KeyPath) -> str:
         if match["escape"]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dagster_airbyte_proto.connection.connection import Connection
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, nearest, refusal
+from dagster_airbyte_proto.connection.filling import with_texts
 
 _BRACES = re.compile(r"\{\{\s*(?P<head>[A-Za-z_]+)\s*\.\s*(?P<name>[^{}]*?)\s*\}\}")
 _HEAD = "partition"
@@ -29,7 +30,7 @@ def templated(connection: Connection, window: Mapping[str, str]) -> Connection:
     if not is_template(written):
         return connection
     filling = _Filling(window)
-    config = filling.filled(written, () if connection.config_file else ("config",))
+    config = with_texts(written, () if connection.config_file else ("config",), filling.filled)
     if filling.faults:
         raise refusal(_place(connection), filling.faults, remedy=_remedy(window))
     return connection.model_copy(update={"config": config, "config_file": None})
@@ -73,14 +74,8 @@ class _Filling:
         self._window = window
         self.faults: list[Fault] = []
 
-    def filled(self, value: Any, path: KeyPath) -> Any:
-        if isinstance(value, str):
-            return _BRACES.sub(lambda match: self._replacement(match, path), value)
-        if isinstance(value, Mapping):
-            return {key: self.filled(inner, (*path, key)) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.filled(inner, (*path, number)) for number, inner in enumerate(value)]
-        return value
+    def filled(self, text: str, path: KeyPath) -> str:
+        return _BRACES.sub(lambda match: self._replacement(match, path), text)
 
     def _replacement(self, match: re.Match[str], path: KeyPath) -> str:
         name = match["name"]

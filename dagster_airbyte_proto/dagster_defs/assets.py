@@ -1,9 +1,9 @@
 """The streams of a connection as the assets of one step, made from its saved catalog."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import dagster as dg
 
@@ -11,11 +11,15 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.catalog import doing
 from dagster_airbyte_proto.dagster_defs.checks import StreamChecks, check_specs
 from dagster_airbyte_proto.dagster_defs.code_references import code_references, with_references
-from dagster_airbyte_proto.dagster_defs.definition import KEY, ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.column_schema import source_asset
+from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.offered import Offered, dg_name, offered
 from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
+
+IncludedMetadata = Literal["column_metadata", "insights"]
+"""In the words that Dagster's other components have for it."""
 
 
 class AssetOptions(TypedDict, total=False):
@@ -61,7 +65,13 @@ def connector_assets(
     """
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        found = offered(connection, catalog=catalog, home=home, spark_catalog=spark_catalog)
+        found = offered(
+            connection,
+            catalog=catalog,
+            home=home,
+            spark_catalog=spark_catalog,
+            is_partitioned=partitions_def is not None,
+        )
         specs = _specs(connection, found, translator)
         planned = {spec.key: data.planned for spec, data in zip(specs, found.streams, strict=True)}
         streams = {key: each.id for key, each in planned.items()}
@@ -87,27 +97,29 @@ def connector_assets(
 
 
 def build_connector_assets(
-    connection: Connection, *, connector_key: str = "connector", **options: Unpack[AssetOptions]
+    connection: Connection,
+    *,
+    connector_key: str = "connector",
+    include_metadata: Collection[IncludedMetadata] = (),
+    sample_rows: int = 0,
+    **options: Unpack[AssetOptions],
 ) -> dg.AssetsDefinition:
-    """The same without a function of your own: its step is a sync by the resource `connector_key`."""
+    """The same without a function of your own: its step is a sync by the resource `connector_key`.
+
+    `include_metadata` and `sample_rows` are what such a function would chain: `fetch_column_metadata`, `with_insights`,
+    `with_sample`.
+    """
 
     def step(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from getattr(context.resources, connector_key).sync(context)
+        events = getattr(context.resources, connector_key).sync(context)
+        if "column_metadata" in include_metadata:
+            events = events.fetch_column_metadata()
+        if "insights" in include_metadata:
+            events = events.with_insights()
+        yield from events.with_sample(sample_rows) if sample_rows else events
 
     step.__name__ = connection.name
     return connector_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
-
-
-def build_stream_specs(
-    connection: Connection,
-    *,
-    translator: StreamTranslator | None = None,
-    catalog: Path | None = None,
-    home: Path | None = None,
-    spark_catalog: str = "lake",
-) -> Sequence[dg.AssetSpec]:
-    """The specs alone, for assets that something else materializes."""
-    return _specs(connection, offered(connection, catalog=catalog, home=home, spark_catalog=spark_catalog), translator)
 
 
 def _specs(connection: Connection, found: Offered, translator: StreamTranslator | None) -> list[dg.AssetSpec]:
@@ -139,8 +151,11 @@ def _completed(
     spec: dg.AssetSpec, definition: ConnectionDefinition, references: dg.CodeReferencesMetadataValue
 ) -> dg.AssetSpec:
     """What no translator may leave out: a stream that has nothing to tell must not fail, and a step finds its own."""
-    metadata = {**with_references(spec, references), KEY: definition}
-    completed = spec.replace_attributes(metadata=metadata, skippable=True)
+    metadata = {**with_references(spec, references), **definition.metadata}
+    source, upstream = source_asset(spec.metadata), {dep.asset_key: dep for dep in spec.deps}
+    if source is not None:
+        upstream.setdefault(source, dg.AssetDep(source))
+    completed = spec.replace_attributes(metadata=metadata, deps=upstream.values(), skippable=True)
     return completed.with_io_manager_key(definition.io_manager_key)
 
 

@@ -1,7 +1,9 @@
 """A table's columns as Dagster shows them, where they come from, and what their change is called."""
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any, NamedTuple
 
 import dagster as dg
 import msgspec
@@ -10,6 +12,9 @@ import pyarrow as pa
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import METADATA, Columns, ValueType
+from dagster_airbyte_proto.tables.writer import SLICE_COLUMN
+
+SOURCE_ASSET = "airbyte_proto/source_asset"
 
 _TYPES = {
     pa.string(): "string",
@@ -29,11 +34,21 @@ _TYPES = {
 }
 _DEDUPLICATED = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 _KEY = ["primary key"]
+_SLICE = dg.TableColumn(SLICE_COLUMN, "string", "the partition that the row is of")
 
 
-def table_schema(columns: Columns, *, write: WriteMode | None = None) -> dg.TableSchema:
-    """The table's columns, ours last. A key is said to be unique where `write` makes it so, and it is of one column."""
-    is_unique = write in _DEDUPLICATED and len(columns.keys) == 1
+class DescribedColumn(NamedTuple):
+    """A column as its table has it, with its type in SQL."""
+
+    name: str
+    type: str
+    comment: str = ""
+
+
+def table_schema(columns: Columns, *, write: WriteMode | None = None, is_partitioned: bool = False) -> dg.TableSchema:
+    """The table's columns, ours last. A key is said to be unique where `write` makes it so in the whole table, and it
+    is of one column."""
+    is_unique = write in _DEDUPLICATED and len(columns.keys) == 1 and not is_partitioned
     key = dg.TableColumnConstraints(nullable=True, unique=is_unique, other=_KEY)
     return dg.TableSchema(
         [
@@ -46,12 +61,14 @@ def table_schema(columns: Columns, *, write: WriteMode | None = None) -> dg.Tabl
             for column in columns.all
         ]
         + _metadata_columns()
+        + ([_SLICE] if is_partitioned else [])
     )
 
 
-def arrow_table_schema(schema: pa.Schema) -> dg.TableSchema:
-    """The same of a table that is there, from how pyarrow sees it; comments are the fields' metadata `comment`."""
-    return dg.TableSchema([_column(field) for field in schema])
+def described_schema(found: Iterable[DescribedColumn], planned: dg.TableSchema) -> dg.TableSchema:
+    """The columns that a table has, with what is `planned` of them and no table says: keys, missing comments."""
+    known = {column.name: column for column in planned.columns}
+    return dg.TableSchema([_described(column, known.get(column.name)) for column in found])
 
 
 def column_type(kind: pa.DataType) -> str:
@@ -70,8 +87,16 @@ def column_type(kind: pa.DataType) -> str:
     return str(kind)
 
 
+def source_asset(metadata: Mapping[str, Any]) -> dg.AssetKey | None:
+    """The asset that a stream reads from, where its translator says so: a key, or one as the UI writes it."""
+    found = metadata.get(SOURCE_ASSET)
+    key = getattr(found, "asset_key", getattr(found, "value", found))
+    return dg.AssetKey.from_user_string(key) if isinstance(key, str) else key
+
+
 def column_lineage(columns: Columns, upstream: dg.AssetKey) -> dg.TableColumnLineage:
-    """Each column and the field of `upstream` that it is made of, by the name that the source gives it."""
+    """Each column and the field of `upstream` that it is made of, by the name that the source gives it. None of ours,
+    which are made of nothing."""
     return dg.TableColumnLineage(
         {column.name: [dg.TableColumnDep(asset_key=upstream, column_name=column.path[0])] for column in columns.all}
     )
@@ -87,6 +112,11 @@ def code_version(connection: Connection, planned: PlannedStream) -> str:
         (planned.read, planned.write, planned.primary_key, planned.cursor, planned.table),
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
+
+
+def _described(column: DescribedColumn, planned: dg.TableColumn | None) -> dg.TableColumn:
+    comment = column.comment or (planned.description if planned else None)
+    return dg.TableColumn(column.name, column.type, comment, constraints=planned.constraints if planned else None)
 
 
 @cache

@@ -1,6 +1,7 @@
 """A connection as a component: a YAML file in a `dg` project, whose state is what the connector offers."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,26 +19,38 @@ from dagster_shared.serdes.objects.models.defs_state_info import DefsStateManage
 from pydantic import GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection import OTHERS, Connection
 from dagster_airbyte_proto.connection.document import Document
 from dagster_airbyte_proto.connection.validation import validated
-from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets
+from dagster_airbyte_proto.dagster_defs.assets import IncludedMetadata, build_connector_assets
 from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.component_fields import (
     Checks,
+    PartitionDiscovery,
     Partitions,
     Retries,
     resolved_checks,
     resolved_partitions,
     resolved_retries,
 )
-from dagster_airbyte_proto.dagster_defs.discovery import discovered, keep_catalog
+from dagster_airbyte_proto.dagster_defs.discovery import (
+    FindKeys,
+    build_partition_discovery_sensor,
+    files_found,
+    namespaces_offered,
+    streams_offered,
+)
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import sample
 from dagster_airbyte_proto.dagster_defs.scaffolding import ConnectorScaffolder
 from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.asking import opened_source
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.offers import keep_message
+
+_LOG = logging.getLogger("dagster.airbyte_proto")
 
 
 class _Written:
@@ -60,6 +73,17 @@ def _connection_of_file(context: dg.ResolutionContext, file: str) -> Connection:
 
 def _path(context: dg.ResolutionContext, file: str | None) -> Path | None:
     return None if file is None else _folder(context) / file
+
+
+def _discovery(context: dg.ResolutionContext, model: PartitionDiscovery | None) -> PartitionDiscovery | None:
+    """The same with the paths as they are from anywhere."""
+    if model is None:
+        return None
+    named = ("files", "namespaces_of", "streams_of")
+    given = {name: getattr(model, name) for name in named if getattr(model, name) is not None}
+    if len(given) != 1:
+        raise ConfigError("loading a ConnectorComponent", f"partition_discovery has {len(given)} of {', '.join(named)}")
+    return model.model_copy(update={name: str((_folder(context) / path).resolve()) for name, path in given.items()})
 
 
 def _folder(context: dg.ResolutionContext) -> Path:
@@ -103,8 +127,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     """Every stream of a connection as an asset that lands in a Spark table.
 
     The connector is asked what it offers by `dg utils refresh-defs-state`, and never when definitions load; until then
-    there are none. The project gives the resources: a ConnectorResource `connector` and a SparkTableIOManager
-    `io_manager`, or by the names that are given here.
+    there are the streams that the connection names, without columns. The project gives the resources: a
+    ConnectorResource `connector` and a SparkTableIOManager `io_manager`, or by the names that are given here.
     """
 
     connection: _InPlace = None
@@ -115,6 +139,9 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     partitions: Annotated[
         dg.PartitionsDefinition[Any] | None, dg.Resolver(resolved_partitions, model_field_type=Partitions)
     ] = None
+    partition_discovery: Annotated[
+        PartitionDiscovery | None, dg.Resolver(_discovery, model_field_type=PartitionDiscovery)
+    ] = None
     backfill_policy: Annotated[
         dg.BackfillPolicy | None,
         dg.Resolver(
@@ -122,6 +149,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         ),
     ] = None
     checks: Annotated[StreamChecks | None, dg.Resolver(resolved_checks, model_field_type=Checks)] = None
+    include_metadata: list[IncludedMetadata] = field(default_factory=list)
+    sample_rows: int = 0
     retry_policy: Annotated[dg.RetryPolicy | None, dg.Resolver(resolved_retries, model_field_type=Retries)] = None
     pool: str | None = None
     op_tags: Mapping[str, Any] | None = None
@@ -160,7 +189,10 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     def write_state_to_path(self, state_path: Path) -> None:
         """Asks the connector what it offers, and keeps that. Of partitions it is asked in the newest."""
         settings = Settings.load(home_folder(self.home), self.settings)
-        keep_catalog(state_path, discovered(self.connected, settings, self._window()))
+        with Engine(settings) as engine, opened_source(engine, self.connected, self._window()) as source:
+            source.check_config()
+            catalog = source.catalog(anew=True)
+        keep_message(state_path, source.protocol.catalog_message(catalog))
 
     def _window(self) -> Mapping[str, str] | None:
         """Of the newest partition. None where only Dagster's instance knows the keys, which nobody has here."""
@@ -175,12 +207,17 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         state_path: Path | None,
     ) -> dg.Definitions:
         if state_path is None:
-            return dg.Definitions()
+            _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, of connection {self._until_then}.")
+            if not self._names_streams:
+                return dg.Definitions()
         assets = build_connector_assets(
             self.connected,
             connector_key=self.connector_key,
+            include_metadata=self.include_metadata,
+            sample_rows=self.sample_rows,
             translator=_ComponentTranslator(self),
             catalog=state_path,
+            home=self.home,
             spark_catalog=self.spark_catalog,
             partitions_def=self.partitions,
             backfill_policy=self.backfill_policy,
@@ -190,7 +227,40 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             checks=self.checks,
             io_manager_key=self.io_manager_key,
         )
-        return dg.Definitions(assets=[assets])
+        return dg.Definitions(assets=[assets], sensors=list(self._sensors(assets)))
+
+    @property
+    def _names_streams(self) -> bool:
+        return any(name != OTHERS for name in self.connected.streams or ())
+
+    @property
+    def _until_then(self) -> str:
+        name = self.connected.name
+        if self._names_streams:
+            return f"{name} there are the streams that it names, without columns"
+        return f"{name}, which names no stream, there are no assets, and what takes them as inputs does not load"
+
+    def _sensors(self, assets: dg.AssetsDefinition) -> Iterator[dg.SensorDefinition]:
+        written = self.partition_discovery
+        if written is None:
+            return
+        is_running = written.running
+        yield build_partition_discovery_sensor(
+            assets,
+            find=self._finder(written),
+            remove_gone=written.remove_gone,
+            max_runs=written.max_runs,
+            minimum_interval_seconds=written.minimum_interval_seconds,
+            required_resource_keys=set() if written.files else {self.connector_key},
+            default_status=dg.DefaultSensorStatus.RUNNING if is_running else dg.DefaultSensorStatus.STOPPED,
+        )
+
+    def _finder(self, written: PartitionDiscovery) -> FindKeys:
+        if written.files is not None:
+            return files_found(written.files, quiet_seconds=written.quiet_seconds)
+        offered = namespaces_offered if written.namespaces_of else streams_offered
+        asked = Connection.from_file(written.namespaces_of or written.streams_of or "")
+        return offered(asked, connector_key=self.connector_key)
 
 
 class _ComponentTranslator(StreamTranslator):

@@ -27,10 +27,27 @@ OneDimension = (
 
 
 class DynamicPartitions(dg.Resolvable, dg.Model):
-    """Partitions whose keys are added while the project runs, by a sensor for one."""
+    """Partitions whose keys are added while the project runs, by `partition_discovery` for one."""
 
     type: Literal["dynamic"]
     name: str
+
+
+class PartitionDiscovery(dg.Resolvable, dg.Model):
+    """A sensor that adds a dynamic partition for each file, namespace or stream that appears, and starts a run of it.
+
+    One of `files`, a pattern, and `namespaces_of` and `streams_of`, connection files. Paths start at the component's
+    folder.
+    """
+
+    files: str | None = None
+    quiet_seconds: float = 0.0
+    namespaces_of: str | None = None
+    streams_of: str | None = None
+    remove_gone: bool = False
+    max_runs: int = 100
+    minimum_interval_seconds: int = 60
+    running: bool = False
 
 
 class MultiPartitions(dg.Resolvable, dg.Model):

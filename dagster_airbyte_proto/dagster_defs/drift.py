@@ -5,22 +5,17 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.engines import Connector, opened_engine
+from dagster_airbyte_proto.dagster_defs.partitions import sample_words
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, StreamId
-from dagster_airbyte_proto.protocols.session import CatalogEvent
-from dagster_airbyte_proto.sync.ask import Listener, ask
-from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.ask import PATIENCE_SECONDS
+from dagster_airbyte_proto.sync.asking import opened_source
 from dagster_airbyte_proto.sync.offers import catalog_changes
-from dagster_airbyte_proto.sync.run import keep_asked_config, new_run_id
-from dagster_airbyte_proto.sync.run_log import RunLog
-from dagster_airbyte_proto.sync.source import Source
 
 DRIFT = "schema_drift"
 _DESCRIPTION = "The source offers the stream as it did when its catalog was saved."
-_DISCOVER_SECONDS = 600.0
 
 
 class Drift(NamedTuple):
@@ -48,7 +43,8 @@ def build_schema_drift_checks(
         can_subset=True,
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        drift = found_drift(definition, getattr(context.resources, connector_key))
+        words = sample_words(definition.connection, assets.partitions_def, context.instance)
+        drift = found_drift(definition, getattr(context.resources, connector_key), words)
         for stream in drift.new_streams:
             context.log.warning(f"{stream} is offered and no asset yet")
         for key, lines in drift.changes.items():
@@ -71,12 +67,14 @@ def verdict(lines: tuple[str, ...]) -> dict[str, Any]:
 def found_drift(
     definition: ConnectionDefinition,
     connector: Connector,
+    words: Mapping[str, str],
     *,
-    patience_seconds: float = _DISCOVER_SECONDS,
+    patience_seconds: float = PATIENCE_SECONDS,
     save: bool = False,
 ) -> Drift:
-    """Asks the connector. With `save` its answer becomes the catalog that assets are made from, once they are loaded
-    again. Raises ConfigError where none was saved before, ConnectorError when there is no answer in time."""
+    """Asks the connector, in the partition whose `words` these are. With `save` its answer becomes the catalog that
+    assets are made from, once they are loaded again. Raises ConfigError where none was saved before, ConnectorError
+    when there is no answer in time."""
     old, connection = definition.catalog, definition.connection
     if old is None:
         raise ConfigError(
@@ -85,7 +83,11 @@ def found_drift(
             remedy=f"Run `airbyte-proto discover {connection.origin or connection.name} --save`.",
         )
     with opened_engine(connector) as engine:
-        found = _discovered(engine, connection, patience_seconds, save=save)
+        with opened_source(engine, connection, words) as source:
+            source.check_config()
+            found = source.catalog(anew=True, patience_seconds=patience_seconds)
+        if save:
+            engine.offers.save_catalog(connection.name, source.protocol.catalog_message(found))
     before, now = _by_id(old), _by_id(found)
     changes = {
         key: tuple(catalog_changes(before.get(stream, _NONE), now.get(stream, _NONE)))
@@ -99,26 +101,3 @@ _NONE = Catalog(())
 
 def _by_id(catalog: Catalog) -> dict[StreamId, Catalog]:
     return {stream.id: Catalog((stream,)) for stream in catalog.streams}
-
-
-def _discovered(engine: Engine, connection: Connection, patience_seconds: float, *, save: bool) -> Catalog:
-    with RunLog(engine.settings.logs_folder / connection.name / "asked", new_run_id()) as log:
-        source = engine.source(connection, log)
-        kept = engine.store.config(connection.name)
-        if kept is not None and kept.based_on == source.config_digest:
-            source.take_config(kept.config)
-        source.check_config()
-        catalog = _answer(source, log, patience_seconds)
-        keep_asked_config(engine, source)
-    if save:
-        engine.offers.save_catalog(connection.name, source.protocol.catalog_message(catalog))
-    return catalog
-
-
-def _answer(source: Source, log: RunLog, patience_seconds: float) -> Catalog:
-    def keep(event: Any) -> None:
-        source.unkept_config = event.config
-
-    question = ("discover", source.protocol.discover(source.config))
-    listener = Listener(log, source.mask, keep)
-    return ask(source.connector, question, CatalogEvent, listener, patience_seconds=patience_seconds).catalog

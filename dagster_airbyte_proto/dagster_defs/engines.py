@@ -1,11 +1,12 @@
-"""An engine for what is done to a connection outside of its syncs, made of what the connector resource says."""
+"""What a step works with, made of what its resources say: settings, the state store, tables, an engine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dagster_airbyte_proto.checkpoints import sql_store
 from dagster_airbyte_proto.dagster_defs.home import home_folder
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -31,13 +32,44 @@ class Connector(Protocol):
     def lease_wait_seconds(self) -> float: ...
 
 
+@runtime_checkable
+class GivesTables(Protocol):
+    """An IO manager that syncs commit through."""
+
+    def tables(self, labels: Mapping[str, str]) -> TableWriter:
+        """Its tables. The labels say who writes, for the tables' own logs. Called by the thread that syncs."""
+        ...
+
+
+def engine_settings(connector: Connector) -> Settings:
+    """Those of its home, with what it says itself."""
+    return Settings.load(home_folder(connector.home)).model_copy(update={"lease_seconds": connector.lease_seconds})
+
+
 @contextmanager
-def opened_engine(connector: Connector, tables: TableWriter | None = None) -> Iterator[Engine]:
-    """With the resource's state and home, and these tables."""
-    settings = Settings.load(home_folder(connector.home)).model_copy(update={"lease_seconds": connector.lease_seconds})
-    store = connector.state.open() if connector.state else sql_store.SqlStateStore(settings.state_url)
+def opened_store(connector: Connector) -> Iterator[sql_store.SqlStateStore]:
+    """The resource's states, or those of its home."""
+    store = connector.state.open() if connector.state else sql_store.SqlStateStore(engine_settings(connector).state_url)
     try:
-        with Engine(settings, store=store, tables=tables) as engine:
-            yield engine
+        yield store
     finally:
         store.close()
+
+
+@contextmanager
+def opened_engine(connector: Connector, tables: TableWriter | None = None) -> Iterator[Engine]:
+    """With the resource's state and home, and these tables: for what is done to a connection outside of its syncs."""
+    with opened_store(connector) as store, Engine(engine_settings(connector), store=store, tables=tables) as engine:
+        yield engine
+
+
+def gives_tables(resources: object, io_manager_key: str, connection: str) -> GivesTables:
+    """The IO manager of a step's resources. Raises ConfigError for one that keeps no tables."""
+    found = getattr(resources, io_manager_key)
+    if isinstance(found, GivesTables):
+        return found
+    raise ConfigError(
+        f"opening the tables of connection {connection}",
+        f"the IO manager {io_manager_key!r} is {type(found).__name__}, which keeps no tables",
+        remedy=f"Give the definitions a SparkTableIOManager under {io_manager_key!r}.",
+    )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -55,7 +56,7 @@ def materialization(
     return dg.MaterializeResult(
         asset_key=key,
         value=delivered,
-        metadata={**told, **_of_table(delivered.report)},
+        metadata={**told, **_of_table(delivered)},
         check_results=checked,
     )
 
@@ -64,7 +65,7 @@ def partitions_materialization(
     key: dg.AssetKey, delivered: Delivered, checked: Sequence[dg.AssetCheckResult], *, seconds: float
 ) -> dg.MaterializeResult[Delivered]:
     """What the events of all of a run's partitions have in common; what each brought is in `of_partition`."""
-    told: dict[str, Any] = {"airbyte_proto/seconds": round(seconds, 3), **_of_table(delivered.report)}
+    told: dict[str, Any] = {"airbyte_proto/seconds": round(seconds, 3), **_of_table(delivered)}
     if delivered.connector:
         told["airbyte_proto/connector"] = delivered.connector
     return dg.MaterializeResult(asset_key=key, value=delivered, metadata=told, check_results=checked)
@@ -79,7 +80,7 @@ def of_partition(report: StreamReport, rows: int | None) -> dict[str, Any]:
 def unasked(key: dg.AssetKey, delivered: Delivered) -> dg.AssetMaterialization:
     """A complete stream that was not selected, and was synced with those that share its state."""
     told = StreamMetadata(**_numbers(delivered.report), **_texts(delivered.report))
-    return dg.AssetMaterialization(key, metadata={**told, **_of_table(delivered.report)})
+    return dg.AssetMaterialization(key, metadata={**told, **_of_table(delivered)})
 
 
 def observation(key: dg.AssetKey, report: StreamReport, partition: str | None = None) -> dg.AssetObservation:
@@ -88,10 +89,15 @@ def observation(key: dg.AssetKey, report: StreamReport, partition: str | None = 
     return dg.AssetObservation(asset_key=key, description=report.error, metadata=dict(told), partition=partition)
 
 
-def _of_table(report: StreamReport) -> dict[str, Any]:
-    """What the table said when its last rows came in. The IO manager, which looks at it once more, wins."""
+def _of_table(delivered: Delivered) -> dict[str, Any]:
+    """Where the table is, and what it said when its last rows came in. The IO manager, which looks once more, wins."""
+    report, uri = delivered.report, _uri(delivered.location)
     rows = {} if report.table_rows is None else {"dagster/row_count": report.table_rows}
-    return {"dagster/table_name": report.table, **rows}
+    return {"dagster/table_name": report.table, **rows, **({"dagster/uri": uri} if uri else {})}
+
+
+def _uri(location: str) -> str:
+    return Path(location).as_uri() if location.startswith("/") else location
 
 
 def _numbers(report: StreamReport) -> dict[str, Any]:

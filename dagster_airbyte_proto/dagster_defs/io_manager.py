@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from dagster_airbyte_proto.dagster_defs.definition import KEY, ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definition import definition_in
 from dagster_airbyte_proto.dagster_defs.frames import FrameKind, annotated, from_spark, of_value, to_arrow
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
@@ -166,7 +166,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
             *prefix, table = key.path
             return self.catalog_name, "_".join(prefix) or self.namespace, table
         parts = _parts(str(getattr(name, "value", name)), key)
-        if isinstance(metadata.get(KEY), ConnectionDefinition):
+        if definition_in(metadata):
             # Definitions name a catalog without asking the resources, which alone know it.
             return self.catalog_name, *parts[-2:]
         return (self.catalog_name, self.namespace)[: max(0, 3 - len(parts))] + parts

@@ -29,7 +29,12 @@ class Offered(NamedTuple):
 
 
 def offered(
-    connection: Connection, *, catalog: Path | None = None, home: Path | None = None, spark_catalog: str = "lake"
+    connection: Connection,
+    *,
+    catalog: Path | None = None,
+    home: Path | None = None,
+    spark_catalog: str = "lake",
+    is_partitioned: bool = False,
 ) -> Offered:
     """Raises ConfigError with the file, the stream and the nearest name where the two do not fit each other."""
     found = saved_catalog(connection, catalog=catalog, home=home)
@@ -37,7 +42,7 @@ def offered(
         planned = _planned(connection, found)
         columns = [None if found is None else table_columns(each) for each in planned]
     streams = [
-        StreamTranslatorData(connection, *each, spark_catalog)
+        StreamTranslatorData(connection, *each, spark_catalog, is_partitioned)
         for each in zip(planned, columns, _key_paths(planned), strict=True)
     ]
     return Offered(found, streams)

@@ -3,7 +3,7 @@
 Each waits for the connection's lease, so none collides with a sync.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs import events
 from dagster_airbyte_proto.dagster_defs.background import Background, Ended, Ready
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
-from dagster_airbyte_proto.dagster_defs.engines import Connector, opened_engine
+from dagster_airbyte_proto.dagster_defs.engines import Connector, gives_tables, opened_engine
 from dagster_airbyte_proto.dagster_defs.failures import cancelled, fail_if_incomplete, failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
@@ -103,7 +103,7 @@ def _rollback(name: str, keys: _Keys) -> dg.OpDefinition:
     def rollback(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step():
-            tables = _tables(context, keys) if config.tables else None
+            tables = _tables(context, keys, name) if config.tables else None
             with _held(context, name, connector, tables) as (engine, lease):
                 if config.tables:
                     done = roll_back(engine, lease, config.version, who=_who(context))
@@ -124,7 +124,7 @@ def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
     def refresh(context: dg.OpExecutionContext, config: RefreshConfig) -> None:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step():
-            tables = _tables(context, keys)
+            tables = _tables(context, keys, name)
         wanted = Wanted(config.streams or None, refresh=True, catalog=definition.catalog)
 
         def sync(cancel: Event, delivery: Delivery) -> SyncReport:
@@ -187,16 +187,8 @@ def _check_known(store: StateStore, name: str) -> None:
         )
 
 
-def _tables(context: dg.OpExecutionContext, keys: _Keys) -> TableWriter:
-    found = getattr(context.resources, keys.io_manager)
-    tables: Callable[[dict[str, str]], TableWriter] | None = getattr(found, "tables", None)
-    if tables is None:
-        raise ConfigError(
-            "opening the tables",
-            f"the IO manager {keys.io_manager!r} is {type(found).__name__}, which keeps no tables",
-            remedy=f"Give the definitions a SparkTableIOManager under {keys.io_manager!r}.",
-        )
-    return tables({"dagster-run": context.run_id})
+def _tables(context: dg.OpExecutionContext, keys: _Keys, name: str) -> TableWriter:
+    return gives_tables(context.resources, keys.io_manager, name).tables({"dagster-run": context.run_id})
 
 
 def _known(name: str, known: Sequence[StreamId | None]) -> StreamId | None:

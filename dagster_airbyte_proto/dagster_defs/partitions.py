@@ -10,6 +10,8 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.templating import is_template
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.plan import Slice
 
@@ -40,12 +42,37 @@ def slice_of(partitions_def: dg.PartitionsDefinition[Any], key: str) -> Slice:
     return Slice(str(key), _moments(partitions_def, key))
 
 
-def sample(partitions_def: dg.PartitionsDefinition[Any] | None) -> Slice | None:
-    """Any one partition, to ask a connector with what it offers: the newest. None where it cannot be told here."""
-    if partitions_def is None or _is_dynamic(partitions_def):
+def sample(
+    partitions_def: dg.PartitionsDefinition[Any] | None, instance: dg.DagsterInstance | None = None
+) -> Slice | None:
+    """Any one partition, to ask a connector with what it offers: the newest. None where there is none yet, or where
+    only an instance knows the keys and none is given."""
+    if partitions_def is None or (instance is None and _is_dynamic(partitions_def)):
         return None
-    key = partitions_def.get_last_partition_key()
-    return None if key is None else slice_of(partitions_def, key)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        key = partitions_def.get_last_partition_key()
+        return None if key is None else slice_of(partitions_def, key)
+
+
+def sample_words(
+    connection: Connection, partitions_def: dg.PartitionsDefinition[Any] | None, instance: dg.DagsterInstance
+) -> Mapping[str, str]:
+    """What a sync of the newest partition fills the templates of its config with; nothing where it has none.
+
+    Raises ConfigError for templates where there is no partition yet.
+    """
+    if not is_template(connection.written_config()):
+        return {}
+    newest = sample(partitions_def, instance)
+    if newest is not None:
+        return newest.words
+    if partitions_def is None:
+        return {}
+    raise ConfigError(
+        f"asking the connector of connection {connection.name}",
+        "its config has templates of a partition, and there is no partition yet",
+        remedy="Add the first partition, and ask again.",
+    )
 
 
 def _of_dimensions(partitions_def: dg.MultiPartitionsDefinition, key: str) -> Mapping[str, str]:

@@ -1,10 +1,11 @@
 """The resources that a user names: what runs a connection, and where its state lives."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from graphlib import TopologicalSorter
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -14,34 +15,24 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.background import Background
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.engines import engine_settings, gives_tables, opened_store
 from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
-from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
 from dagster_airbyte_proto.dagster_defs.syncing import Following, SyncedAssets, SyncEvent, SyncEvents
+from dagster_airbyte_proto.dagster_defs.table_facts import Asked
 from dagster_airbyte_proto.dagster_defs.telling import Telling
 from dagster_airbyte_proto.dagster_defs.watching import RunWatcher, step_key
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.delivery import Delivery
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan import SharedState, Slice, Wanted
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import Terms, sync_connection
-from dagster_airbyte_proto.tables.writer import TableWriter
 
 # Of the ten seconds in which a terminated step is to be gone, a connector that does not listen may take these.
 _STOP_GRACE_SECONDS = 3.0
 _TEARDOWN_SECONDS = 10.0
-
-
-@runtime_checkable
-class GivesTables(Protocol):
-    """An IO manager that syncs commit through."""
-
-    def tables(self, labels: Mapping[str, str]) -> TableWriter:
-        """Its tables. The labels say who writes, for the tables' own logs. Called by the thread that syncs."""
-        ...
 
 
 class SqlStateStore(dg.ConfigurableResource[sql_store.SqlStateStore]):
@@ -75,25 +66,29 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
 
         `connection` takes the place of the one that the assets were made from, for a config that is only known now.
         """
-        return SyncEvents(self._events(context, connection))
+        return SyncEvents(partial(self._events, context, connection))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
         """Ends what an iterator that was thrown away may have left at work."""
         for work in self._at_work:
             work.stop(_TEARDOWN_SECONDS)
 
-    def _events(self, context: dg.AssetExecutionContext, connection: Connection | None) -> Iterator[SyncEvent]:
-        store = self._store()
-        try:
+    def _events(
+        self, context: dg.AssetExecutionContext, connection: Connection | None, asked: Asked
+    ) -> Iterator[SyncEvent]:
+        with ExitStack() as opened:
             with failing_the_step():
-                following = self._following(context, connection, store)
+                store = opened.enter_context(opened_store(self))
+                following = self._following(context, connection, store, asked)
             if following is not None:
                 yield from following.events()
-        finally:
-            store.close()
 
     def _following(
-        self, context: dg.AssetExecutionContext, connection: Connection | None, store: sql_store.SqlStateStore
+        self,
+        context: dg.AssetExecutionContext,
+        connection: Connection | None,
+        store: sql_store.SqlStateStore,
+        asked: Asked,
     ) -> Following | None:
         definition = definition_of(context.assets_def)
         connection = connection or definition.connection
@@ -105,9 +100,10 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         watcher = RunWatcher(context, every_seconds=self.progress_seconds)
         names = [str(stream) for stream in assets.streams.values()]
         one = _OneSync(context, connection, definition, self._shared(), watcher, self.lease_wait_seconds)
-        tables_of = _gives_tables(context, definition)
+        tables_of = gives_tables(context.resources, definition.io_manager_key, connection.name)
+        telling = Telling(context, definition, backfill, asked)
         labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
-        settings = self._settings()
+        settings = engine_settings(self)
 
         def sync(cancel: threading.Event, delivery: Delivery) -> SyncReport:
             tables = tables_of.tables(labels)
@@ -116,13 +112,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
 
         work = Background(sync)
         self._at_work.append(work)
-        return Following(context, assets, work, watcher, Telling(context, definition, backfill).event)
-
-    def _settings(self) -> Settings:
-        return Settings.load(home_folder(self.home)).model_copy(update={"lease_seconds": self.lease_seconds})
-
-    def _store(self) -> sql_store.SqlStateStore:
-        return self.state.open() if self.state else sql_store.SqlStateStore(self._settings().state_url)
+        return Following(context, assets, work, watcher, telling.event)
 
     def _shared(self) -> SharedState:
         try:
@@ -178,14 +168,3 @@ def _upstream_first(assets: dg.AssetsDefinition, definition: ConnectionDefinitio
     """In the order of the definition, but for streams that a translator made depend on one another."""
     upstream = {key: assets.asset_deps[key] & definition.streams.keys() for key in definition.streams}
     yield from TopologicalSorter(upstream).static_order()
-
-
-def _gives_tables(context: dg.AssetExecutionContext, definition: ConnectionDefinition) -> GivesTables:
-    found = getattr(context.resources, definition.io_manager_key)
-    if isinstance(found, GivesTables):
-        return found
-    raise ConfigError(
-        f"opening the tables of connection {definition.connection.name}",
-        f"the IO manager {definition.io_manager_key!r} is {type(found).__name__}, which keeps no tables",
-        remedy=f"Give the definitions a SparkTableIOManager under {definition.io_manager_key!r}.",
-    )

@@ -4,6 +4,7 @@ import re
 import shlex
 from typing import Any, Literal
 
+import click
 import dagster as dg
 from pydantic import BaseModel, Field
 
@@ -34,6 +35,7 @@ class ConnectorScaffolder(dg.Scaffolder[ScaffoldedConnection]):
         connector = {"protocol": request.params.protocol, "launch": launch_of(request.params.connector)}
         connection = {"name": _name(request.target_path.name), "connector": connector, "config": {}}
         dg.scaffold_component(request, {"connection": connection})
+        click.echo("Fill in its config, then run `dg utils refresh-defs-state`: its streams are assets from then on.")
 
 
 def launch_of(connector: str) -> dict[str, Any]:

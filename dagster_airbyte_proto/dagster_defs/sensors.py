@@ -6,6 +6,7 @@ runs that fail have `dg.run_failure_sensor`; what is here looks at things that D
 
 import hashlib
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -21,9 +22,10 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definition import definition_of
 from dagster_airbyte_proto.dagster_defs.drift import DRIFT, Drift, found_drift, verdict
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
+from dagster_airbyte_proto.dagster_defs.partitions import sample_words
 from dagster_airbyte_proto.errors import ConfigError
 
-_TICK_SECONDS = 45.0
+TICK_SECONDS = 45.0
 _NAMED_FILES = 5
 _RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) {
   __typename ... on PythonError { message } } }"""
@@ -90,7 +92,8 @@ def files_changed(pattern: str | Path, *, quiet_seconds: float = 0.0) -> ProbeFu
     """
 
     def probe(_context: dg.SensorEvaluationContext, cursor: str | None) -> Probe | None:
-        found = dict(_files(str(pattern), before=time.time() - quiet_seconds))
+        files = matching_files(str(pattern), before=time.time() - quiet_seconds)
+        found = {str(path): _mark(path, status) for path, status in files}
         known = set((cursor or "").split())
         fresh = sorted(path for path, mark in found.items() if mark not in known)
         if not fresh:
@@ -129,14 +132,15 @@ def build_schema_drift_sensor(
     saved: as the check `schema_drift` of each asset (see `build_schema_drift_checks`), and new streams in its log.
 
     With `save_catalog` the new catalog is saved, and with `reload_url`, the address of a Dagster web server, the code
-    location is loaded again after a change: streams that are new are assets then. A connector that does not answer
-    within 45 seconds fails the tick; schedule the checks instead.
+    location is loaded again after a change: streams that are new are assets then. Of partitions it is asked in the
+    newest. A connector that does not answer within 45 seconds fails the tick; schedule the checks instead.
     """
     definition = definition_of(assets)
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         connector = getattr(context.resources, connector_key)
-        drift = found_drift(definition, connector, patience_seconds=_TICK_SECONDS, save=save_catalog)
+        words = sample_words(definition.connection, assets.partitions_def, context.instance)
+        drift = found_drift(definition, connector, words, patience_seconds=TICK_SECONDS, save=save_catalog)
         told: dict[str, Any] = json.loads(context.cursor or "{}")
         marks = _drift_marks(drift)
         if marks == told:
@@ -206,8 +210,8 @@ def build_state_staleness_sensor(
     )
 
 
-def _files(pattern: str, *, before: float) -> Iterator[tuple[str, str]]:
-    """Each file with a mark that is another when it has changed."""
+def matching_files(pattern: str, *, before: float) -> Iterator[tuple[Path, os.stat_result]]:
+    """Each file that was last changed before that time."""
     root = Path(Path(pattern).anchor)
     for path in root.glob(str(Path(pattern).relative_to(root))):
         try:
@@ -215,8 +219,13 @@ def _files(pattern: str, *, before: float) -> Iterator[tuple[str, str]]:
         except FileNotFoundError:  # it has just gone
             continue
         if status.st_mtime <= before and path.is_file():
-            told = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
-            yield str(path), hashlib.sha256(told.encode()).hexdigest()[:16]
+            yield path, status
+
+
+def _mark(path: Path, status: os.stat_result) -> str:
+    """Another when the file has changed."""
+    told = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _drift_marks(drift: Drift) -> dict[str, Any]:
@@ -243,7 +252,7 @@ def _reload(url: str, location: str) -> None:
     )
     doing = f"reloading code location {location}"
     try:
-        with urllib.request.urlopen(request, timeout=_TICK_SECONDS) as response:  # noqa: S310 - as above
+        with urllib.request.urlopen(request, timeout=TICK_SECONDS) as response:  # noqa: S310 - as above
             answer = json.load(response)
     except (urllib.error.URLError, ValueError) as error:
         raise ConfigError(doing, str(error), remedy=f"Is {url} the address of a Dagster web server?") from error

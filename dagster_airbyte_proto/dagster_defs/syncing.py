@@ -13,22 +13,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs import events
 from dagster_airbyte_proto.dagster_defs.background import Background, Ended, Ready
 from dagster_airbyte_proto.dagster_defs.failures import cancelled, fail_if_incomplete, failing_the_step
+from dagster_airbyte_proto.dagster_defs.table_facts import Asked
 from dagster_airbyte_proto.dagster_defs.watching import RunWatcher
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.delivery import Delivered
 from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStatus
 
 SyncEvent = dg.MaterializeResult[Delivered]
-EventOf = Callable[[dg.AssetKey, Delivered, float], SyncEvent]
-"""The event of a complete stream, when the sync has run for so many seconds."""
-
 _Told = TypeVar("_Told", Delivered, StreamReport)
 
 _INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
@@ -36,6 +35,13 @@ _LOOK_SECONDS = 0.5
 _PARTING_SECONDS = 7.0
 _STOP_SECONDS = 10.0
 _STOP_AFTER_PARTING_SECONDS = 1.5
+_MOST_SAMPLE_ROWS = 100
+
+
+class EventOf(Protocol):
+    """The event of a complete stream, when the sync has run for so many seconds."""
+
+    def __call__(self, key: dg.AssetKey, delivered: Delivered, seconds: float, *, in_haste: bool) -> SyncEvent: ...
 
 
 class SyncedAssets(NamedTuple):
@@ -48,16 +54,47 @@ class SyncedAssets(NamedTuple):
 
 
 class SyncEvents(Iterator[SyncEvent]):
-    """What a step yields: one MaterializeResult for each complete stream. Raises Failure at the end if any is not."""
+    """What a step yields: one MaterializeResult for each complete stream. Raises Failure at the end if any is not.
 
-    def __init__(self, source: Iterator[SyncEvent]) -> None:
-        self._source = source
+    Each of its methods answers one that tells more, and costs a query for each stream. They may be chained in any
+    order, and not once the first event was taken: with that the sync begins.
+    """
+
+    def __init__(self, begin: Callable[[Asked], Iterator[SyncEvent]], asked: Asked = Asked()) -> None:  # noqa: B008 - a tuple
+        self._begin = begin
+        self._asked = asked
+        self._source: Iterator[SyncEvent] | None = None
 
     def __iter__(self) -> "SyncEvents":
         return self
 
     def __next__(self) -> SyncEvent:
+        if self._source is None:
+            self._source = self._begin(self._asked)
         return next(self._source)
+
+    def fetch_column_metadata(self) -> "SyncEvents":
+        """With the columns that each table has after the sync, their types and comments; and where they come from, if
+        the stream's asset names in its metadata `airbyte_proto/source_asset` which asset the connector reads."""
+        return self._asking(self._asked._replace(column_metadata=True))
+
+    def with_insights(self) -> "SyncEvents":
+        """With numbers of each whole table, for plots: its rows; of each column the nulls, of each that is a number or
+        a time the smallest and the largest value."""
+        return self._asking(self._asked._replace(insights=True))
+
+    def with_sample(self, rows: int = 10) -> "SyncEvents":
+        """With some of the rows that came. They stay in Dagster's event log, for all who may see it: mind what is
+        private. Raises ConfigError for more than 100, or none."""
+        if not 1 <= rows <= _MOST_SAMPLE_ROWS:
+            raise ConfigError("choosing a sample", f"{rows} rows", remedy=f"It has 1 to {_MOST_SAMPLE_ROWS}.")
+        return self._asking(self._asked._replace(sample_rows=rows))
+
+    def _asking(self, asked: Asked) -> "SyncEvents":
+        if self._source is not None:
+            remedy = "Chain it to sync(context), before the first event."
+            raise ConfigError("asking for more in the events of a sync", "it has begun already", remedy=remedy)
+        return SyncEvents(self._begin, asked)
 
     def close(self) -> None:
         """Ends the sync, as when its step has failed. `yield from` calls it."""
@@ -145,9 +182,11 @@ class Following:
     def _delivered(self) -> Iterator[SyncEvent]:
         """All of what is to be delivered, and then its acceptance."""
         while self._unyielded and not self._is_too_late():
-            key, delivered = self._unyielded.popleft()
-            event = self._event_of(key, delivered, time.monotonic() - self._began)
+            key, delivered = self._unyielded[0]
+            is_parting, seconds = self._deadline is not None, time.monotonic() - self._began
+            event = self._event_of(key, delivered, seconds, in_haste=is_parting)
             self._is_yielding = True
+            self._unyielded.popleft()
             yield event
             self._is_yielding = False
         if self._is_delivering and not self._unyielded:

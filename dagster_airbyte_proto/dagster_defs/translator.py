@@ -16,7 +16,8 @@ class StreamTranslatorData:
     """A stream with all that was chosen for it. `columns` is None where the connection was never discovered.
 
     `key_path` is the stream's path below the connection, made of letters, digits, `_`, `-` and `.`, and like no other
-    stream's. `spark_catalog` is the Spark catalog that the tables are in.
+    stream's. `spark_catalog` is the Spark catalog that the tables are in. A table that `is_partitioned` has a column
+    for the partition.
     """
 
     connection: Connection
@@ -24,6 +25,7 @@ class StreamTranslatorData:
     columns: Columns | None
     key_path: tuple[str, ...]
     spark_catalog: str
+    is_partitioned: bool = False
 
     @property
     def stream(self) -> Stream:
@@ -47,7 +49,9 @@ class StreamTranslator:
         connection, columns = data.connection, data.columns
         metadata: dict[str, object] = {"dagster/table_name": data.table_name}
         if columns is not None:
-            metadata["dagster/column_schema"] = table_schema(columns, write=data.planned.write)
+            metadata["dagster/column_schema"] = table_schema(
+                columns, write=data.planned.write, is_partitioned=data.is_partitioned
+            )
         return dg.AssetSpec(
             dg.AssetKey([connection.name, *data.key_path]),
             description=_description(data),

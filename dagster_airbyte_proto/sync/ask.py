@@ -20,6 +20,8 @@ from dagster_airbyte_proto.protocols.session import (
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
 
+PATIENCE_SECONDS = 600.0
+
 _ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
 _READ_TIMEOUT_SECONDS = 1.0
 _QUESTIONS = {"check": "to check its config", "discover": "for its catalog"}
@@ -52,7 +54,7 @@ def ask(
     answer: type[Answer],
     listener: Listener,
     *,
-    patience_seconds: float = 600.0,
+    patience_seconds: float = PATIENCE_SECONDS,
 ) -> Answer:
     """The answer, whatever the exit code: some connectors answer and then fail. None at all is a ConnectorError."""
     verb, invocation = question

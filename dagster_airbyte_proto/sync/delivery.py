@@ -9,7 +9,8 @@ from dagster_airbyte_proto.sync.report import StreamReport
 
 class Delivered(NamedTuple):
     """A complete stream, all of whose rows are in its table. `part` is what the last load, `load_id`, brought it.
-    `connector` names the very version that it came from, `planned` says what was chosen for it."""
+    `connector` names the very version that it came from, `planned` says what was chosen for it. `location` is the
+    table's folder or URI, as in a TableTarget; the rows of this sync have `sync_id` in their `_airbyte_meta`."""
 
     stream: StreamId
     table: TableName
@@ -18,6 +19,8 @@ class Delivered(NamedTuple):
     part: StagedRows | None
     connector: str = ""
     planned: PlannedStream | None = None
+    location: str = ""
+    sync_id: int = 0
 
 
 class Delivery(Protocol):

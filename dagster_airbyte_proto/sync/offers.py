@@ -8,10 +8,10 @@ read by a person, replaced atomically. A file that cannot be read counts as abse
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
@@ -24,6 +24,11 @@ class Offer(NamedTuple):
 
     message: bytes | None
     warning: str = ""
+
+
+def keep_message(path: Path, message: bytes) -> None:
+    """Writes what a connector offers to a file of one's own, as `Offers` does to its."""
+    _replace(path, _raw(message))
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -69,7 +74,7 @@ class Offers:
     def save_catalog(self, connection: str, message: bytes) -> Path:
         """Keeps it as `<connection>.json`; tells where."""
         path = self._saved(connection)
-        _replace(path, _raw(message))
+        keep_message(path, message)
         return path
 
     def _cache(self, kind: str, key: str) -> Path:
@@ -125,15 +130,16 @@ def _replace(path: Path, content: msgspec.Raw) -> None:
     pretty = msgspec.json.format(bytes(content), indent=2) + b"\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        # Not made by tempfile, whose files only their owner may read: catalogs are built into images that others run.
+        unfinished = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with unfinished.open("xb") as file:
                 file.write(pretty)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).replace(path)
+            unfinished.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise StagingError(f"writing {path}", error.strerror or str(error), remedy="Is the disk full?") from error

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
-from uuid import uuid4
 
 import msgspec
 
@@ -27,7 +26,7 @@ from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
 from dagster_airbyte_proto.sync.plan import Wanted, replaces, with_generations
 from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall
-from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.shared_state import planned_together
 from dagster_airbyte_proto.sync.source import Source
 from dagster_airbyte_proto.sync.streams import StreamRun
@@ -89,7 +88,7 @@ def sync_connection(
         reach("run.leased")
         recovered = len(committer.recover())
         source = engine.source(connection, log, wanted.slice.words if wanted.slice else {})
-        return _Sync(engine, source, keeper, terms, log).run(wanted, committer, recovered)
+        return _Sync(engine, source, (wanted, terms), keeper, log).run(committer, recovered)
 
 
 def _waiting(terms: Terms, log: RunLog) -> Waiting:
@@ -105,20 +104,6 @@ def recover_connection(engine: Engine, name: str) -> int:
         return len(committer.recover())
 
 
-def keep_asked_config(engine: Engine, source: Source) -> None:
-    """Keeps what a connector made of its config when it was asked something outside of a sync."""
-    if source.unkept_config is None:
-        return
-    name = source.connection.name
-    with held_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as keeper:
-        engine.store.keep_config(keeper.lease, source.unkept_config, based_on=source.config_digest)
-
-
-def new_run_id() -> str:
-    """Sorts by time, so that logs and folders do."""
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid4().hex[:10]}"
-
-
 class _Staging(NamedTuple):
     """What one run stages and commits with."""
 
@@ -127,28 +112,30 @@ class _Staging(NamedTuple):
     stage: Stage
     ledger: Ledger
     loader: Loader
+    sync_id: int
 
 
 class _Sync:
     """The steps of one run that holds its connection."""
 
-    def __init__(self, engine: Engine, source: Source, keeper: LeaseKeeper, terms: Terms, log: RunLog) -> None:
+    def __init__(
+        self, engine: Engine, source: Source, call: tuple[Wanted, Terms], keeper: LeaseKeeper, log: RunLog
+    ) -> None:
         self._engine = engine
         self._store = engine.store
         self._source = source
         self._keeper = keeper
         self._lease = keeper.lease
-        self._terms = terms
+        self._wanted, self._terms = call
         self._log = log
-        self._version = source.connector.launcher.identity()
-        self._partition = ""
+        self._version = source.identity
         self._began = time.monotonic()
 
-    def run(self, wanted: Wanted, committer: Committer, recovered: int) -> SyncReport:
+    def run(self, committer: Committer, recovered: int) -> SyncReport:
+        wanted = self._wanted
         self._engine.warm()
-        self._take_kept_config()
+        self._source.take_kept_config(self._store)
         self._source.check_config()
-        self._partition = wanted.partition
         stored = self._stored()
         catalog = wanted.catalog or self._source.catalog()
         # Streams of a slice all start from nothing: none can leave another behind.
@@ -156,7 +143,7 @@ class _Sync:
         if self._source.unkept_config is not None:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
-        streams, sync_id = self._numbered(chosen, wanted)
+        streams, sync_id = self._numbered(chosen)
         states = () if wanted.is_anew else _resumed(streams, stored)
         request = ReadRequest(self._source.config, streams, states, sync_id)
         staging = self._staging(streams, columns, sync_id, committer)
@@ -175,15 +162,12 @@ class _Sync:
         return report
 
     def _stored(self) -> list[State]:
-        return [each.state for each in self._store.states(self._source.connection.name, partition=self._partition)]
+        return [
+            each.state for each in self._store.states(self._source.connection.name, partition=self._wanted.partition)
+        ]
 
-    def _take_kept_config(self) -> None:
-        """What the connector made of its config goes before the user's, until the user changes theirs."""
-        kept = self._store.config(self._source.connection.name)
-        if kept is not None and kept.based_on == self._source.config_digest:
-            self._source.take_config(kept.config)
-
-    def _numbered(self, chosen: Sequence[PlannedStream], wanted: Wanted) -> tuple[tuple[PlannedStream, ...], int]:
+    def _numbered(self, chosen: Sequence[PlannedStream]) -> tuple[tuple[PlannedStream, ...], int]:
+        wanted = self._wanted
         anew = [planned.id for planned in chosen if wanted.is_anew or planned.read is ReadMode.FULL_REFRESH]
         streams = [planned.id for planned in chosen]
         start = self._store.begin_run(self._lease, refreshed=anew, streams=streams, partition=wanted.partition)
@@ -211,7 +195,7 @@ class _Sync:
         load = self._source.connection.load
         limits = LoadLimits(load.max_bytes, load.max_seconds)
         loader = Loader(self._lease, (stage, ledger, committer), runs, limits, self._whole)
-        return _Staging(runs, targets, stage, ledger, loader)
+        return _Staging(runs, targets, stage, ledger, loader, sync_id)
 
     def _whole(self, state: State) -> State:
         """A shared state with what it says nothing of: the sub-states of streams that were not asked for this time."""
@@ -247,6 +231,8 @@ class _Sync:
                     parts.get(stream),
                     self._version,
                     run.planned,
+                    run.location,
+                    staging.sync_id,
                 )
                 for stream, run in staging.runs.items()
                 if run.status is SyncStatus.COMPLETE
@@ -306,7 +292,7 @@ class _Sync:
             ),
             error=self._source.mask.text(str(fatal)) if fatal else None,
             warnings=tuple(self._source.mask.text(warning) for warning in self._warnings(pull)),
-            partition=self._partition,
+            partition=self._wanted.partition,
         )
 
     def _warnings(self, pull: Pull) -> Sequence[str]:

@@ -1,22 +1,28 @@
 """What a connector said in one run, kept under the home folder: masked, bounded, old ones removed."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from uuid import uuid4
 
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.staging.area import on_disk
 
 _KEPT_RUNS = 20
-
-
 _NOTHING_SECRET = Mask(())
 
 
-def _to_nobody(level: str, text: str) -> None: ...
+def to_nobody(level: str, text: str) -> None:
+    """Where nobody listens to the lines of a log."""
+
+
+def new_run_id() -> str:
+    """Sorts by time, so that logs and folders do."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid4().hex[:10]}"
 
 
 def _changed_at(path: Path) -> float:
@@ -40,7 +46,7 @@ class RunLog:
         *,
         mask: Mask = _NOTHING_SECRET,
         max_bytes: int = 32 << 20,
-        on_line: Callable[[str, str], None] = _to_nobody,
+        on_line: Callable[[str, str], None] = to_nobody,
     ) -> None:
         self.path = folder / f"{run_id}.log"
         with on_disk("open the run's log", str(self.path)):

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.templating import is_template, renewed, templated
 from dagster_airbyte_proto.errors import ConfigError
@@ -19,7 +21,7 @@ from dagster_airbyte_proto.masking import Mask, secret_values
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
 from dagster_airbyte_proto.protocols.session import CatalogEvent, CheckEvent, ConfigEvent, SourceProtocol, SpecEvent
-from dagster_airbyte_proto.sync.ask import Connector, Listener, ask
+from dagster_airbyte_proto.sync.ask import PATIENCE_SECONDS, Connector, Listener, ask
 from dagster_airbyte_proto.sync.config_check import check_config
 from dagster_airbyte_proto.sync.offers import Offer, Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -61,19 +63,29 @@ class Source:
     def protocol(self) -> SourceProtocol:
         return self.connector.protocol
 
+    @cached_property
+    def identity(self) -> str:
+        """Which very connector would run. Once told it stays: some launchers install a package to tell it."""
+        return self.connector.launcher.identity()
+
+    def take_kept_config(self, store: StateStore) -> None:
+        """What the connector made of its config goes before the user's, until the user changes theirs."""
+        kept = store.config(self.connection.name)
+        if kept is not None and kept.based_on == self.config_digest:
+            self.take_config(kept.config)
+
     def take_config(self, config: Mapping[str, Any]) -> None:
         """The config as the connector last rewrote it stands from now on; its secrets are masked too."""
         self.config = renewed(config, self._written, self._filled)
         self._mask_secrets(self.spec())
 
     def spec(self, *, anew: bool = False) -> SpecEvent:
-        identity = self.connector.launcher.identity()
-        kept = None if anew else self._kept(self._offers.spec(identity))
+        kept = None if anew else self._kept(self._offers.spec(self.identity))
         if kept is not None:
             message = msgspec.json.decode(kept)
             return SpecEvent(message.get("connectionSpecification", {}), message)
         spec = ask(self.connector, ("spec", self.protocol.spec()), SpecEvent, self._listener)
-        self._offers.keep_spec(identity, msgspec.json.encode(spec.message))
+        self._offers.keep_spec(self.identity, msgspec.json.encode(spec.message))
         return spec
 
     def check_config(self) -> None:
@@ -99,14 +111,15 @@ class Source:
         self.check_config()
         return ask(self.connector, ("check", self.protocol.check(self.config)), CheckEvent, self._listener)
 
-    def catalog(self, *, anew: bool = False) -> Catalog:
-        identity = self.connector.launcher.identity()
-        kept = None if anew else self._kept(self._offers.catalog(self.connection.name, identity, self.config_digest))
+    def catalog(self, *, anew: bool = False, patience_seconds: float = PATIENCE_SECONDS) -> Catalog:
+        """What the connector offers. Raises ConnectorError when there is no answer within `patience_seconds`."""
+        belongs_to = (self.connection.name, self.identity, self.config_digest)
+        kept = None if anew else self._kept(self._offers.catalog(*belongs_to))
         if kept is not None:
             return self.protocol.catalog(kept)
-        found = ask(self.connector, ("discover", self.protocol.discover(self.config)), CatalogEvent, self._listener)
-        message = self.protocol.catalog_message(found.catalog)
-        self._offers.keep_catalog(self.connection.name, identity, self.config_digest, message)
+        question = ("discover", self.protocol.discover(self.config))
+        found = ask(self.connector, question, CatalogEvent, self._listener, patience_seconds=patience_seconds)
+        self._offers.keep_catalog(*belongs_to, self.protocol.catalog_message(found.catalog))
         return found.catalog
 
     @property

@@ -29,6 +29,7 @@ class StreamRun:
     def __init__(self, planned: PlannedStream) -> None:
         self.planned = planned
         self.table = str(planned.table)
+        self.location = ""
         self.said: StreamStatus | None = None
         self.error: ProtoError | None = None
         self.emitted = 0

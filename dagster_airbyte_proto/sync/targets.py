@@ -59,14 +59,15 @@ class Targets:
         self._store.note_folders(self._lease, [folder])
         self.folders.append(folder)
         reach("run.folders_noted")
-        run.table = target.qualified
+        run.table, run.location = target.qualified, target.location
         return target
 
     def settle(self, runs: Iterable[StreamRun]) -> None:
         """Waits for the tables of streams that sent nothing: they too must stand, or have failed, at the end."""
         for run in runs:
             try:
-                run.table = self._ready(run.planned.id).qualified
+                target = self._ready(run.planned.id)
+                run.table, run.location = target.qualified, target.location
             except TableError as error:
                 run.refuse_all(error)
 

@@ -12,6 +12,7 @@ from tests.cli.conftest import Place
 def connected(place: Place, template: str, **scenarios: int) -> str:
     """A connection whose config names a scenario by a template; so many users has each scenario."""
     for name, records in scenarios.items():
+        (place.folder / name).parent.mkdir(exist_ok=True)
         (place.folder / f"{name}.json").write_text(json.dumps({"streams": {"users": {"records": records}}}))
     config = {"scenario": str(place.folder / f"{template}.json")}
     return place.connect({"streams": {"users": {"records": 1}}}, config=config)
@@ -56,6 +57,15 @@ def test_a_connector_is_asked_what_it_offers_in_a_partition(place: Place) -> Non
     for command in (["check", file], ["discover", file, "--save"]):
         assert place.run(*command, "--partition", "monday").code == 0, command
     assert (place.folder / ".airbyte-proto" / "catalogs" / "shop.json").exists()
+
+
+def test_a_run_of_a_partition_is_recorded_and_replayed(place: Place) -> None:
+    file = connected(place, "{{ partition.key }}/{{ partition.region }}", **{"monday/eu": 3})
+    words = ("--partition", "monday", "--window", "region=eu")
+    assert place.json("record", file, "kept", *words)["streams"] == ["users"]
+    replay = {"protocol": "airbyte", "launch": {"kind": "replay", "recording": "kept"}}
+    again = place.connect({}, name="again", connector=replay, config={"scenario": "{{ partition.key }}"})
+    assert place.json("sync", again, "--partition", "monday")["streams"]["users"]["committed"] == 3
 
 
 def test_a_connector_that_takes_templates_as_they_stand_may_be_asked_without_a_partition(place: Place) -> None:

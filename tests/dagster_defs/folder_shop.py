@@ -1,18 +1,26 @@
 """The shop's connection as Dagster assets, on tables that need no Spark; made anew in each process that runs it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
-from dagster_airbyte_proto.dagster_defs.definition import KEY, ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.column_schema import column_type
+from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.dagster_defs.syncing import SyncEvents
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.sync.delivery import Delivered
 from dagster_airbyte_proto.tables.folder import FolderTables
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.tables.spark import QueryResult
 
 
 class FolderIOManager(dg.ConfigurableIOManager):
@@ -39,6 +47,38 @@ class FolderIOManager(dg.ConfigurableIOManager):
         raise NotImplementedError
 
 
+class AskedIOManager(FolderIOManager):
+    """One whose tables answer what Polars' SQL knows, and Spark's `describe table`; not what has the word `mute` in it.
+    What they were asked stands in the file `log`."""
+
+    log: str
+    mute: str = "no such word"
+
+    def query(self, sql: str) -> "QueryResult":
+        # Few tests ask, and these modules take a second to import.
+        from polars import SQLContext, from_arrow
+
+        from dagster_airbyte_proto.tables.spark import QueryResult
+
+        with Path(self.log).open("a") as log:
+            log.write(f"{sql}\n")
+        if self.mute in sql:
+            raise TableError("running the query", "it is mute")
+        [(whole, namespace, table)] = re.findall(r"(?:table|from) ((\w+)\.(\w+))", sql)
+        rows = FolderTables(Path(self.warehouse)).rows(TableName(namespace, table))
+        if sql.startswith("describe table"):
+            return QueryResult((), [[field.name, column_type(field.type), None] for field in rows.schema])
+        answer = SQLContext({"landed": from_arrow(rows)}).execute(sql.replace(whole, "landed"), eager=True)
+        return QueryResult(tuple(answer.columns), json.loads(json.dumps(answer.rows(), default=str)))
+
+    def sql_name(self, table: TableName) -> str:
+        return str(table)
+
+
+def _as_it_is(events: SyncEvents) -> SyncEvents:
+    return events
+
+
 class Options(NamedTuple):
     """How the shop's step is made."""
 
@@ -51,13 +91,15 @@ class Options(NamedTuple):
     state_url: str = ""
     takes: int | None = None
     """After so many events the step fails by a fault of its own."""
+    chain: Callable[[SyncEvents], SyncEvents] = _as_it_is
+    """What the step makes of the sync's events."""
 
 
 def shop_assets(connection_file: Path, options: Options) -> dg.AssetsDefinition:
     connection = Connection.from_file(connection_file)
     streams = {dg.AssetKey(["shop", name]): StreamId.of(name) for name in options.streams}
     definition = ConnectionDefinition(connection, streams, None, checks=options.checks)
-    specs = [dg.AssetSpec(key, skippable=True, metadata={KEY: definition}) for key in streams]
+    specs = [dg.AssetSpec(key, skippable=True, metadata=definition.metadata) for key in streams]
 
     names = ("counts", "rejects") if options.checks else ()
 
@@ -71,7 +113,7 @@ def shop_assets(connection_file: Path, options: Options) -> dg.AssetsDefinition:
     )
     def shop(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[Any]:
         if options.takes is None:
-            yield from connector.sync(context)
+            yield from options.chain(connector.sync(context))
             return
         for number, event in enumerate(connector.sync(context)):
             if number == options.takes:
@@ -96,11 +138,12 @@ def materialized(
     instance: dg.DagsterInstance,
     options: Options = Options(),  # noqa: B008 - a tuple
     only: Sequence[str] | None = None,
+    **others: Any,
 ) -> dg.ExecuteInProcessResult:
-    """One run in this process."""
+    """One run in this process, with `others` in the place of its resources."""
     return dg.materialize(
         [shop_assets(connection_file, options)],
-        resources=resources(home, options),
+        resources={**resources(home, options), **others},
         instance=instance,
         selection=[dg.AssetKey(["shop", name]) for name in only] if only else None,
         raise_on_error=False,

@@ -17,8 +17,9 @@ class Runs:
         self.place = Shop(folder, **written)
         self.instance = instance
 
-    def run(self, options: Options = Options(), only: Sequence[str] | None = None) -> "Run":  # noqa: B008 - a tuple
-        result = materialized(self.place.connection_file, self.place.home, self.instance, options, only)
+    def run(self, options: Options = Options(), only: Sequence[str] | None = None, **others: Any) -> "Run":  # noqa: B008 - a tuple
+        place = self.place
+        result = materialized(place.connection_file, place.home, self.instance, options, only, **others)
         return Run(self.instance, result.run_id)
 
     def events_of(self, stream: str) -> int:

@@ -12,6 +12,7 @@ from dagster._serdes import serialize_value
 from dagster_airbyte_proto import ConfigError, build_connector_assets, connector_assets
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.column_schema import SOURCE_ASSET
 from dagster_airbyte_proto.dagster_defs.definition import definition_of
 from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
 from dagster_airbyte_proto.model import StreamId
@@ -150,6 +151,9 @@ def test_nothing_of_the_config_is_shown_to_the_web_server(tmp_path: Path) -> Non
 
     shown = serialize_value(RepositorySnap.from_def(repository))
     assert "lake.shop.users" in shown
+    assert '"inst": "shop"}, "label": "airbyte_proto/connection"' in shown
+    assert "unserializable" not in shown
+    assert "ConnectionDefinition" not in shown
     assert "hunter-22" not in shown
     assert "NOT_SET" not in shown
 
@@ -190,6 +194,30 @@ def test_assets_without_a_function_ask_for_their_resource(tmp_path: Path) -> Non
 
     assert assets.op.name == "shop"
     assert assets.required_resource_keys == {"runner", "io_manager"}
+
+
+def test_the_tables_of_partitions_have_a_column_more(tmp_path: Path) -> None:
+    save(tmp_path, USERS)
+
+    [plain] = _assets(tmp_path).specs
+    [partitioned] = _assets(tmp_path, partitions_def=dg.StaticPartitionsDefinition(["eu", "us"])).specs
+    schemas = [spec.metadata["dagster/column_schema"] for spec in (plain, partitioned)]
+
+    names = [[column.name for column in schema.columns] for schema in schemas if isinstance(schema, dg.TableSchema)]
+    assert names[1] == [*names[0], "_airbyte_partition"]
+
+
+def test_the_asset_that_a_stream_reads_from_is_upstream_of_it(tmp_path: Path) -> None:
+    save(tmp_path, USERS)
+    crm = dg.AssetKey(["crm", "users"])
+
+    class _Lineage(StreamTranslator):
+        def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+            return super().get_asset_spec(data).merge_attributes(metadata={SOURCE_ASSET: crm})
+
+    [spec] = _assets(tmp_path, translator=_Lineage()).specs
+
+    assert [dep.asset_key for dep in spec.deps] == [crm]
 
 
 def test_checks_come_with_each_stream(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.dagster_defs.column_schema import (
-    arrow_table_schema,
+    DescribedColumn,
     code_version,
     column_lineage,
     column_type,
+    described_schema,
+    source_asset,
     table_schema,
 )
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
@@ -82,15 +84,21 @@ def test_keys_are_marked_and_unique_where_the_table_makes_them_so(
     assert all(constraints.other == ["primary key"] for constraints in marked.values())
 
 
-def test_a_tables_own_columns_are_told_the_same_way() -> None:
-    columns = table_columns(_planned())
-
-    told = arrow_table_schema(columns.schema)
-
-    plain = table_schema(columns)
-    assert [(one.name, one.type, one.description) for one in told.columns] == [
-        (one.name, one.type, one.description) for one in plain.columns
+def test_what_a_table_has_is_told_with_the_keys_that_only_the_plan_knows() -> None:
+    found = [
+        DescribedColumn("id", "bigint"),
+        DescribedColumn("price", "decimal(38,0)", "net"),
+        DescribedColumn("x", "int"),
     ]
+
+    told = described_schema(found, table_schema(table_columns(_planned()), write=WriteMode.APPEND_DEDUP))
+
+    assert [(column.name, column.type, column.description) for column in told.columns] == [
+        ("id", "bigint", "Their number."),
+        ("price", "decimal(38,0)", "net"),
+        ("x", "int", None),
+    ]
+    assert [column.constraints.unique for column in told.columns] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,15 @@ def test_lineage_leads_to_the_fields_as_the_source_calls_them() -> None:
     }
     assert columns.all[1].name != "ID"
     assert {dep.asset_key for deps in lineage.values() for dep in deps} == {dg.AssetKey(["crm", "users"])}
+
+
+_CRM = dg.AssetKey(["crm", "users"])
+
+
+@pytest.mark.parametrize("said", [_CRM, "crm/users", dg.MetadataValue.asset(_CRM), dg.MetadataValue.text("crm/users")])
+def test_the_source_asset_may_be_said_in_any_way(said: Any) -> None:
+    assert source_asset({"airbyte_proto/source_asset": said}) == _CRM
+    assert source_asset({}) is None
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import dagster as dg
@@ -19,6 +20,7 @@ from jsonschema import Draft202012Validator
 from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
 from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
 from dagster_airbyte_proto.dagster_defs.scaffolding import launch_of
+from tests.dagster_defs.folder_shop import AskedIOManager, Options, resources
 from tests.dagster_defs.saved import NO_CONNECTOR, ORDERS, USERS, save
 from tests.fake_source import command
 
@@ -72,7 +74,9 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_a_project_gets_its_assets_when_its_state_is_refreshed_and_never_before(project: Project) -> None:
-    assert project.assets() == {}
+    said = project.dg("list", "defs", "--json")
+    assert json.loads(said.out)["assets"] == []
+    assert "Run `dg utils refresh-defs-state`." in said.err
 
     refused = project.dg("utils", "refresh-defs-state")
     assert refused.code != 0
@@ -102,7 +106,8 @@ def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
     # Of several components of one type, `dg check yaml` looks at one.
     shutil.rmtree(project.defs / "shop")
     scaffold = ("scaffold", "defs", "dagster_airbyte_proto.ConnectorComponent", "second")
-    assert project.dg(*scaffold, "--connector", "source-faker --fast").code == 0
+    scaffolded = project.dg(*scaffold, "--connector", "source-faker --fast")
+    assert (scaffolded.code, "`dg utils refresh-defs-state`" in scaffolded.out) == (0, True), scaffolded
     written = yaml.safe_load((project.defs / "second" / "defs.yaml").read_text())
     assert written["attributes"]["connection"] == {
         "name": "second",
@@ -126,7 +131,7 @@ def _in_place(**attributes: Any) -> ConnectorComponent:
     return _component({"connection": {"name": "shop", "connector": NO_CONNECTOR}, **attributes})
 
 
-def _step(component: ConnectorComponent, state: Path) -> dg.AssetsDefinition:
+def _step(component: ConnectorComponent, state: Path | None) -> dg.AssetsDefinition:
     definitions = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, state)
     [assets] = definitions.assets or ()
     assert isinstance(assets, dg.AssetsDefinition)
@@ -192,10 +197,83 @@ def test_partitions_of_every_kind_can_be_written(
     assert _in_place(partitions=written).partitions == partitions
 
 
-def test_a_component_without_state_has_no_assets_yet() -> None:
+def test_a_component_without_state_has_no_assets_yet_and_says_what_to_run(caplog: pytest.LogCaptureFixture) -> None:
     context = dg.ComponentTree.for_test().load_context
 
     assert not _in_place().build_defs_from_state(context, None).assets
+    [told] = caplog.messages
+    assert told.startswith("Run `dg utils refresh-defs-state`. Until then, of connection shop, which names no stream,")
+
+
+@dg.asset(ins={"users": dg.AssetIn(["shop", "users"])})
+def names(users: object) -> None: ...
+
+
+def test_what_takes_a_stream_as_input_loads_before_the_first_refresh_if_the_stream_is_named(tmp_path: Path) -> None:
+    component = _with_fake_source(tmp_path, ["/nowhere/connector"], streams=["users"])
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, None)
+    others = dg.Definitions(assets=[names], resources=resources(tmp_path / "home", Options()))
+
+    dg.Definitions.validate_loadable(dg.Definitions.merge(made, others))
+
+
+def test_a_stream_can_be_synced_before_the_first_refresh(tmp_path: Path, dagster_instance: dg.DagsterInstance) -> None:
+    component = _with_fake_source(tmp_path, command(), streams=["users"])
+    using = resources(tmp_path / "home", Options())
+
+    result = dg.materialize([_step(component, None)], instance=dagster_instance, resources=using)
+
+    assert [event.asset_key for event in result.get_asset_materialization_events()] == [dg.AssetKey(["shop", "users"])]
+
+
+def test_more_of_each_table_is_told_if_it_is_written(tmp_path: Path, dagster_instance: dg.DagsterInstance) -> None:
+    written = {"include_metadata": ["column_metadata", "insights"], "sample_rows": 2}
+    component = _with_fake_source(tmp_path, command(), ["users"], written)
+    tables = AskedIOManager(warehouse=str(tmp_path / "home" / "warehouse"), log=str(tmp_path / "queries.txt"))
+    using = {**resources(tmp_path / "home", Options()), "io_manager": tables}
+
+    result = dg.materialize([_step(component, None)], instance=dagster_instance, resources=using)
+
+    [event] = result.get_asset_materialization_events()
+    told = event.materialization.metadata
+    assert {"dagster/column_schema", "airbyte_proto/column/id/nulls", "airbyte_proto/sample"} <= told.keys()
+
+
+def test_a_sensor_finds_new_partitions_if_it_is_written(tmp_path: Path) -> None:
+    tenants = {"type": "dynamic", "name": "tenants"}
+    (tmp_path / "acme.csv").touch()
+    written = {"files": str(tmp_path / "*.csv"), "remove_gone": True, "minimum_interval_seconds": 30, "running": True}
+    component = _in_place(partitions=tenants, partition_discovery=written)
+
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, save(tmp_path, USERS))
+
+    [sensor] = made.sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    assert (sensor.name, sensor.minimum_interval_seconds) == ("shop_partition_discovery", 30)
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    with dg.DagsterInstance.ephemeral() as instance:
+        told = sensor(dg.build_sensor_context(instance=instance))
+        assert isinstance(told, dg.SensorResult)
+        assert told.dynamic_partitions_requests == [component.partitions.build_add_request(["acme.csv"])]  # type: ignore[union-attr]  # they are dynamic
+
+
+@pytest.mark.parametrize("words", [{}, {"files": "*.csv", "streams_of": "tenants.yaml"}])
+def test_new_partitions_are_looked_for_in_one_place(words: Mapping[str, Any]) -> None:
+    with pytest.raises(ResolutionException, match=r"partition_discovery has [02] of files, namespaces_of"):
+        _in_place(partitions={"type": "dynamic", "name": "tenants"}, partition_discovery=words)
+
+
+def test_namespaces_of_another_connection_are_looked_for_with_the_connector_resource(tmp_path: Path) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text(yaml.safe_dump({"connector": NO_CONNECTOR}))
+    tenants = {"type": "dynamic", "name": "tenants"}
+    component = _in_place(partitions=tenants, partition_discovery={"namespaces_of": str(file)}, connector_key="runner")
+
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, save(tmp_path, USERS))
+
+    [sensor] = made.sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    assert sensor.required_resource_keys == {"runner"}
 
 
 def test_templates_of_a_partition_are_left_for_the_run() -> None:
@@ -282,10 +360,18 @@ def test_what_is_scaffolded_is_what_was_meant(connector: str, launch: Mapping[st
     assert launch_of(connector) == launch
 
 
-def _with_fake_source(folder: Path, program: list[str], **config: Any) -> ConnectorComponent:
+def _with_fake_source(
+    folder: Path,
+    program: list[str],
+    streams: Sequence[str] | None = None,
+    written: Mapping[str, Any] = MappingProxyType({}),
+    **config: Any,
+) -> ConnectorComponent:
     connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": program}}
     connection = {"name": "shop", "connector": connector, "config": {"scenario": _SCENARIO, **config}}
-    return _component({"connection": connection, "home": str(folder / "home")})
+    if streams is not None:
+        connection["streams"] = list(streams)
+    return _component({"connection": connection, "home": str(folder / "home"), **written})
 
 
 def test_a_refresh_that_fails_leaves_the_state_that_was_there(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def test_numbers_are_numbers_and_agree_with_table_and_store(runs: OpenRuns) -> N
     assert sorted(told["load_ids"].split()) == sorted(each for each in shop.place.landed("users") if run.run_id in each)
     assert told["loads"] == len(told["load_ids"].split())
     assert (told["dagster/table_name"], told["dagster/row_count"]) == ("shop.users", 23)
+    assert told["dagster/uri"] == (shop.place.home / "warehouse" / "shop" / "users").as_uri()
     assert told["connector"]
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definition import KEY, ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.io_manager import PARTITION_COLUMN, TABLE_NAME, WRITE, SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.spark_resource import SparkSessionResource
 from dagster_airbyte_proto.errors import ConfigError, TableError
@@ -410,7 +410,7 @@ def test_a_streams_table_is_in_the_catalog_of_the_resource_whatever_its_spec_say
     shop = Connection.model_validate(
         {"name": "shop", "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["true"]}}}
     )
-    metadata = {TABLE_NAME: f"nowhere.{place}.t", KEY: ConnectionDefinition(shop, {}, None)}
+    metadata = {TABLE_NAME: f"nowhere.{place}.t", **ConnectionDefinition(shop, {}, None).metadata}
     pond = SparkSessionResource(catalog="pond", warehouse=spark_settings.warehouse)
     seen: list[int] = []
 

@@ -30,6 +30,7 @@ from dagster_airbyte_proto.dagster_defs.sensors import (
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.folder_shop import Options, resources
+from tests.dagster_defs.partition_runs import assets, offer, prepared
 from tests.dagster_defs.shop_runs import Runs
 
 USERS = {"streams": {"users": {"records": 3}, "orders": {"records": 2}}}
@@ -189,6 +190,38 @@ def test_drift_can_be_looked_for_in_a_run(source: Source) -> None:
     result = run.execute_in_process(instance=source.instance)
     found = {each.asset_key.path[-1]: each.passed for each in result.get_asset_check_evaluations()}
     assert found == {"users": False, "orders": False}
+
+
+TENANTS = dg.DynamicPartitionsDefinition(name="tenants")
+DRIFTED = {"streams": {"users": {"records": 1}, "carts": {"records": 1}}}
+
+
+def test_of_partitions_a_connector_is_asked_in_the_newest(runs: OpenRuns) -> None:
+    shop = runs()
+    prepared(shop.place)
+    using = {"connector": resources(shop.place.home, Options())["connector"]}
+    sensor = build_schema_drift_sensor(assets(shop.place.folder, TENANTS))
+    with pytest.raises(ConfigError, match="has templates of a partition, and there is no partition yet"):
+        tick(sensor, shop.instance, using=using)
+    shop.instance.add_dynamic_partitions("tenants", ["globex", "acme"])
+    offer(shop.place, "acme", DRIFTED)  # asked in any other, the connector finds no scenario
+    found = evaluations(tick(sensor, shop.instance, using=using))
+    assert {name: each.passed for name, each in found.items()} == {"users": True, "orders": False}
+
+
+def test_drift_of_a_time_window_is_looked_for_as_a_sync_of_it_would_be(runs: OpenRuns) -> None:
+    shop = runs()
+    prepared(shop.place, "{{ partition.start }}")
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")
+    offer(shop.place, "2026-01-04T00:00:00Z", DRIFTED)
+    made = assets(shop.place.folder, days)
+    checks = build_schema_drift_checks(made)
+    using = resources(shop.place.home, Options())
+    job = dg.define_asset_job("look", selection=dg.AssetSelection.checks(checks))
+    defs = dg.Definitions(assets=[made], asset_checks=[checks], jobs=[job], resources=using)
+    result = defs.resolve_job_def("look").execute_in_process(instance=shop.instance)
+    found = {each.asset_key.path[-1]: each.passed for each in result.get_asset_check_evaluations()}
+    assert found == {"users": True, "orders": False}
 
 
 def test_without_a_saved_catalog_there_is_nothing_to_compare_with(runs: OpenRuns) -> None:

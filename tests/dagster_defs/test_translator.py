@@ -6,14 +6,19 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_airbyte_proto.dagster_defs.assets import build_stream_specs
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.offered import offered
 from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
 from tests.dagster_defs.saved import ORDERS, USERS, connection, named, save
 
 
 def _specs(home: Path, *streams: dict[str, Any], **written: Any) -> list[dg.AssetSpec]:
     save(home, *streams)
-    return list(build_stream_specs(connection(**written), home=home))
+    return _translated(connection(**written), home=home)
+
+
+def _translated(shop: Connection, translator: StreamTranslator | None = None, **options: Any) -> list[dg.AssetSpec]:
+    return [(translator or StreamTranslator()).get_asset_spec(data) for data in offered(shop, **options).streams]
 
 
 def test_a_stream_tells_where_it_comes_from_and_where_it_lands(tmp_path: Path) -> None:
@@ -56,6 +61,22 @@ def test_columns_come_with_their_types_and_keys(tmp_path: Path) -> None:
     assert schema.columns[0].constraints.unique
 
 
+def test_a_partitioned_table_has_a_column_for_the_partition_and_its_key_is_unique_within_one(tmp_path: Path) -> None:
+    save(tmp_path, USERS)
+
+    [users] = _translated(connection(), home=tmp_path, is_partitioned=True)
+
+    schema = users.metadata["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchema)
+    last = schema.columns[-1]
+    assert (last.name, last.type, last.description) == (
+        "_airbyte_partition",
+        "string",
+        "the partition that the row is of",
+    )
+    assert (schema.columns[0].constraints.other, schema.columns[0].constraints.unique) == (["primary key"], False)
+
+
 def test_streams_whose_names_dagster_would_confuse_get_keys_of_their_own(tmp_path: Path) -> None:
     streams = named("a.b", "a_b", "Sales Orders (2026)", "ü", "A_B")
 
@@ -71,7 +92,7 @@ def test_streams_whose_names_dagster_would_confuse_get_keys_of_their_own(tmp_pat
 def test_a_stream_that_was_never_discovered_says_how_to(tmp_path: Path) -> None:
     shop = connection(streams={"users": {"write": "append_dedup"}, "sales.orders": {"cursor": "at"}})
 
-    users, orders = build_stream_specs(shop, home=tmp_path)
+    users, orders = _translated(shop, home=tmp_path)
 
     assert users.key == dg.AssetKey(["shop", "users"])
     assert orders.key == dg.AssetKey(["shop", "sales", "orders"])
@@ -101,7 +122,7 @@ class _Ours(StreamTranslator):
 def test_one_method_changes_anything(tmp_path: Path) -> None:
     save(tmp_path, USERS, ORDERS)
 
-    users, orders = build_stream_specs(connection(), translator=_Ours(), home=tmp_path, spark_catalog="prod")
+    users, orders = _translated(connection(), _Ours(), home=tmp_path, spark_catalog="prod")
 
     assert users.key == dg.AssetKey(["raw", "users"])
     assert users.owners == ["team:data"]

@@ -99,6 +99,12 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["shop.json"]  # noqa: PTH208  the names, hidden ones too
 
 
+def test_a_saved_catalog_may_be_read_by_whoever_may_read_other_files(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    path = Offers(tmp_path).save_catalog("shop", b"{}")
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_what_is_no_json_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(InternalError):
         Offers(tmp_path).keep_spec("x", b'{"a": ')
