@@ -37,6 +37,7 @@ class Background:
         self._messages: queue.Queue[Ready | Ended] = queue.Queue()
         self._gate = threading.Event()
         self._is_accepted = False
+        self._is_given_up = False
         self._thread = threading.Thread(target=self._work, name="sync", daemon=True)
 
     def start(self) -> None:
@@ -59,12 +60,14 @@ class Background:
         self._cancel.set()
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Ends it early and takes no delivery any more; whether it has ended in time."""
+        """Ends it early and takes no delivery any more; whether it has ended in time. Once it has not, it is not waited
+        for again."""
         self._cancel.set()
         self._gate.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
+            self._thread.join(0 if self._is_given_up else timeout_seconds)
+        self._is_given_up = self._thread.is_alive()
+        return not self._is_given_up
 
     def deliver(self, streams: Sequence[Delivered]) -> None:
         self._messages.put(Ready(streams))

@@ -1,5 +1,6 @@
 """The Spark session as a resource of Dagster's, with all that tables need already set."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,12 @@ class SparkSessionResource(dg.ConfigurableResource[Any]):
         from dagster_airbyte_proto.tables.spark import start_session
 
         return start_session(self.settings)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
+        """Ends a start that a cancelled run still waits for."""
+        # What was never imported here is starting nothing.
+        if spark := sys.modules.get("dagster_airbyte_proto.tables.spark"):
+            spark.abandon_start()
 
     @property
     def settings(self) -> "SparkSettings":

@@ -50,10 +50,12 @@ from dagster_airbyte_proto.sync.verdict import READING, Ending, why_incomplete
 _READ_TIMEOUT_SECONDS = 0.25
 _PROGRESS_SECONDS = 0.2
 _KEPT_TEXTS = 100
+_LONGEST_QUOTA_SECONDS = 24 * 3600.0
 
 
 class Patience(NamedTuple):
-    """How long a connector may be silent before it counts as hung."""
+    """How long a connector may be silent before it counts as hung. While it says that it waits for a rate limit's reset
+    it is not silent."""
 
     startup_seconds: float = 600.0
     heartbeat_seconds: float = 3 * 3600.0
@@ -95,6 +97,7 @@ class Pull:
         )
         self._scope: StateScope | None = None
         self._heard_statuses = False
+        self._limited_until = 0.0
         self._unplaced_error: ConnectorError | None = None
         self._unknown_streams: set[StreamId] = set()
         self.lines = LineCounts()
@@ -147,7 +150,7 @@ class Pull:
             if chunk == b"":
                 return
             # Asked also when something came: log lines are no sign of life, and may come without a pause.
-            self._check_pulse(taken - began, taken - last_beat)
+            self._check_pulse(taken - began, taken - max(last_beat, self._limited_until))
 
     def _tell(self) -> None:
         for stream in self._runs:
@@ -262,9 +265,16 @@ class Pull:
             self._note_unknown(event.stream, "a status")
             return
         run.said = event.status
+        if event.limited_until_milliseconds is not None:
+            self._wait_for_reset(event.stream, max(0.0, event.limited_until_milliseconds / 1000 - time.time()))
         if event.status is StreamStatus.INCOMPLETE:
             found = "the connector ended it as INCOMPLETE"
             self._fail(run, ConnectorError(READING, found, stream=str(event.stream), retryable=True))
+
+    def _wait_for_reset(self, stream: StreamId, seconds: float) -> None:
+        # Not for ever: sources have sent seconds for milliseconds, and the other way round.
+        self._limited_until = time.monotonic() + min(seconds, _LONGEST_QUOTA_SECONDS)
+        self._around.log.write("WARN", f"stream {stream} is rate limited: the connector waits {seconds:.0f} s")
 
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""

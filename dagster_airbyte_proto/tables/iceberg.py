@@ -81,6 +81,7 @@ class IcebergTables:
         self._labels = labels or {}
         self._opening = threading.Lock()
         self._opened: JavaIceberg | None = None
+        self._refusal: ConfigError | None = None
         self._tables: dict[TableName, JavaTable] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
@@ -239,7 +240,13 @@ class IcebergTables:
         if isinstance(self._session, SparkSession):
             return self._session
         with self._opening:
-            self._session = self._session() if callable(self._session) else self._session
+            if self._refusal is not None:  # every table would start a JVM of its own, in vain
+                raise self._refusal
+            try:
+                self._session = self._session() if callable(self._session) else self._session
+            except ConfigError as error:
+                self._refusal = error
+                raise
             return self._session
 
     def _qualified(self, name: TableName) -> str:

@@ -12,11 +12,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -32,6 +34,8 @@ from dagster_airbyte_proto.tables.writer import without_file_scheme
 ICEBERG_VERSION = "1.11.0"
 _ICEBERG = "org.apache.iceberg"
 _LOG_TAIL_BYTES = 2000
+_LOOK_SECONDS = 0.1
+_ABANDON_SECONDS = 3.0
 _starting = threading.Lock()
 
 
@@ -120,6 +124,23 @@ def start_session(settings: SparkSettings) -> SparkSession:
         return builder.getOrCreate()
 
 
+def abandon_start() -> None:
+    """Kills the JVM of a session that another thread is starting; that thread's `start_session` raises ConfigError.
+
+    For the end of a process's work: a JVM that still looks for its packages heeds neither its parent's end nor a
+    signal to it, and a thread that waits for one keeps the interpreter from its end.
+    """
+    deadline = time.monotonic() + _ABANDON_SECONDS
+    while not _starting.acquire(timeout=_LOOK_SECONDS):
+        if SparkContext._active_spark_context is not None or time.monotonic() > deadline:
+            return
+        for child in psutil.Process().children():
+            with suppress(psutil.Error, ProcessLookupError):
+                if "pyspark-shell" in child.cmdline():
+                    os.killpg(child.pid, signal.SIGKILL)
+    _starting.release()
+
+
 def query(session: SparkSession, sql: str) -> QueryResult:
     """Runs one statement and brings back all its rows. Raises TableError with Spark's own first line."""
     # pyspark logs what it is about to raise, with the Java stack, to stderr.
@@ -156,7 +177,7 @@ def _start_refusals(settings: SparkSettings) -> Iterator[None]:
         raise ConfigError(
             "starting Spark",
             first_line(error),
-            remedy=f"The JVM said:\n{_log_tail(settings.jvm_log)}\n"
+            remedy=f"{_last_words(settings.jvm_log)}\n"
             "Without a network to Maven Central, set spark.jars to the Iceberg runtime's file.",
         ) from error
 
@@ -183,10 +204,10 @@ def _conf(config: Mapping[str, str]) -> SparkConf:
     return SparkConf(loadDefaults=False).setAll(list(config.items()))
 
 
-def _log_tail(log: Path | None) -> str:
+def _last_words(log: Path | None) -> str:
     if log is None or not log.is_file():
-        return "(see above)"
-    return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return "What the JVM said is on the stderr of this process."
+    return f"The JVM said:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace').strip()}"
 
 
 @contextmanager

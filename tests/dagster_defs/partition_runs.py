@@ -1,31 +1,24 @@
-"""Runs of partitions of the shop, in this process or in one of its own.
+"""Runs of partitions of the shop, in this process or in one of its own; see fork_server.py.
 
-Each partition has a scenario of its own, `of-<key>.json` beside the connection. As a process: `python -m
-tests.dagster_defs.partition_runs FOLDER KEY,KEY… [POINT N]` makes one run for each key, or dies at the point.
+Each partition has a scenario of its own, `of-<key>.json` beside the connection.
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from dagster_airbyte_proto import points
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets
 from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
 from dagster_airbyte_proto.model import TableName
 from tests.dagster_defs.folder_shop import Options, resources
 from tests.dagster_defs.shop_runs import Run
-from tests.dagster_defs.step_process import opened
+from tests.dagster_defs.step_process import LATE_MODULES, opened
 from tests.fake_source import offered
-from tests.sync.house import Kill
+from tests.fork_server import ForkServer, Kill, arm, serve
 from tests.sync.shop import Shop
 from tests.sync.test_sync import two
 
@@ -80,10 +73,15 @@ def run(
     return Run(instance, result.run_id)
 
 
-def started(folder: Path, keys: Sequence[str], crash: Kill | None = None) -> "subprocess.Popen[bytes]":
-    """The same in a process of its own; with a crash it is one run of the whole range."""
-    words = [str(folder), ",".join(keys), *map(str, crash or ())]
-    return subprocess.Popen([sys.executable, "-m", __name__, *words])
+class Backfills(ForkServer):
+    """Makes one run for each key in a process of its own, one process at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(__name__)
+
+    def start(self, folder: Path, keys: Sequence[str], crash: Kill | None = None, state_url: str = "") -> None:
+        """`end` it before the next one. With a crash it is one run of the whole range, which dies at the point."""
+        self.fork({"folder": str(folder), "keys": keys, "crash": crash, "state_url": state_url})
 
 
 def ids(place: Shop, stream: str = "users") -> dict[str, list[int]]:
@@ -104,25 +102,14 @@ def positions(place: Shop, stream: str = "users") -> dict[str, int]:
     }
 
 
-def _die_at(point: str, at: int) -> None:
-    lock, reached = threading.Lock(), dict.fromkeys(points.POINTS, 0)
-
-    def hook(name: str) -> None:
-        with lock:
-            reached[name] += 1
-            if name == point and reached[name] == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    points.arm(hook)
-
-
-def main(folder: Path, keys: Sequence[str], crash: Sequence[str]) -> int:
-    ranges: list[str | tuple[str, str]] = [(keys[0], keys[-1])] if crash else list(keys)
-    if crash:
-        _die_at(crash[0], int(crash[1]))
+def _carry_out(order: dict[str, Any]) -> int:
+    folder, keys, crash = Path(order["folder"]), order["keys"], order["crash"]
+    arm(tuple(crash) if crash else None)
+    ranges: list[str | tuple[str, str]] = [(keys[0], keys[-1])] if crash else keys
+    options = Options(connector={"lease_wait_seconds": 120.0}, state_url=order["state_url"])
     with opened(folder / "dagster") as instance:
-        return 0 if all(run(folder, instance, each).succeeded for each in ranges) else 1
+        return 0 if all(run(folder, instance, each, options=options).succeeded for each in ranges) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]))
+    serve(_carry_out, *LATE_MODULES)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.dagster_defs.shop_runs import Run
 from tests.dagster_defs.step_process import StepProcess, opened
-from tests.sync.house import Kill
+from tests.fork_server import Kill
 from tests.sync.shop import Shop, processes_of, until
 from tests.sync.test_sync import expect, two
 

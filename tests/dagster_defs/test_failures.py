@@ -1,5 +1,7 @@
 """What Dagster does about a sync that failed: in the connector's own words, and retried only where that can help."""
 
+import json
+
 import dagster as dg
 import pytest
 
@@ -17,6 +19,7 @@ RETRIES = Options(retry_policy=dg.RetryPolicy(max_retries=2))
         ({"kind": "error", "failure_type": "config_error", "message": "the token is not valid"}, 1),
         ({"kind": "error", "failure_type": "transient_error", "message": "the server is busy"}, 3),
         ({"kind": "error", "failure_type": "system_error", "message": "a fault of its own"}, 3),
+        ({"kind": "error", "failure_type": "config_error", "message": "no right to it", "stream": "users"}, 1),
         ({"kind": "signal"}, 3),
     ],
 )
@@ -49,6 +52,17 @@ def test_an_error_that_all_streams_share_is_told_once(runs: OpenRuns) -> None:
     assert words.count("no way in with") == 1
     assert "users, orders" in words
     assert SECRET not in run.everything
+
+
+def test_a_rate_limit_is_told_where_people_look(runs: OpenRuns) -> None:
+    shop = runs()
+    limited = {"type": "RATE_LIMITED", "rate_limited": {"quota_reset": 1_700_000_000_000}}
+    status = {"stream_descriptor": {"name": "users"}, "status": "RUNNING", "reasons": [limited]}
+    said = {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}}
+    shop.place.offer(two(3, 3, lines=[json.dumps(said)]))
+    run = shop.run()
+    assert run.succeeded, run.failures
+    assert any("stream users is rate limited" in text for text in run.messages)
 
 
 def test_a_config_that_the_connector_refuses_is_told_before_it_runs(runs: OpenRuns) -> None:

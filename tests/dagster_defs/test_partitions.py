@@ -11,11 +11,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
 from dagster_airbyte_proto.dagster_defs.partitions import sample, slice_of
 from dagster_airbyte_proto.sync.plan import Slice
-from tests.dagster_defs.partition_runs import KEYS, assets, ids, offer, positions, prepared, run, started
+from tests.dagster_defs.partition_runs import KEYS, Backfills, assets, ids, offer, positions, prepared, run
 from tests.dagster_defs.shop_runs import Run, key_of
 from tests.dagster_defs.step_process import opened
+from tests.fork_server import Kill
+from tests.postgres import PostgresServer
 from tests.sync.shop import Shop, processes_of
 from tests.sync.test_sync import two
 
@@ -23,6 +26,14 @@ ROOT = Path(__file__).parent.parent.parent
 KILLED = -9
 OpenShop = Callable[..., Shop]
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")
+
+
+@pytest.fixture(scope="module")
+def backfills() -> Iterator[tuple[Backfills, Backfills]]:
+    pair = Backfills(), Backfills()
+    yield pair
+    for each in pair:
+        each.close()
 
 
 @pytest.fixture
@@ -219,11 +230,24 @@ def test_a_run_of_no_partition_is_refused(place: Shop, instance: dg.DagsterInsta
 # Together, and broken off
 
 
-def test_two_backfills_at_once_lose_no_update(place: Shop, instance: dg.DagsterInstance) -> None:
+@pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_two_backfills_at_once_lose_no_update(
+    kept_in: str,
+    place: Shop,
+    instance: dg.DagsterInstance,
+    backfills: tuple[Backfills, Backfills],
+    request: pytest.FixtureRequest,
+) -> None:
+    url = ""
+    if kept_in == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.new_schema()
+        place.store = SqlStateStore(url)
     for number, key in enumerate(KEYS[:15]):
         offer(place, key, two(number + 1, 2 * number + 1))
-    both = [started(place.folder, KEYS[:10]), started(place.folder, KEYS[5:15])]
-    assert [process.wait(300) for process in both] == [0, 0]
+    for each, keys in zip(backfills, (KEYS[:10], KEYS[5:15]), strict=True):
+        each.start(place.folder, keys, state_url=url)
+    assert [each.end() for each in backfills] == [0, 0]
     assert ids(place) == {key: list(range(number + 1)) for number, key in enumerate(KEYS[:15])}
     assert ids(place, "orders") == {key: list(range(2 * number + 1)) for number, key in enumerate(KEYS[:15])}
     assert positions(place) == {key: number + 1 for number, key in enumerate(KEYS[:15])}
@@ -235,11 +259,12 @@ def test_two_backfills_at_once_lose_no_update(place: Shop, instance: dg.DagsterI
     "crash", [("run.begun", 2), ("load.announced", 2), ("load.committed", 2), ("run.delivered", 2), ("run.ended", 1)]
 )
 def test_a_backfill_that_is_killed_is_healed_by_the_next(
-    crash: tuple[str, int], place: Shop, instance: dg.DagsterInstance
+    crash: Kill, place: Shop, instance: dg.DagsterInstance, backfills: tuple[Backfills, Backfills]
 ) -> None:
     for number, key in enumerate(KEYS[:3]):
         offer(place, key, two(number + 4, 3))
-    assert started(place.folder, KEYS[:3], crash).wait(120) == KILLED
+    backfills[0].start(place.folder, KEYS[:3], crash)
+    assert backfills[0].end() == KILLED
     assert ids(place)["p00"] == [0, 1, 2, 3]
     assert told(instance) == {}
     assert run(place.folder, instance, (KEYS[0], KEYS[2])).succeeded

@@ -2,12 +2,13 @@
 
     python -m tests.soak --kills 2000 --tables folder     minutes: forked processes, no JVM
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
+    python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
     python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery: hours
 
 A life is one connection in one mode and scope, both drawn. Its source has more to tell each time; some syncs in a row
 are killed, then one comes to its end and every row is counted. Killed is, at a moment drawn from the length or from the
-steps of the syncs before: Python alone, the connector, its guardian, the JVM, or all of them at once. The first fault
-ends it all with exit code 1, and the house that it happened in is kept.
+steps of the syncs before: Python alone, the connector, its guardian, the JVM, or all of them at once; through Dagster
+it is the run worker. The first fault ends it all with exit code 1, and the house that it happened in is kept.
 """
 
 import argparse
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.points import POINTS
+from tests.fork_server import Kill
 from tests.soak.grounds import Ground, open_ground, reading_session
 from tests.soak.lives import Soak, judged, remove
 from tests.soak.tally import Tally, tell
-from tests.sync.house import Kill
 from tests.sync.life import MODES, SCOPES, Life, every_kill
 
 
@@ -78,6 +79,7 @@ def _sweep(lives: list[Life], tally: Tally) -> None:
 class _Options(NamedTuple):
     kills: int
     tables: str
+    through: str
     matrix: bool
     seed: int
     at_once: int
@@ -87,24 +89,28 @@ def _options(words: list[str]) -> _Options:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="how many syncs to kill")
     parser.add_argument("--tables", choices=("iceberg", "folder"), default="iceberg")
+    parser.add_argument("--through", choices=("engine", "dagster"), default="engine", help="dagster takes Iceberg")
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--at-once", type=int, default=0, metavar="N", help="default: 1 with JVMs, else the processors")
     told = parser.parse_args(words)
+    if told.through == "dagster" and told.tables != "iceberg":
+        parser.error("--through dagster takes --tables iceberg")
     at_once = told.at_once or (1 if told.tables == "iceberg" else os.cpu_count() or 1)
-    return _Options(told.kills, told.tables, told.matrix, told.seed, at_once)
+    return _Options(told.kills, told.tables, told.through, told.matrix, told.seed, at_once)
 
 
 def main(words: list[str]) -> int:
     options = _options(words)
-    tell(f"soak of {options.kills} kills on {options.tables} tables, --seed {options.seed}")
+    tell(f"soak of {options.kills} kills on {options.tables} tables through {options.through}, --seed {options.seed}")
     # A killed process loses nothing of what is in memory, and syncing it to there costs nothing.
     fast = "/dev/shm" if options.tables == "folder" and Path("/dev/shm").is_dir() else None
     root = Path(tempfile.mkdtemp(prefix="airbyte-proto-soak-", dir=fast))
     with ExitStack() as open_things:
         session = open_things.enter_context(reading_session(root)) if options.tables == "iceberg" else None
         grounds = [
-            open_things.enter_context(open_ground(root / str(number), session)) for number in range(options.at_once)
+            open_things.enter_context(open_ground(root / str(number), session, options.through))
+            for number in range(options.at_once)
         ]
         tally = _soak(grounds, options.kills, options.seed)
         swept = _matrix(grounds) if options.matrix and not tally.faults else None

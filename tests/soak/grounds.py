@@ -1,4 +1,4 @@
-"""Where syncs are killed: forked processes on folder tables, or the command line with its JVM on Iceberg."""
+"""Where syncs are killed: forked processes on folder tables; on Iceberg the command line, or a run of Dagster's."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +10,13 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
+from tests.dagster_defs.spark_steps import SparkSteps
+from tests.fork_server import ForkServer
 from tests.soak.victims import Weapon, connector, guardian, jvm, python, tree, words_of
-from tests.sync.house import House, Zygote
+from tests.sync.house import House
 from tests.sync.iceberg_house import CommandLine, IcebergHouse, processes_with
 from tests.sync.life import Life
+from tests.sync.zygote import Zygote
 
 _MARK = "AIRBYTE_PROTO_SOAK"
 _PATIENCE_SECONDS = 120.0
@@ -22,7 +25,7 @@ _PATIENCE_SECONDS = 120.0
 class Ground(NamedTuple):
     """Where syncs run: how one is started, where its tables are, with what it is killed."""
 
-    runner: Zygote | CommandLine
+    runner: Zygote | SparkSteps | CommandLine
     house: Callable[[Path], House]
     weapons: tuple[Weapon, ...]
     new_records: tuple[int, int]
@@ -34,7 +37,7 @@ class Ground(NamedTuple):
 
     def leftovers(self) -> list[str]:
         """What still runs of it, once that has had the time to go, and what dead runs left in the temporary folder."""
-        kept = {self.runner.pid} if isinstance(self.runner, Zygote) else set()
+        kept = {self.runner.pid} if isinstance(self.runner, ForkServer) else set()
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while running := [process for process in processes_with(self.mark) if process.pid not in kept]:
             if time.monotonic() > deadline:
@@ -45,21 +48,23 @@ class Ground(NamedTuple):
 
 
 @contextmanager
-def open_ground(folder: Path, session: SparkSession | None) -> Iterator[Ground]:
+def open_ground(folder: Path, session: SparkSession | None, through: str = "engine") -> Iterator[Ground]:
     mark = (_MARK, uuid4().hex)
     (folder / "tmp").mkdir(parents=True)
     environment = {**dict([mark]), "TMPDIR": str(folder / "tmp")}
     everywhere: tuple[Weapon, ...] = (python, python, tree, connector, guardian)
     if session is None:
-        runner: Zygote | CommandLine = Zygote(environment)
+        runner: Zygote | SparkSteps | CommandLine = Zygote(environment)
         ground = Ground(runner, House, everywhere, (10, 80), mark, folder)
     else:
-        runner = CommandLine(environment)
 
         def house(place: Path) -> House:
             return IcebergHouse(place, session)
 
-        ground = Ground(runner, house, (*everywhere, jvm, jvm), (10, 60), mark, folder)
+        is_run = through == "dagster"
+        runner = SparkSteps(environment) if is_run else CommandLine(environment)
+        weapons: tuple[Weapon, ...] = (python,) if is_run else (*everywhere, jvm, jvm)
+        ground = Ground(runner, house, weapons, (10, 60), mark, folder)
     try:
         yield ground
     finally:

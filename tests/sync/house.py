@@ -1,12 +1,7 @@
 """A home folder with one connection to the fake source, and what stands in its tables: for tests that break things."""
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -16,59 +11,6 @@ from dagster_airbyte_proto.model import StateScope, TableName
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
 from dagster_airbyte_proto.tables.folder import FolderTables
 from tests.fake_source import command
-
-Kill = tuple[str, int]
-"""A point, and at which reaching of it the process dies."""
-
-
-class Zygote:
-    """Runs syncs in forked processes, one at a time; see zygote.py."""
-
-    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sync.zygote"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
-        self.pid = self._process.pid
-
-    def sync(self, house: "House", crash: Kill | None = None) -> int:
-        """How the process ended: its exit code, or minus the signal. Its report is in `house.report`."""
-        self.start(house, crash)
-        return self.end()
-
-    def start(self, house: "House", crash: Kill | None = None, until: Path | None = None) -> int:
-        """The process id of a sync that has begun. `end` it before the next one. It dies at the point of the crash,
-        or waits there `until` that file is."""
-        assert self._process.stdin is not None
-        house.report_file.unlink(missing_ok=True)
-        house.points_file.unlink(missing_ok=True)
-        order = {
-            "home": str(house.home),
-            "connection": str(house.connection_file),
-            "crash": list(crash) if crash else None,
-            "until": str(until) if until else None,
-            "points": str(house.points_file),
-            "report": str(house.report_file),
-        }
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def end(self) -> int:
-        """Waits for the sync that was started; how it ended, as `sync` tells it."""
-        return self._answer()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-
-    def _answer(self) -> int:
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
 
 
 class House:

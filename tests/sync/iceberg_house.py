@@ -12,7 +12,8 @@ import psutil
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.sync.house import House, Kill
+from tests.fork_server import Kill
+from tests.sync.house import House
 
 _PATIENCE_SECONDS = 240.0
 

@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import Protocol
 
 from dagster_airbyte_proto.points import POINTS
-from tests.sync.house import House, Kill
+from tests.fork_server import Kill
+from tests.sync.house import House
 
 STREAMS = ("users", "orders")
 MODES = ("append", "overwrite", "append_dedup")

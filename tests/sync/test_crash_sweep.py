@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dagster_airbyte_proto.points import POINTS
-from tests.sync.house import House, Zygote
+from tests.sync.house import House
 from tests.sync.life import MODES, SCOPES, Life, every_kill
+from tests.sync.zygote import Zygote
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Connectors, disks and databases that break: an error that says whose it is, nothing lost, no process left behind."""
 
+import json
 import os
 import shlex
 import sqlite3
@@ -19,8 +20,8 @@ from dagster_airbyte_proto.sync.run import Terms, Unwatched
 from dagster_airbyte_proto.sync.streams import StreamRun
 from tests.fake_source import command
 from tests.sync.conftest import OpenShop
-from tests.sync.house import Zygote
 from tests.sync.shop import CancelAfter, Shop, impatiently, until
+from tests.sync.zygote import Zygote
 
 COMPLETE, FAILED = SyncStatus.COMPLETE, SyncStatus.FAILED
 WAYS_TO_BREAK = {
@@ -59,6 +60,20 @@ def test_a_connector_that_only_chatters_counts_as_silent(shop: OpenShop) -> None
     place.program = _but_reading(place.folder, "while :; do echo still here; sleep 0.01; done")
     report = place.sync_of(users(30), terms=impatiently())
     assert "no record and no state came" in (report.streams["users"].error or "")
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_connector_that_waits_for_a_rate_limit_is_given_until_its_reset(comes_back: bool, shop: OpenShop) -> None:
+    place = shop()
+    limited = {"type": "RATE_LIMITED", "rate_limited": {"quota_reset": "RESET"}}
+    status = {"stream_descriptor": {"name": "users"}, "status": "RUNNING", "reasons": [limited]}
+    said = {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}}
+    line = json.dumps(said).replace('"RESET"', "'$(($(date +%s%3N) + 2500))'")
+    place.program = _but_reading(place.folder, f"echo '{line}'; sleep {1 if comes_back else 60}")
+    report = place.sync_of(users(30), terms=impatiently())
+    assert "stream users is rate limited" in place.log(report)
+    assert report.status is (COMPLETE if comes_back else FAILED)
+    assert place.column("users") == (list(range(30)) if comes_back else [])
 
 
 def _but_reading(folder: Path, script: str) -> list[str]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.house import House, Zygote
+from tests.sync.house import House
+from tests.sync.zygote import Zygote
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.sync.house import House, Zygote
+from tests.sync.house import House
 from tests.sync.shop import processes_of, until
+from tests.sync.zygote import Zygote
 
 COMPLETE, CONFLICT = 0, 2
 MODES = ("append", "overwrite", "append_dedup")

@@ -1,50 +1,51 @@
-"""Real processes for tests that kill them, at the price of a fork: this one has imported everything and nothing else.
+"""Syncs of a house in processes of their own, to be stopped or killed; see fork_server.py."""
 
-It reads one JSON order a line from stdin, forks, carries it out in the child and answers with two lines: at once the
-child's process id, for whoever will stop or kill it from outside, and later how the child ended.
-An order is {"home", "connection", "crash": [point, n] | null, "until": file | null, "points": file | null,
-"report": file}. With `until` it does not die at the point: it waits there until that file is.
-"""
-
-import faulthandler
 import json
-import os
 import resource
-import signal
-import sys
-import threading
-import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from dagster_airbyte_proto import points
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
+from tests.fork_server import ForkServer, Kill, arm, serve
+from tests.sync.house import House
 
 
-def _arm(order: dict[str, Any]) -> None:
-    lock, reached, pause = threading.Lock(), dict.fromkeys(points.POINTS, 0), threading.Event()
+class Zygote(ForkServer):
+    """Runs syncs one at a time."""
 
-    def hook(point: str) -> None:
-        with lock:
-            reached[point] = reached.get(point, 0) + 1
-            if order["points"]:
-                with Path(order["points"]).open("a") as log:
-                    log.write(f"{point}\n")
-            if order["crash"] == [point, reached[point]]:
-                if not order["until"]:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                while not Path(order["until"]).exists():
-                    pause.wait(0.01)
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__(__name__, environment)
 
-    points.arm(hook)
+    def sync(self, house: House, crash: Kill | None = None) -> int:
+        """How the process ended: its exit code, or minus the signal. Its report is in `house.report`."""
+        self.start(house, crash)
+        return self.end()
+
+    def start(self, house: House, crash: Kill | None = None, until: Path | None = None) -> int:
+        """The process id of a sync that has begun. `end` it before the next one. It dies at the point of the crash,
+        or waits there `until` that file is."""
+        house.report_file.unlink(missing_ok=True)
+        house.points_file.unlink(missing_ok=True)
+        order = {
+            "home": str(house.home),
+            "connection": str(house.connection_file),
+            "crash": crash,
+            "until": str(until) if until else None,
+            "points": str(house.points_file),
+            "report": str(house.report_file),
+        }
+        return self.fork(order)
 
 
 def _carry_out(order: dict[str, Any]) -> int:
-    _arm(order)
+    crash, until = order["crash"], order["until"]
+    arm(tuple(crash) if crash else None, until=Path(until) if until else None, log=Path(order["points"]))
     home = Path(order["home"])
     try:
         with Engine(Settings.load(home, home / "settings.yaml")) as engine:
@@ -57,27 +58,5 @@ def _carry_out(order: dict[str, Any]) -> int:
     return 0 if report.status == "complete" else 1
 
 
-def main() -> None:
-    faulthandler.enable()
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            code = 70
-            try:
-                code = _carry_out(json.loads(line))
-            except BaseException:  # noqa: BLE001 - the edge of the process: nobody else would tell why it ended
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        _answer(child)
-        _, status = os.waitpid(child, 0)
-        _answer(os.waitstatus_to_exitcode(status))
-
-
-def _answer(number: int) -> None:
-    print(number, flush=True)  # noqa: T201 - stdout is how it answers
-
-
 if __name__ == "__main__":
-    main()
+    serve(_carry_out)

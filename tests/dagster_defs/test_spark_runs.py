@@ -1,0 +1,100 @@
+"""Runs with a Spark of their own that are killed, or terminated: the next one heals, and nothing else is left."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.dagster_defs.shop_runs import Run
+from tests.dagster_defs.spark_steps import SparkSteps, instance_of
+from tests.sync.iceberg_house import IcebergHouse
+from tests.sync.life import STREAMS, Life
+from tests.sync.shop import processes_of, until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+MOST_SECONDS = 10.0
+_JVM_SECONDS = 120.0
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="silent"/>
+  <resolvers><ibiblio name="silent" m2compatible="true" root="http://127.0.0.1:{port}/"/></resolvers>
+</ivysettings>"""
+
+
+@pytest.fixture(scope="module")
+def steps() -> Iterator[SparkSteps]:
+    server = SparkSteps()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def life(steps: SparkSteps, spark: SparkSession, tmp_path: Path) -> Iterator[Life]:
+    house = IcebergHouse(tmp_path / "ware house", spark)
+    yield Life(steps, house, {"users": "append", "orders": "append_dedup"}, "stream")
+    until(lambda: processes_of(tmp_path) == [], "the end of every JVM and connector")
+
+
+def run_of(house: IcebergHouse, steps: SparkSteps) -> Run:
+    with instance_of(house) as instance:
+        return Run(instance, steps.run_id)
+
+
+@contextmanager
+def silent_repository(folder: Path) -> Iterator[tuple[dict[str, str], socket.socket]]:
+    """Settings by which Spark looks for a package where nobody ever answers, and who listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(_JVM_SECONDS)
+        settings = folder / "ivysettings.xml"
+        settings.write_text(_SETTINGS.format(port=listening.getsockname()[1]))
+        spark = {"jars.packages": "nobody:nothing:1.0", "jars.ivySettings": str(settings), "jars.ivy": str(folder)}
+        yield {f"spark.{name}": value for name, value in spark.items()}, listening
+
+
+def terminate(process: int, house: IcebergHouse, steps: SparkSteps) -> float:
+    """As the web server does it; how long the run then lived."""
+    with instance_of(house) as instance:
+        run = instance.get_run_by_id(steps.run_id)
+        assert run is not None
+        instance.report_run_canceling(run)
+    os.kill(process, signal.SIGTERM)
+    began = time.monotonic()
+    steps.end()
+    return time.monotonic() - began
+
+
+def test_a_run_that_is_killed_around_a_commit_is_healed_by_the_next(life: Life, steps: SparkSteps) -> None:
+    assert isinstance(life.house, IcebergHouse)
+    for kill in (("table.committed", 1), ("load.committed", 2)):
+        life.grow()
+        life.die(kill)
+    life.grow()
+    life.live()
+    healed = run_of(life.house, steps)
+    assert sorted(healed.materialized) == sorted(STREAMS)
+    assert healed.metadata("users")["dagster/row_count"] == life.records["users"]
+
+
+def test_a_run_that_is_terminated_while_spark_starts_takes_its_jvm_along(
+    life: Life, steps: SparkSteps, tmp_path: Path
+) -> None:
+    assert isinstance(life.house, IcebergHouse)
+    life.grow()
+    with silent_repository(tmp_path) as (spark, repository):
+        process = steps.start(life.house, spark=spark)
+        asked, _ = repository.accept()
+        with asked:
+            seconds = terminate(process, life.house, steps)
+            until(lambda: processes_of(tmp_path) == [], "the end of its JVM")
+    run = run_of(life.house, steps)
+    assert run.status is dg.DagsterRunStatus.CANCELED
+    assert (run.attempts, run.materialized) == (1, [])
+    assert seconds < MOST_SECONDS
+    life.live()

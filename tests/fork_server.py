@@ -1,0 +1,125 @@
+"""Real processes for tests that kill them, at the price of a fork.
+
+A server is a module that calls `serve` when it is run. It has imported what its children need, and has no thread of its
+own. It reads one JSON order a line from stdin, forks, carries the order out in the child and answers with two lines: at
+once the child's process id, for whoever will stop or kill it from outside, and later how the child ended.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from dagster_airbyte_proto import points
+
+Kill = tuple[str, int]
+"""A point, and at which reaching of it the process dies."""
+CarryOut = Callable[[dict[str, Any]], int]
+"""Does in the child what the order says; the child's exit code."""
+
+_UNCAUGHT = 70
+# What a sync imports only when it comes to it.
+_LATE_MODULES = ("pyarrow.acero", "pyarrow.dataset", "_strptime", "gzip", "tarfile")
+
+
+class ForkServer:
+    """Forks a process for each order, one at a time."""
+
+    def __init__(self, module: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self.pid = self._process.pid
+
+    def fork(self, order: Mapping[str, Any]) -> int:
+        """The id of a process that has begun with the order. `end` it before the next one."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def end(self) -> int:
+        """Waits for the process; its exit code, or minus the signal."""
+        return self._answer()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+
+def serve(carry_out: CarryOut, *late_modules: str) -> None:
+    """Carries out orders until stdin ends. `late_modules` are what its children would import one by one."""
+    faulthandler.enable()
+    _import_for_children(late_modules)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _be_child(carry_out, line)
+        _answer(child)
+        _, status = os.waitpid(child, 0)
+        _answer(os.waitstatus_to_exitcode(status))
+
+
+def arm(crash: Kill | None, *, until: Path | None = None, log: Path | None = None) -> None:
+    """Has this process die at the point of the crash, or wait there `until` that file is; every point that it reaches
+    is a line of the log."""
+    lock, reached, pause = threading.Lock(), dict.fromkeys(points.POINTS, 0), threading.Event()
+
+    def hook(point: str) -> None:
+        with lock:
+            reached[point] = reached.get(point, 0) + 1
+            if log is not None:
+                with log.open("a") as file:
+                    file.write(f"{point}\n")
+            if crash != (point, reached[point]):
+                return
+            if until is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            while until is not None and not until.exists():
+                pause.wait(0.01)
+
+    points.arm(hook)
+
+
+def _import_for_children(late_modules: tuple[str, ...]) -> None:
+    pa.array([1])  # the first one imports all of pandas, where that is installed: half a second
+    for name in (*_LATE_MODULES, *late_modules):
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # a child's collector would write to the pages of all that is here, and so copy them
+
+
+def _be_child(carry_out: CarryOut, line: str) -> None:
+    code = _UNCAUGHT
+    try:
+        code = carry_out(json.loads(line))
+    except BaseException:  # noqa: BLE001 - the edge of the process: nobody else would tell why it ended
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _answer(number: int) -> None:
+    print(number, flush=True)  # noqa: T201 - stdout is how it answers
