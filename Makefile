@@ -51,9 +51,10 @@ bench: setup ## us beside the others, as ratios of CPU seconds
 
 soak: setup kills matrix ## random kills of real syncs, then the whole crash matrix on Iceberg (hours)
 
-kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables
+kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers
 	$(BIN)/python -m tests.soak --kills $$((20 * $(N))) --tables folder
 	$(BIN)/python -m tests.soak --kills $(N)
+	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through dagster
 
 matrix: setup ## the crash matrix on Iceberg: every point, mode and scope, and again in the recovery
 	$(BIN)/python -m tests.soak --kills 0 --matrix

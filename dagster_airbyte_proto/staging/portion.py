@@ -31,6 +31,7 @@ class Shelf:
         self.columns = columns
         self.resolves_keys = planned.write in _BY_KEY
         self.weight = 1.0
+        self.is_weighed = False
         self._target = target
         self._run_id = run_id
         self._place: tuple[Folder, pa.Schema] | None = None
@@ -164,6 +165,8 @@ class Portion:
             self._open_key_bytes += self._rankings[-1].table.nbytes
         self._open.write(batch)
         self._open_record_bytes += record_bytes
+        if not self._shelf.is_weighed:  # What is not weighed counts whole, and would close the first load early.
+            self._open.write_waiting()
         if not self._open.waiting_bytes:
             self._weigh(self._open.size_bytes)
         if self._open.size_bytes >= self._max_file_bytes:
@@ -173,6 +176,7 @@ class Portion:
         """Learns from the open file, all rows of which are written."""
         if self._open_record_bytes:
             self._shelf.weight = (size_bytes + self._open_key_bytes) / self._open_record_bytes
+            self._shelf.is_weighed = True
 
     def _stage_deletes(self) -> int:
         resolution = resolve(self._rankings, self._shelf.columns)

@@ -269,9 +269,9 @@ def _files_no_larger_than(size_bytes: int) -> Iterator[None]:
 
 def test_a_disk_that_takes_no_more_is_a_staging_error_and_nothing_is_left(stream_input: Inputs, tmp_path: Path) -> None:
     stage = _stage(stream_input(_USERS))
-    stage.add(_run(0, 2000))
-    stage.mark(_USERS.id)
     with _files_no_larger_than(1000), pytest.raises(StagingError) as caught:
+        stage.add(_run(0, 2000))
+        stage.mark(_USERS.id)
         stage.cut(_USERS.id)
     assert "bytes)" in caught.value.found
     stage.close()
