@@ -57,6 +57,12 @@ def release(tx: Connection, lease: Lease) -> None:
     tx.execute(delete(leases).where(*_is(lease)))
 
 
+def standing(tx: Connection, connection: str) -> Lease | None:
+    """The lease as it is written down, by whoever."""
+    row = tx.execute(_of(connection)).one_or_none()
+    return None if row is None else Lease(row.connection, row.run_id, row.holder, row.fence, row.expires_at)
+
+
 def check_fence(tx: Connection, lease: Lease) -> None:
     """Raises StateConflict when the lease is another's, or nobody's."""
     if tx.execute(select(leases.c.fence).where(*_is(lease))).one_or_none() is None:

@@ -79,6 +79,10 @@ class SqlStateStore:
         with self._database.write() as tx:
             sql_leases.release(tx, lease)
 
+    def holder(self, connection: str) -> Lease | None:
+        with self._database.read() as tx:
+            return sql_leases.standing(tx, connection)
+
     def begin_run(
         self, lease: Lease, *, refreshed: Sequence[StreamId], streams: Sequence[StreamId], partition: str = ""
     ) -> RunStart:

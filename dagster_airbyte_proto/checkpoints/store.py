@@ -102,6 +102,10 @@ class StateStore(Protocol):
         """Gives the lease back. One that is lost already is no error: there is nothing to give back."""
         ...
 
+    def holder(self, connection: str) -> Lease | None:
+        """Who has the connection, be the lease run out or not. It may be another's by the time it is read."""
+        ...
+
     def begin_run(
         self, lease: Lease, *, refreshed: Sequence[StreamId], streams: Sequence[StreamId], partition: str = ""
     ) -> RunStart:

@@ -25,3 +25,12 @@ def state() -> None:
 @around_command
 def loads() -> None:
     """The log of what was committed."""
+
+
+@program.group("table")
+@around_command
+def table() -> None:
+    """The tables: look at them, compact them, let go of what is old, go back.
+
+    A table goes by namespace.table; a connection, by its file or its name, stands for all of its tables.
+    """

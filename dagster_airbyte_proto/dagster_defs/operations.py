@@ -1,6 +1,7 @@
 """What people do to a connection by hand, as jobs with a form: reset, roll back, refresh. The same as the command line.
 
-Each waits for the connection's lease, so none collides with a sync.
+Each waits for the connection's lease, so none collides with a sync. The care of its tables takes none: that goes on
+beside a sync, and by a schedule as well as by hand.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,8 @@ from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, 
 from dagster_airbyte_proto.dagster_defs.engines import Connector, gives_tables, opened_engine
 from dagster_airbyte_proto.dagster_defs.failures import cancelled, fail_if_incomplete, failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import StreamId, TableName
+from dagster_airbyte_proto.sync.care import Cared, CareTerms, care_of, cared, tables_of
 from dagster_airbyte_proto.sync.delivery import Delivery
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import Waiting, held_lease
@@ -31,6 +33,7 @@ from dagster_airbyte_proto.tables.writer import TableWriter
 
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 8.0
+_DAY_SECONDS = 86400.0
 _STREAMS = "Their names; none means all of the connection."
 _INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
@@ -54,6 +57,16 @@ class RefreshConfig(dg.Config):
     streams: list[str] = Field(default_factory=list, description=_STREAMS)
 
 
+class CareConfig(dg.Config):
+    """What is done to the connection's tables."""
+
+    tables: list[str] = Field(default_factory=list, description="As namespace.table; none means all it has loaded.")
+    compact: bool = Field(True, description="Small files are put together, deletes applied.")
+    expire: bool = Field(True, description="Old snapshots go, and files of dead loads.")
+    keep_days: float = Field(7.0, description="How far back a rollback must be able to go.", ge=0)
+    orphans_after_days: float = Field(3.0, description="How long files lie that no snapshot has.", ge=1 / 24)
+
+
 class _Keys(NamedTuple):
     connector: str
     io_manager: str
@@ -66,8 +79,9 @@ def build_connection_jobs(
     connector_key: str = "connector",
     io_manager_key: str = "io_manager",
 ) -> list[dg.JobDefinition]:
-    """The jobs `reset_<name>`, `rollback_<name>` and `refresh_<name>`, to be launched with a form.
+    """The jobs `reset_<name>`, `rollback_<name>`, `refresh_<name>` and `care_<name>`, to be launched with a form.
 
+    All that is in the form of `care_<name>` has a default: a schedule may launch it as it is.
     With the connection's `assets`, what was refreshed is recorded as materialized, and planned from their catalog.
     """
     keys, name = _Keys(connector_key, io_manager_key), connection.name
@@ -78,6 +92,7 @@ def build_connection_jobs(
         ),
         _job(f"rollback_{name}", "Puts states and tables back to where they stood.", _rollback(name, keys)),
         _job(f"refresh_{name}", "Reads streams anew, as a new generation.", _refresh(definition, keys)),
+        _job(f"care_{name}", "Compacts the tables and lets go of what is old.", _care(name, keys)),
     ]
 
 
@@ -140,6 +155,53 @@ def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
         _follow(context, definition, Background(sync))
 
     return refresh
+
+
+def _care(name: str, keys: _Keys) -> dg.OpDefinition:
+    @dg.op(name=f"{name}_care", required_resource_keys=set(keys))
+    def care(context: dg.OpExecutionContext, config: CareConfig) -> None:
+        connector = getattr(context.resources, keys.connector)
+        with failing_the_step(), opened_engine(connector, _tables(context, keys, name)) as engine:
+            _check_known(engine.store, name)
+            terms = CareTerms(
+                compact=config.compact,
+                keep_seconds=config.keep_days * _DAY_SECONDS if config.expire else None,
+                orphan_seconds=config.orphans_after_days * _DAY_SECONDS,
+            )
+            of_tables, refused = care_of(engine.tables), []
+            for table in _chosen(tables_of(engine.store, name), config.tables):
+                done = cared(engine.store, of_tables, table, terms)
+                context.log.info(_told(done))
+                refused += [done.error] if done.error else []
+            if refused:
+                raise refused[0]
+
+    return care
+
+
+def _chosen(known: Sequence[TableName], wanted: Sequence[str]) -> Sequence[TableName]:
+    by_name = {str(each): each for each in known}
+    if unknown := [each for each in wanted if each not in by_name]:
+        raise ConfigError(
+            "looking up tables",
+            f"the connection has loaded no {' and no '.join(unknown)}",
+            remedy=f"It has loaded {', '.join(by_name) or 'nothing yet'}.",
+        )
+    return [by_name[each] for each in wanted] or known
+
+
+def _told(done: Cared) -> str:
+    told = [
+        f"{done.compacted.rewritten_files} files rewritten into {done.compacted.written_files}, "
+        f"{done.compacted.removed_delete_files} delete files gone"
+        if done.compacted
+        else "",
+        f"{done.let_go.snapshots} snapshots and {len(done.let_go.orphans)} files of dead loads gone"
+        if done.let_go
+        else "",
+        f"refused: {done.error}" if done.error else "",
+    ]
+    return f"{done.table}: {'; '.join(filter(None, told))}"
 
 
 def _follow(context: dg.OpExecutionContext, definition: ConnectionDefinition, work: Background) -> None:

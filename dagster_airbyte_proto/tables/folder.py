@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -172,6 +173,17 @@ class FolderTables:
                 rows.filter(pa.array([i not in gone for i in range(rows.num_rows)], pa.bool_())) if gone else rows
             )
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def view(self, name: TableName) -> _View:
+        """A table as its log has it. Raises TableError when there is none."""
+        view = self._view(name)
+        if not view.number:
+            raise TableError(f"looking at table {name}", "there is no such table")
+        return view
+
+    def names(self) -> list[TableName]:
+        """Every table of the folder, by the names of their folders."""
+        return [TableName(*map(unquote, log.parts[-3:-1])) for log in sorted(self._root.glob("*/*/log"))]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -46,6 +46,11 @@ def failure_of(error: BaseException) -> Failure:
     return Failure.MISSING_FILE if any(name in _MISSING_FILES for name, _ in causes) else Failure.REFUSED
 
 
+def is_conflict(error: BaseException) -> bool:
+    """Whether somebody else changed the table meanwhile. Iceberg's Spark actions wrap what their commit raised."""
+    return any(name in _CONFLICTS for name, _ in _causes(error))
+
+
 def first_line(error: BaseException) -> str:
     """The root cause in one line, with no Java stack: the innermost message, for the outer ones only wrap it."""
     for name, message in reversed(list(_causes(error))):

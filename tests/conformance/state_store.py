@@ -150,6 +150,14 @@ class StateStoreConformance:
         with pytest.raises(StateConflict):
             self.acquired(store, "run-2")
 
+    def test_who_holds_a_connection_can_be_read(self, store: StateStore, lease: Lease, clock: HandClock) -> None:
+        assert store.holder("shop") == lease
+        assert store.holder("other") is None
+        clock.now += timedelta(seconds=61)
+        assert store.holder("shop") == lease
+        store.release(lease)
+        assert store.holder("shop") is None
+
     def test_fences_grow_over_releases_too(self, store: StateStore, lease: Lease) -> None:
         store.release(lease)
         second = self.acquired(store, "run-2")

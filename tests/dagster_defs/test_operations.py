@@ -1,4 +1,4 @@
-"""Reset, rollback and refresh as jobs: launched with the values of their forms, on real connections."""
+"""Reset, rollback, refresh and care as jobs: launched with the values of their forms, on real connections."""
 
 import json
 import os
@@ -18,7 +18,11 @@ from dagster_airbyte_proto.dagster_defs.io_manager import SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.operations import build_connection_jobs
 from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource
 from dagster_airbyte_proto.dagster_defs.spark_resource import SparkSessionResource
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import held_lease
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.folder_shop import Options, resources, shop_assets
@@ -170,6 +174,13 @@ def test_a_connection_that_the_store_does_not_know_is_told(runs: OpenRuns) -> No
     assert "does not know it" in launch(shop, "reset", {}).descriptions[0]
 
 
+def test_tables_that_are_not_cared_for_are_told(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.sync_of(TWO)
+    assert "iceberg" in launch(shop, "care", {}).descriptions[0]
+    assert "has loaded shop.orders, shop.users" in launch(shop, "care", {"tables": ["shop.uses"]}).descriptions[0]
+
+
 @pytest.mark.spark
 def test_rollback_puts_rows_and_state_back(
     spark: SparkSession, spark_settings: SparkSettings, dagster_instance: dg.DagsterInstance, tmp_path: Path
@@ -203,3 +214,44 @@ def test_rollback_puts_rows_and_state_back(
     assert any(f"{name}.users is as in snapshot" in message for message in run.messages)
     again = _run(jobs[f"rollback_{name}"], dagster_instance, {"version": 1}, using)
     assert again.succeeded and any("and was before" in message for message in again.messages)
+
+
+@pytest.mark.spark
+def test_care_by_a_schedule_compacts_tables_and_lets_go_of_what_is_old(
+    spark: SparkSession, spark_settings: SparkSettings, dagster_instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    name = f"shop_{uuid.uuid4().hex[:8]}"
+    scenario = tmp_path / "scenario.json"
+    scenario.write_text(json.dumps({"streams": {"users": {"records": 30}}, "state_every": 5}))
+    connection = Connection.model_validate(
+        {
+            "name": name,
+            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}},
+            "config": {"scenario": str(scenario)},
+            "streams": {"users": {"write": "append"}},
+            "load": {"max_bytes": 1},
+        }
+    )
+    (tmp_path / "home").mkdir()
+    session = SparkSessionResource(warehouse=spark_settings.warehouse, config=dict(spark_settings.config))
+    using = {
+        "connector": ConnectorResource(home=str(tmp_path / "home")),
+        "io_manager": SparkTableIOManager(spark=session),
+    }
+    jobs = {job.name: job for job in build_connection_jobs(connection)}
+    with Engine(Settings.load(tmp_path / "home"), tables=IcebergTables(spark, spark_settings)) as engine:
+        assert sync_connection(engine, connection).streams["users"].committed == 30
+
+    nightly = dg.ScheduleDefinition(job=jobs[f"care_{name}"], cron_schedule="0 3 * * *")
+    with dg.build_schedule_context(dagster_instance) as context:
+        [request] = nightly.evaluate_tick(context).run_requests or ()
+    assert request.run_config == {}
+    run = _run(jobs[f"care_{name}"], dagster_instance, {"keep_days": 0, "tables": [f"{name}.users"]}, using)
+
+    assert run.succeeded, run.failures
+    assert any("6 files rewritten into 1, 0 delete files gone; 6 snapshots" in each for each in run.messages)
+    [[rows, files]] = query(
+        spark, f"select (select count(*) from lake.{name}.users), (select count(*) from lake.{name}.users.files)"
+    ).rows
+    assert (rows, files) == (30, 1)
+    assert _run(jobs[f"care_{name}"], dagster_instance, {}, using).succeeded

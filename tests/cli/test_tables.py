@@ -1,0 +1,128 @@
+"""`table show|history|compact|expire|rollback`, with folder tables and with Iceberg's."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.cli.main import main
+from dagster_airbyte_proto.tables.spark import query
+from tests.cli.conftest import USERS, Place
+from tests.fake_source import command
+
+
+def test_a_folder_table_is_shown_with_what_it_has(place: Place) -> None:
+    shop = place.connect(USERS, streams={"users": {"write": "append"}})
+    assert place.run("sync", shop).code == 0
+    [by_name] = place.json("table", "show", "shop.users")["tables"]
+    [by_connection] = place.json("table", "show", "shop")["tables"]
+    [by_file] = place.json("table", "show", shop)["tables"]
+    assert by_name == by_connection == by_file
+    assert (by_name["table"], by_name["format"], by_name["rows"]) == ("shop.users", "folder", 25)
+    assert {"name": "id", "type": "int64"} in by_name["columns"]
+    shown = place.run("table", "show", "shop.users")
+    assert "shop.users (folder): 25 rows in 1 file (1 small), 0 delete files" in shown.out
+
+
+def test_the_history_of_a_folder_table_names_loads_and_runs(place: Place) -> None:
+    shop = place.connect(USERS, streams={"users": {"write": "overwrite"}})
+    runs = [place.json("sync", shop)["run_id"] for _ in range(2)]
+    [told] = place.json("table", "history", "shop.users")["tables"]
+    assert [(each["operation"], each["added_rows"], each["run_id"]) for each in told["history"]] == [
+        ("overwrite", 25, run) for run in reversed(runs)
+    ]
+    assert [each["is_current"] for each in told["history"]] == [True, False]
+    [told] = place.json("table", "history", "shop.users", "--limit", "1")["tables"]
+    assert len(told["history"]) == 1
+    assert runs[1] in place.run("table", "history", "shop").out
+
+
+@pytest.mark.parametrize(
+    "words", [("compact", "shop"), ("expire", "shop.users"), ("rollback", "shop.users", "--to", "2")]
+)
+def test_what_folder_tables_have_not_is_refused(place: Place, words: tuple[str, ...]) -> None:
+    place.run("sync", place.connect(USERS))
+    refused = place.json("table", *words, code=2)
+    assert refused["error"]["kind"] == "ConfigError"
+    assert "iceberg" in (refused["error"]["message"]).lower()
+
+
+def test_an_unknown_table_is_told_with_the_nearest_name(place: Place) -> None:
+    place.run("sync", place.connect(USERS))
+    refused = place.json("table", "show", "shop.usrs", code=2)
+    assert refused["error"]["remedy"] == "Do you mean shop.users?"
+    assert place.json("table", "show", "shpo", code=2)["error"]["remedy"] == "Do you mean shop?"
+    assert "Write NAMESPACE.TABLE" in place.json("table", "history", "nothing.near", code=2)["error"]["remedy"]
+
+
+def test_a_connection_without_tables_and_a_time_that_is_none_are_told(place: Place) -> None:
+    shop = place.connect(USERS)
+    assert "Sync it first" in place.json("table", "show", shop, code=2)["error"]["remedy"]
+    refused = place.run("table", "expire", "shop", "--keep", "soon")
+    assert refused.code == 2
+    assert "write 90s, 30m, 12h or 7d" in refused.err
+    assert place.run("table", "show").code == 2
+
+
+@pytest.mark.spark
+def test_iceberg_tables_are_cared_for_by_command(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In a catalog of its own, beside the session's."""
+    lake, settings = f"pier_{uuid.uuid4().hex[:8]}", tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"catalog": {"name": lake}}))
+    scenario, file = tmp_path / "scenario.json", tmp_path / "shop.yaml"
+    connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}}
+    written = {"connector": connector, "config": {"scenario": str(scenario)}, "streams": {"users": {"write": "append"}}}
+    file.write_text(yaml.safe_dump({**written, "load": {"max_bytes": 1}}))
+
+    def run(*words: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        assert main(["--home", str(tmp_path / "home"), "--settings", str(settings), *words, "--json"]) == code
+        return json.loads(capfd.readouterr().out)
+
+    scenario.write_text(json.dumps({"streams": {"users": {"records": 30}}, "state_every": 5}))
+    report = run("sync", str(file))
+    [before] = run("table", "show", "shop")["tables"]
+    assert (before["table"], before["rows"], before["files"]) == ("shop.users", 30, 6)
+    assert {"name": "id", "type": "bigint"} in before["columns"]
+
+    done = run("table", "compact", "shop.users")
+    assert done == {
+        "status": "complete",
+        "tables": [
+            {
+                "table": "shop.users",
+                "status": "complete",
+                "rewritten_files": 6,
+                "written_files": 1,
+                "removed_delete_files": 0,
+                "attempts": 1,
+                "error": None,
+            }
+        ],
+    }
+    [told] = run("table", "history", "shop.users")["tables"]
+    assert [each["operation"] for each in told["history"]] == ["compact", *["append"] * 6]
+    assert {each["run_id"] for each in told["history"]} == {None, report["run_id"]}
+
+    expired = run("table", "expire", "shop", "--keep", "0s")
+    assert [(each["snapshots"], each["orphans"]) for each in expired["tables"]] == [(6, [])]
+    [after] = run("table", "show", "shop.users")["tables"]
+    assert (after["rows"], after["files"], after["snapshots"]) == (30, 1, 1)
+
+    scenario.write_text(json.dumps({"streams": {"users": {"records": 35}}, "state_every": 5}))
+    assert run("sync", str(file))["streams"]["users"]["emitted"] == 5
+    assert query(spark, f"select count(*), count(distinct id) from {lake}.shop.users").rows == [[35, 35]]
+    [told] = run("table", "history", "shop.users")["tables"]
+    refused = run("table", "rollback", "shop.users", "--to", told["history"][-1]["snapshot_id"], code=2)
+    assert "airbyte-proto state rollback C" in refused["error"]["remedy"]
+    assert "Do you mean shop.users?" in run("table", "compact", "shop.user", code=2)["error"]["remedy"]
+
+    spark.sql(f"drop table {lake}.shop.users")
+    failed = run("table", "compact", "shop", code=1)
+    assert [each["status"] for each in failed["tables"]] == ["failed"]
