@@ -1,4 +1,7 @@
-"""One Dagster on a copy of the example project and one Chromium for all browser tests; a new visitor for each."""
+"""One Dagster on a copy of the example project and one Chromium for all browser tests; a new visitor for each.
+
+Both end with the last of them: Dagster's daemon would go on ticking, and Playwright has an event loop run in its thread.
+"""
 
 import os
 from collections.abc import Iterator
@@ -30,19 +33,19 @@ def pictures() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return copied_project(tmp_path_factory.mktemp("project"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Iterator[DagsterServer]:
     environment = {**_NO_NETWORK, "AIRBYTE_PROTO_HOME": f"{project.home}"}
     with running_dagster(project.workspace, tmp_path_factory.mktemp("dagster"), environment) as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         pytest.skip(f"there is no {CHROMIUM}")
