@@ -1,6 +1,6 @@
 """One Dagster on a copy of the example project and one Chromium for all browser tests; a new visitor for each.
 
-Both end with the last of them: Dagster's daemon would go on ticking, and Playwright has an event loop run in its thread.
+Both end with the last of them: Dagster's daemon would go on ticking, and Playwright keeps an event loop running.
 """
 
 import os
