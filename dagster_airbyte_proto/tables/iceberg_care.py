@@ -39,7 +39,7 @@ class IcebergCare:
             namespaces = query(self._session, f"show namespaces in {quoted(self._catalog)}").rows
             return [
                 TableName(namespace, row[1])
-                for [namespace] in namespaces
+                for namespace in (_bare(told) for [told] in namespaces)
                 for row in query(self._session, f"show tables in {quoted(self._catalog)}.{quoted(namespace)}").rows
             ]
 
@@ -148,6 +148,11 @@ class IcebergCare:
 
     def _qualified(self, name: TableName) -> str:
         return qualified(self._catalog, name)
+
+
+def _bare(namespace: str) -> str:
+    """Spark tells a namespace in backticks where its name needs them."""
+    return namespace[1:-1].replace("``", "`") if namespace.startswith("`") else namespace
 
 
 def _change(snapshot: Snapshot) -> Change:
