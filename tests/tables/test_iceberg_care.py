@@ -323,7 +323,7 @@ def test_orphans_are_files_of_nobody_that_have_lain_for_long(
 
 
 def test_a_table_of_a_hard_name_is_cared_for(iceberg: IcebergTables, care: IcebergCare, iceberg_rows: Reader) -> None:
-    target = iceberg.prepare(TableSpec(TableName("shop", f"Größe [a] {table_name().name}"), SCHEMA, keys=("id",)))
+    target = iceberg.prepare(TableSpec(TableName("n Büch 書", f"Größe [a] {table_name().name}"), SCHEMA, keys=("id",)))
     for number in range(2):
         iceberg.commit(f"l{number}", upsert(target, (1, f"n{number}")))
     orphan = Path(target.location) / "data" / "run-dead" / "a.parquet"
