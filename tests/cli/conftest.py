@@ -5,14 +5,18 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from dagster_airbyte_proto.cli.main import main
 from tests import fake_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 USERS: Mapping[str, Any] = {"streams": {"users": {"records": 25}}, "state_every": 5}
 SECRET = "hunter22"
@@ -49,11 +53,12 @@ class Running:
 class Place:
     """A folder to work in. `run` runs a command within this process, `start` as one of its own."""
 
-    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str], catalog: Mapping[str, str]) -> None:
         self.folder = folder
+        self.catalog = catalog.get("name", "lake")
         self._capture = capture
         self._started: list[subprocess.Popen[bytes]] = []
-        (folder / "airbyte-proto.yaml").write_text("catalog: {format: folder}\n")
+        (folder / "airbyte-proto.yaml").write_text(json.dumps({"catalog": catalog}))
 
     def connect(self, scenario: Mapping[str, Any], name: str = "shop", **written: Any) -> str:
         """Writes a connection file to the fake source and gives its name."""
@@ -106,8 +111,22 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Place]:
-    monkeypatch.chdir(tmp_path)
+    yield from _place(tmp_path, monkeypatch, Place(tmp_path, capfd, {"format": "folder"}))
+
+
+@pytest.fixture
+def pier(
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[Place]:
+    """The same with Iceberg tables, in a catalog of its own beside the session's."""
+    yield from _place(tmp_path, monkeypatch, Place(tmp_path, capfd, {"name": f"pier_{uuid.uuid4().hex[:8]}"}))
+
+
+def _place(folder: Path, monkeypatch: pytest.MonkeyPatch, place: Place) -> Iterator[Place]:
+    monkeypatch.chdir(folder)
     monkeypatch.delenv("AIRBYTE_PROTO_HOME", raising=False)
-    place = Place(tmp_path, capfd)
     yield place
     place.close()

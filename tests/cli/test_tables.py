@@ -1,18 +1,12 @@
 """`table show|history|compact|expire|rollback`, with folder tables and with Iceberg's."""
 
-import json
-import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.tables.spark import query
 from tests.cli.conftest import USERS, Place
-from tests.fake_source import command
 
 
 def test_a_folder_table_is_shown_with_what_it_has(place: Place) -> None:
@@ -69,29 +63,17 @@ def test_a_connection_without_tables_and_a_time_that_is_none_are_told(place: Pla
 
 
 @pytest.mark.spark
-def test_iceberg_tables_are_cared_for_by_command(
-    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """In a catalog of its own, beside the session's."""
-    lake, settings = f"pier_{uuid.uuid4().hex[:8]}", tmp_path / "settings.yaml"
-    settings.write_text(yaml.safe_dump({"catalog": {"name": lake}}))
-    scenario, file = tmp_path / "scenario.json", tmp_path / "shop.yaml"
-    connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}}
-    written = {"connector": connector, "config": {"scenario": str(scenario)}, "streams": {"users": {"write": "append"}}}
-    file.write_text(yaml.safe_dump({**written, "load": {"max_bytes": 1}}))
+def test_iceberg_tables_are_cared_for_by_command(spark: SparkSession, pier: Place) -> None:
+    def sync(records: int) -> Any:
+        scenario = {"streams": {"users": {"records": records}}, "state_every": 5}
+        return pier.json("sync", pier.connect(scenario, streams={"users": {"write": "append"}}, load={"max_bytes": 1}))
 
-    def run(*words: str, code: int = 0) -> Any:
-        capfd.readouterr()
-        assert main(["--home", str(tmp_path / "home"), "--settings", str(settings), *words, "--json"]) == code
-        return json.loads(capfd.readouterr().out)
-
-    scenario.write_text(json.dumps({"streams": {"users": {"records": 30}}, "state_every": 5}))
-    report = run("sync", str(file))
-    [before] = run("table", "show", "shop")["tables"]
+    report = sync(30)
+    [before] = pier.json("table", "show", "shop")["tables"]
     assert (before["table"], before["rows"], before["files"]) == ("shop.users", 30, 6)
     assert {"name": "id", "type": "bigint"} in before["columns"]
 
-    done = run("table", "compact", "shop.users")
+    done = pier.json("table", "compact", "shop.users")
     assert done == {
         "status": "complete",
         "tables": [
@@ -106,23 +88,35 @@ def test_iceberg_tables_are_cared_for_by_command(
             }
         ],
     }
-    [told] = run("table", "history", "shop.users")["tables"]
+    [told] = pier.json("table", "history", "shop.users")["tables"]
     assert [each["operation"] for each in told["history"]] == ["compact", *["append"] * 6]
     assert {each["run_id"] for each in told["history"]} == {None, report["run_id"]}
 
-    expired = run("table", "expire", "shop", "--keep", "0s")
+    expired = pier.json("table", "expire", "shop", "--keep", "0s")
     assert [(each["snapshots"], each["orphans"]) for each in expired["tables"]] == [(6, [])]
-    [after] = run("table", "show", "shop.users")["tables"]
+    [after] = pier.json("table", "show", "shop.users")["tables"]
     assert (after["rows"], after["files"], after["snapshots"]) == (30, 1, 1)
 
-    scenario.write_text(json.dumps({"streams": {"users": {"records": 35}}, "state_every": 5}))
-    assert run("sync", str(file))["streams"]["users"]["emitted"] == 5
-    assert query(spark, f"select count(*), count(distinct id) from {lake}.shop.users").rows == [[35, 35]]
-    [told] = run("table", "history", "shop.users")["tables"]
-    refused = run("table", "rollback", "shop.users", "--to", told["history"][-1]["snapshot_id"], code=2)
+    assert sync(35)["streams"]["users"]["emitted"] == 5
+    assert query(spark, f"select count(*), count(distinct id) from {pier.catalog}.shop.users").rows == [[35, 35]]
+    [told] = pier.json("table", "history", "shop.users")["tables"]
+    refused = pier.json("table", "rollback", "shop.users", "--to", told["history"][-1]["snapshot_id"], code=2)
     assert "airbyte-proto state rollback C" in refused["error"]["remedy"]
-    assert "Do you mean shop.users?" in run("table", "compact", "shop.user", code=2)["error"]["remedy"]
+    assert "Do you mean shop.users?" in pier.json("table", "compact", "shop.user", code=2)["error"]["remedy"]
 
-    spark.sql(f"drop table {lake}.shop.users")
-    failed = run("table", "compact", "shop", code=1)
+    spark.sql(f"drop table {pier.catalog}.shop.users")
+    failed = pier.json("table", "compact", "shop", code=1)
     assert [each["status"] for each in failed["tables"]] == ["failed"]
+
+
+@pytest.mark.spark
+def test_state_and_tables_are_taken_back_together_by_command(spark: SparkSession, pier: Place) -> None:
+    for records in (5, 9):
+        shop = pier.connect({"streams": {"users": {"records": records}}})
+        pier.json("sync", shop)
+    done = pier.json("state", "rollback", "shop", "--to", "1", "--tables")
+    assert [(each["why"], each["state"]) for each in done["changes"]] == [("rollback", {"next": 5})]
+    assert [(each["table"], each["has_moved"]) for each in done["tables"]] == [("shop.users", True)]
+    assert query(spark, f"select count(*) from {pier.catalog}.shop.users").rows == [[5]]
+    assert pier.json("sync", shop)["streams"]["users"]["emitted"] == 4
+    assert query(spark, f"select count(*), count(distinct id) from {pier.catalog}.shop.users").rows == [[9, 9]]

@@ -30,6 +30,7 @@ POSITION_DELETES = pa.schema(
 MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP)
 _KEYED = (WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP)
 Row = dict[str, Any]
+Reader = Callable[[TableTarget], list[Row]]
 
 
 class Bench(NamedTuple):
@@ -37,7 +38,7 @@ class Bench(NamedTuple):
 
     writer: TableWriter
     other: TableWriter
-    read: Callable[[TableTarget], list[Row]]
+    read: Reader
 
 
 def table_name() -> TableName:

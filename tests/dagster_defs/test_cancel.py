@@ -1,15 +1,12 @@
 """A run that is terminated, or killed: what is complete stays, nothing else is left, and the next run heals."""
 
-import os
-import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from tests.dagster_defs.shop_runs import Run
+from tests.dagster_defs.shop_runs import Run, terminate
 from tests.dagster_defs.step_process import StepProcess, opened
 from tests.fork_server import Kill
 from tests.sync.shop import Shop, processes_of, until
@@ -43,13 +40,8 @@ def terminated(place: Shop, steps: StepProcess, is_time: Callable[[], bool]) -> 
     process, run_id = steps.start(place, place.folder / "dagster", retries=2)
     until(is_time, "the moment to terminate")
     with opened(place.folder / "dagster") as instance:
-        run = instance.get_run_by_id(run_id)
-        assert run is not None
-        instance.report_run_canceling(run)
-    os.kill(process, signal.SIGTERM)
-    began = time.monotonic()
-    steps.end()
-    return run_of(place, run_id), time.monotonic() - began
+        seconds = terminate(instance, run_id, process, steps.end)
+    return run_of(place, run_id), seconds
 
 
 @pytest.mark.parametrize("kind", ["hang", "deaf"])

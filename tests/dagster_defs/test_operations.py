@@ -181,77 +181,77 @@ def test_tables_that_are_not_cared_for_are_told(runs: OpenRuns) -> None:
     assert "has loaded shop.orders, shop.users" in launch(shop, "care", {"tables": ["shop.uses"]}).descriptions[0]
 
 
-@pytest.mark.spark
-def test_rollback_puts_rows_and_state_back(
-    spark: SparkSession, spark_settings: SparkSettings, dagster_instance: dg.DagsterInstance, tmp_path: Path
-) -> None:
-    name = f"shop_{uuid.uuid4().hex[:8]}"
-    scenario = tmp_path / "scenario.json"
-    connection = Connection.model_validate(
-        {
-            "name": name,
-            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}},
-            "config": {"scenario": str(scenario)},
-            "streams": {"users": {"write": "append"}},
-        }
-    )
-    connector = ConnectorResource(home=str(tmp_path / "home"), lease_wait_seconds=5.0)
-    (tmp_path / "home").mkdir()
-    session = SparkSessionResource(warehouse=spark_settings.warehouse, config=dict(spark_settings.config))
-    using = {"connector": connector, "io_manager": SparkTableIOManager(spark=session)}
-    jobs = {job.name: job for job in build_connection_jobs(connection)}
+class Lake:
+    """A connection into Iceberg tables of the test run's session, and its jobs. Every state ends a load."""
 
+    def __init__(self, folder: Path, settings: SparkSettings, instance: dg.DagsterInstance) -> None:
+        self.name = f"shop_{uuid.uuid4().hex[:8]}"
+        self.home = folder / "home"
+        self.home.mkdir()
+        self._scenario = folder / "scenario.json"
+        written = {
+            "name": self.name,
+            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(self._scenario)}},
+            "config": {"scenario": str(self._scenario)},
+            "streams": {"users": {"write": "append"}},
+            "load": {"max_bytes": 1},
+        }
+        self.connection = Connection.model_validate(written)
+        self.jobs = {job.name: job for job in build_connection_jobs(self.connection)}
+        self._instance = instance
+        session = SparkSessionResource(warehouse=settings.warehouse, config=dict(settings.config))
+        self._using = {
+            "connector": ConnectorResource(home=str(self.home), lease_wait_seconds=5.0),
+            "io_manager": SparkTableIOManager(spark=session),
+        }
+
+    def offer(self, users: int) -> None:
+        self._scenario.write_text(json.dumps({"streams": {"users": {"records": users}}, "state_every": 5}))
+
+    def launch(self, kind: str, form: Mapping[str, Any]) -> Run:
+        return _run(self.jobs[f"{kind}_{self.name}"], self._instance, form, self._using)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark_settings: SparkSettings, dagster_instance: dg.DagsterInstance) -> Lake:
+    return Lake(tmp_path, spark_settings, dagster_instance)
+
+
+@pytest.mark.spark
+def test_rollback_puts_rows_and_state_back(spark: SparkSession, lake: Lake) -> None:
     def ids() -> list[int]:
-        return [row[0] for row in query(spark, f"select id from lake.{name}.users order by id").rows]
+        return [row[0] for row in query(spark, f"select id from lake.{lake.name}.users order by id").rows]
 
     for records in (5, 9):
-        scenario.write_text(json.dumps({"streams": {"users": {"records": records}}}))
-        assert _run(jobs[f"refresh_{name}"], dagster_instance, {}, using).succeeded
+        lake.offer(records)
+        assert lake.launch("refresh", {}).succeeded
         assert ids() == list(range(records))
-    run = _run(jobs[f"rollback_{name}"], dagster_instance, {"version": 1}, using)
+    run = lake.launch("rollback", {"version": 1})
     assert run.succeeded, run.failures
     assert ids() == list(range(5))
-    assert any(f"{name}.users is as in snapshot" in message for message in run.messages)
-    again = _run(jobs[f"rollback_{name}"], dagster_instance, {"version": 1}, using)
+    assert any(f"{lake.name}.users is as in snapshot" in message for message in run.messages)
+    again = lake.launch("rollback", {"version": 1})
     assert again.succeeded and any("and was before" in message for message in again.messages)
 
 
 @pytest.mark.spark
 def test_care_by_a_schedule_compacts_tables_and_lets_go_of_what_is_old(
-    spark: SparkSession, spark_settings: SparkSettings, dagster_instance: dg.DagsterInstance, tmp_path: Path
+    spark: SparkSession, spark_settings: SparkSettings, dagster_instance: dg.DagsterInstance, lake: Lake
 ) -> None:
-    name = f"shop_{uuid.uuid4().hex[:8]}"
-    scenario = tmp_path / "scenario.json"
-    scenario.write_text(json.dumps({"streams": {"users": {"records": 30}}, "state_every": 5}))
-    connection = Connection.model_validate(
-        {
-            "name": name,
-            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}},
-            "config": {"scenario": str(scenario)},
-            "streams": {"users": {"write": "append"}},
-            "load": {"max_bytes": 1},
-        }
-    )
-    (tmp_path / "home").mkdir()
-    session = SparkSessionResource(warehouse=spark_settings.warehouse, config=dict(spark_settings.config))
-    using = {
-        "connector": ConnectorResource(home=str(tmp_path / "home")),
-        "io_manager": SparkTableIOManager(spark=session),
-    }
-    jobs = {job.name: job for job in build_connection_jobs(connection)}
-    with Engine(Settings.load(tmp_path / "home"), tables=IcebergTables(spark, spark_settings)) as engine:
-        assert sync_connection(engine, connection).streams["users"].committed == 30
+    lake.offer(30)
+    with Engine(Settings.load(lake.home), tables=IcebergTables(spark, spark_settings)) as engine:
+        assert sync_connection(engine, lake.connection).streams["users"].committed == 30
 
-    nightly = dg.ScheduleDefinition(job=jobs[f"care_{name}"], cron_schedule="0 3 * * *")
+    nightly = dg.ScheduleDefinition(job=lake.jobs[f"care_{lake.name}"], cron_schedule="0 3 * * *")
     with dg.build_schedule_context(dagster_instance) as context:
         [request] = nightly.evaluate_tick(context).run_requests or ()
     assert request.run_config == {}
-    run = _run(jobs[f"care_{name}"], dagster_instance, {"keep_days": 0, "tables": [f"{name}.users"]}, using)
-
+    run = lake.launch("care", {"keep_days": 0, "tables": [f"{lake.name}.users"]})
     assert run.succeeded, run.failures
     assert any("6 files rewritten into 1, 0 delete files gone; 6 snapshots" in each for each in run.messages)
     [[rows, files]] = query(
-        spark, f"select (select count(*) from lake.{name}.users), (select count(*) from lake.{name}.users.files)"
+        spark,
+        f"select (select count(*) from lake.{lake.name}.users), (select count(*) from lake.{lake.name}.users.files)",
     ).rows
     assert (rows, files) == (30, 1)
-    assert _run(jobs[f"care_{name}"], dagster_instance, {}, using).succeeded
+    assert lake.launch("care", {}).succeeded

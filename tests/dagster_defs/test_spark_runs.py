@@ -1,9 +1,6 @@
 """Runs with a Spark of their own that are killed, or terminated: the next one heals, and nothing else is left."""
 
-import os
-import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +9,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.dagster_defs.shop_runs import Run
+from tests.dagster_defs.shop_runs import Run, terminate
 from tests.dagster_defs.spark_steps import SparkSteps, instance_of
 from tests.sync.iceberg_house import IcebergHouse
 from tests.sync.life import STREAMS, Life
@@ -58,18 +55,6 @@ def silent_repository(folder: Path) -> Iterator[tuple[dict[str, str], socket.soc
         yield {f"spark.{name}": value for name, value in spark.items()}, listening
 
 
-def terminate(process: int, house: IcebergHouse, steps: SparkSteps) -> float:
-    """As the web server does it; how long the run then lived."""
-    with instance_of(house) as instance:
-        run = instance.get_run_by_id(steps.run_id)
-        assert run is not None
-        instance.report_run_canceling(run)
-    os.kill(process, signal.SIGTERM)
-    began = time.monotonic()
-    steps.end()
-    return time.monotonic() - began
-
-
 def test_a_run_that_is_killed_around_a_commit_is_healed_by_the_next(life: Life, steps: SparkSteps) -> None:
     assert isinstance(life.house, IcebergHouse)
     for kill in (("table.committed", 1), ("load.committed", 2)):
@@ -90,8 +75,8 @@ def test_a_run_that_is_terminated_while_spark_starts_takes_its_jvm_along(
     with silent_repository(tmp_path) as (spark, repository):
         process = steps.start(life.house, spark=spark)
         asked, _ = repository.accept()
-        with asked:
-            seconds = terminate(process, life.house, steps)
+        with asked, instance_of(life.house) as instance:
+            seconds = terminate(instance, steps.run_id, process, steps.end)
             until(lambda: processes_of(tmp_path) == [], "the end of its JVM")
     run = run_of(life.house, steps)
     assert run.status is dg.DagsterRunStatus.CANCELED

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
-from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import Load, StreamId
@@ -226,29 +225,3 @@ def test_a_rollback_that_slept_through_its_lease_undoes_nothing_of_who_came_afte
         roll_back(sleepy, lease, version, who="ada")
     assert lake.position() == 30
     assert set(lake.ids("users")) == set(range(30))
-
-
-def test_the_command_line_takes_tables_back_too(
-    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """In a catalog of its own, beside the session's."""
-    lake, settings = f"pier_{uuid.uuid4().hex[:8]}", tmp_path / "settings.yaml"
-    settings.write_text(yaml.safe_dump({"catalog": {"name": lake}}))
-    scenario, file = tmp_path / "scenario.json", tmp_path / "shop.yaml"
-    connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}}
-    file.write_text(yaml.safe_dump({"connector": connector, "config": {"scenario": str(scenario)}}))
-
-    def run(*words: str) -> Any:
-        capfd.readouterr()
-        assert main(["--home", str(tmp_path / "home"), "--settings", str(settings), *words, "--json"]) == 0
-        return json.loads(capfd.readouterr().out)
-
-    for records in (5, 9):
-        scenario.write_text(json.dumps({"streams": {"users": {"records": records}}}))
-        run("sync", str(file))
-    done = run("state", "rollback", "shop", "--to", "1", "--tables")
-    assert [(each["why"], each["state"]) for each in done["changes"]] == [("rollback", {"next": 5})]
-    assert [(each["table"], each["has_moved"]) for each in done["tables"]] == [("shop.users", True)]
-    assert query(spark, f"select count(*) from {lake}.shop.users").rows == [[5]]
-    assert run("sync", str(file))["streams"]["users"]["emitted"] == 4
-    assert query(spark, f"select count(*), count(distinct id) from {lake}.shop.users").rows == [[9, 9]]

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
-from dagster_airbyte_proto.tables.writer import TableTarget
-from tests.conformance.table_writer import Bench, Row
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from tests.conformance.table_writer import SCHEMA, Bench, Reader, table_name
 
 
 @pytest.fixture(scope="session")
@@ -24,14 +24,18 @@ def elsewhere(spark: SparkSession, spark_settings: SparkSettings) -> IcebergTabl
 
 
 @pytest.fixture
-def iceberg_rows(spark: SparkSession) -> Callable[[TableTarget], list[Row]]:
+def iceberg_rows(spark: SparkSession) -> Reader:
     return lambda target: [row.asDict(recursive=True) for row in spark.table(target.qualified).collect()]
 
 
 @pytest.fixture
-def iceberg_bench(
-    iceberg: IcebergTables, elsewhere: IcebergTables, iceberg_rows: Callable[[TableTarget], list[Row]]
-) -> Bench:
+def target(iceberg: IcebergTables) -> TableTarget:
+    """Of a new table, with a key."""
+    return iceberg.prepare(TableSpec(table_name(), SCHEMA, keys=("id",)))
+
+
+@pytest.fixture
+def iceberg_bench(iceberg: IcebergTables, elsewhere: IcebergTables, iceberg_rows: Reader) -> Bench:
     return Bench(iceberg, elsewhere, iceberg_rows)
 
 

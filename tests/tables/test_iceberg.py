@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.conformance.table_writer import (
     MODES,
     SCHEMA,
     Bench,
-    Row,
+    Reader,
     TableWriterConformance,
     meanwhile,
     names,
@@ -39,9 +38,6 @@ class TestIcebergTables(TableWriterConformance, SlicedTableConformance):
 @pytest.fixture
 def target(iceberg: IcebergTables) -> TableTarget:
     return iceberg.prepare(TableSpec(table_name(), SCHEMA, comment="people"))
-
-
-Reader = Callable[[TableTarget], list[Row]]
 
 
 def test_the_log_tells_of_the_load(spark: SparkSession, iceberg: IcebergTables, target: TableTarget) -> None:

@@ -23,6 +23,7 @@ from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec, TableTarget
 from tests.conformance.table_writer import (
     SCHEMA,
+    Reader,
     Row,
     meanwhile,
     names,
@@ -34,13 +35,6 @@ from tests.conformance.table_writer import (
 )
 
 pytestmark = pytest.mark.spark
-
-Reader = Callable[[TableTarget], list[Row]]
-
-
-@pytest.fixture
-def target(iceberg: IcebergTables) -> TableTarget:
-    return iceberg.prepare(TableSpec(table_name(), SCHEMA, keys=("id",)))
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.model import StagedRows, WriteMode
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
-from tests.conformance.table_writer import MODES, SCHEMA, Row, names, part, table_name
+from dagster_airbyte_proto.tables.writer import TableSpec
+from tests.conformance.table_writer import MODES, SCHEMA, Reader, names, part, table_name
 
 pytestmark = pytest.mark.spark
 
@@ -88,7 +88,7 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     spark: SparkSession,
     iceberg: IcebergTables,
     writer: "subprocess.Popen[str]",
-    iceberg_rows: Callable[[TableTarget], list[Row]],
+    iceberg_rows: Reader,
     eventually: Callable[[Callable[[], bool]], None],
 ) -> None:
     jvm = _answer(writer)
@@ -116,7 +116,7 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
 
 
 def test_a_commit_whose_jvm_died_is_unknown(
-    iceberg: IcebergTables, writer: "subprocess.Popen[str]", iceberg_rows: Callable[[TableTarget], list[Row]]
+    iceberg: IcebergTables, writer: "subprocess.Popen[str]", iceberg_rows: Reader
 ) -> None:
     _answer(writer)
     target = iceberg.prepare(TableSpec(table_name(), SCHEMA))

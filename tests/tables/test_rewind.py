@@ -1,6 +1,5 @@
 """Tables taken back to a snapshot: what readers see, and that no writer of before brings back what was undone."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,16 +14,9 @@ from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.rewind import Rewinder, rewinder_of
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec, TableTarget
-from tests.conformance.table_writer import SCHEMA, Row, meanwhile, names, part, table_name
+from tests.conformance.table_writer import SCHEMA, Reader, meanwhile, names, part, table_name
 
 pytestmark = pytest.mark.spark
-
-Reader = Callable[[TableTarget], list[Row]]
-
-
-@pytest.fixture
-def target(iceberg: IcebergTables) -> TableTarget:
-    return iceberg.prepare(TableSpec(table_name(), SCHEMA, keys=("id",)))
 
 
 @pytest.fixture
