@@ -17,8 +17,9 @@ from dagster_airbyte_proto.tables.care import (
 )
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.iceberg_compaction import COMPACTION, Compaction
-from dagster_airbyte_proto.tables.iceberg_handle import WholeLog, actions, java_items, lineage, opened, refusals
-from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot
+from dagster_airbyte_proto.tables.iceberg_handle import WholeLog, actions, opened, refusals
+from dagster_airbyte_proto.tables.iceberg_jvm import java_items
+from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot, lineage
 from dagster_airbyte_proto.tables.rewind import VERSION
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import qualified, quoted, without_file_scheme

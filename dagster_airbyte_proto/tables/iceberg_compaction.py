@@ -19,8 +19,9 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.care import Compacted
-from dagster_airbyte_proto.tables.iceberg_handle import actions, java_items, lineage, opened, refusals
-from dagster_airbyte_proto.tables.iceberg_log import Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_handle import actions, opened, refusals
+from dagster_airbyte_proto.tables.iceberg_jvm import java_items
+from dagster_airbyte_proto.tables.iceberg_log import Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, is_conflict
 
 COMPACTION = "airbyte-proto.compaction"

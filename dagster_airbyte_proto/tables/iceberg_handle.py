@@ -8,7 +8,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.tables.iceberg_log import Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_log import TableLog
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, first_line
 
 
@@ -65,18 +65,3 @@ def refusals(doing: str) -> Iterator[None]:
         yield
     except CALL_ERRORS as error:
         raise TableError(doing, first_line(error)) from error
-
-
-def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:
-    """A snapshot and its ancestors, as far as the log has them."""
-    by_id = {each.snapshot_id: each for each in log.snapshots}
-    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
-        yield snapshot
-        snapshot_id = snapshot.parent_snapshot_id
-
-
-def java_items(iterable: Any) -> Iterator[Any]:
-    """What a Java iterable holds. Where reading on fails, py4j's own iteration just ends, as if there were no more."""
-    iterator = iterable.iterator()
-    while iterator.hasNext():
-        yield iterator.next()

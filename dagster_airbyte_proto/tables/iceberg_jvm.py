@@ -135,13 +135,13 @@ class JavaTable:
             # Nothing is in yet, or `base` was expired since, and then the commit is refused.
             return
         io, specs, manifests = self._table.io(), self._table.specs(), self._iceberg.manifest_files
-        for manifest in _each(snapshot.dataManifests(io)):
+        for manifest in java_items(snapshot.dataManifests(io)):
             with closing(manifests.read(manifest, io, specs).filterRows(scope)) as live:
-                for file in _each(live):
+                for file in java_items(live):
                     change.removeRows(file)
-        for manifest in _each(snapshot.deleteManifests(io)):
+        for manifest in java_items(snapshot.deleteManifests(io)):
             with closing(manifests.readDeleteManifest(manifest, io, specs).filterRows(scope)) as live:
-                for file in _each(live):
+                for file in java_items(live):
                     change.removeDeletes(file)
 
     def _data_file(self, file: StagedFile, part: StagedRows) -> Any:
@@ -253,7 +253,7 @@ class JavaIceberg:
         return array
 
 
-def _each(iterable: Any) -> Iterator[Any]:
+def java_items(iterable: Any) -> Iterator[Any]:
     """What a Java iterable holds. Where reading on fails, py4j's own iteration just ends, as if there were no more."""
     iterator = iterable.iterator()
     while iterator.hasNext():

@@ -108,7 +108,7 @@ class History:
 
     @classmethod
     def of(cls, log: TableLog) -> "History":
-        ancestors = list(_ancestors(log))
+        ancestors = list(lineage(log, log.current_snapshot_id))
         # Oldest first, so that a load id that stands twice is found where it came in last.
         loads = {load: snapshot for snapshot in reversed(ancestors) if (load := snapshot.summary.get(LOAD_ID))}
         is_whole = not ancestors or ancestors[-1].parent_snapshot_id is None
@@ -125,10 +125,9 @@ class History:
         return History(snapshot, loads, self.expired_before_ms)
 
 
-def _ancestors(log: TableLog) -> Iterator[Snapshot]:
+def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:
+    """A snapshot and its ancestors, as far as the log has them. Iceberg may write -1 for none."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in log.snapshots}
-    at = log.current_snapshot_id
-    # Iceberg writes -1 for "none yet" in tables of format 1 and 2.
-    while at is not None and (snapshot := by_id.get(at)) is not None:
+    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
         yield snapshot
-        at = snapshot.parent_snapshot_id
+        snapshot_id = snapshot.parent_snapshot_id
