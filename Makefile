@@ -48,6 +48,7 @@ pictures: setup system ## those of the documentation, taken from the real UI
 
 bench: setup ## us beside the others, as ratios of CPU seconds
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.tables
 
 soak: setup kills matrix ## random kills of real syncs, then the whole crash matrix on Iceberg (hours)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bench.cases import LIMITS, Figures, peaks_by_gigabyte
 
-_BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _PACKAGES = ("pyarrow", "pyspark", "msgspec", "dagster_airbyte_proto")
 
 
@@ -27,14 +26,14 @@ def machine() -> dict[str, str]:
 
 def page(figures: Figures, facts: dict[str, str], setting: str) -> str:
     """Limits first, then every figure, then the machine."""
-    parts = [setting, _limits(figures), _cells(figures), _soak(figures), _table(["machine", ""], [*facts.items()])]
+    parts = [setting, _limits(figures), _cells(figures), _soak(figures), table(["machine", ""], [*facts.items()])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def put_into(document: Path, text: str) -> None:
+def put_into(document: Path, text: str, *, mark: str = "figures") -> None:
     """Replaces what stands between the document's two marks. Raises ValueError when they are not there."""
-    whole = document.read_text()
-    before, after = whole.index(_BEGIN) + len(_BEGIN), whole.index(_END)
+    whole, begin = document.read_text(), f"<!-- {mark}: begin -->"
+    before, after = whole.index(begin) + len(begin), whole.index(f"<!-- {mark}: end -->")
     document.write_text(f"{whole[:before]}\n\n{text}\n{whole[after:]}")
 
 
@@ -44,7 +43,7 @@ def _limits(figures: Figures) -> str:
         figure = limit.figure(figures)
         verdict = "not measured" if figure is None else "ok" if figure <= limit.at_most else "**MISSED**"
         rows.append((limit.says, "" if figure is None else f"{figure:.3g}", f"{limit.at_most:g}", verdict))
-    return _table(["what", "figure", "at most", ""], rows)
+    return table(["what", "figure", "at most", ""], rows)
 
 
 def _cells(figures: Figures) -> str:
@@ -55,16 +54,17 @@ def _cells(figures: Figures) -> str:
         seconds = f"{cell.cpu_seconds:.2f}", f"{cell.wall_seconds:.2f}", f"{cell.whole_cpu_seconds:.2f}"
         rows.append((cell.case, cell.contender, f"{cell.rows:,}", *seconds, *peaks, versions))
     heads = ["case", "contender", "rows", "CPU s", "wall s", "CPU s with start-up", "peak MiB", "peak MiB, tree", "of"]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _soak(figures: Figures) -> str:
     cell = figures.get(("soak", "sync"))
     peaks = peaks_by_gigabyte(cell.samples) if cell else []
-    return _table(["gigabyte", "peak MiB"], [(str(i), f"{peak / (1 << 20):.0f}") for i, peak in enumerate(peaks, 1)])
+    return table(["gigabyte", "peak MiB"], [(str(i), f"{peak / (1 << 20):.0f}") for i, peak in enumerate(peaks, 1)])
 
 
-def _table(heads: list[str], rows: Sequence[tuple[str, ...]]) -> str:
+def table(heads: list[str], rows: Sequence[tuple[str, ...]]) -> str:
+    """In Markdown, its columns aligned; nothing where there are no rows."""
     if not rows:
         return ""
     widths = [max(len(row[i]) for row in [tuple(heads), *rows]) for i in range(len(heads))]

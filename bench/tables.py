@@ -1,0 +1,199 @@
+"""What an upsert costs beside an append, and a scan after many of them: `python -m bench.tables`.
+
+Whole syncs of 100,000 records, in one warm session, into tables of many rows, in alternation: one appends them, one
+upserts them, their keys strewn over the whole table. Then ten upserts more, a scan of every column, and the same once
+the table is compacted. Wall seconds, medians; the ratios are what counts. A limit that is missed is said.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from bench.report import put_into, table
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import CompactAfter, Settings
+from dagster_airbyte_proto.sync.care import care_of
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
+
+_ROOT = Path(__file__).parent.parent
+_FOLDER = _ROOT / ".bench" / "tables"
+_BATCH = 100_000
+_UPSERTS = 10
+_MARK = "tables"
+_NEVER = CompactAfter(delete_files=0, small_files=0)
+_FIELDS = {
+    "id": {"type": "integer"},
+    "customer": {"type": "string"},
+    "amount": {"type": "number"},
+    "at": {"type": "string", "format": "date-time"},
+    "note": {"type": "string"},
+}
+
+
+class Figure(NamedTuple):
+    """One line of the page. Without `at_most` it is there to be seen."""
+
+    says: str
+    value: float
+    at_most: float | None = None
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        verdict = "" if self.at_most is None else "ok" if self.value <= self.at_most else "**MISSED**"
+        return self.says, f"{self.value:.3g}", "" if self.at_most is None else f"{self.at_most:g}", verdict
+
+
+class Grown:
+    """A connection into one table, filled until it has `rows`."""
+
+    def __init__(self, engine: Engine, session: SparkSession, write: str, rows: int) -> None:
+        self.name = TableName("grown", f"{write}_{rows}")
+        self._engine = engine
+        self._session = session
+        self._rows = rows
+        self._turn = 0
+        self._recording = _FOLDER / f"{self.name.name}.jsonl"
+        self._connection = self._written(write)
+        self._fill()
+
+    def sync(self) -> float:
+        """One sync of the next 100,000 records; its wall seconds."""
+        self._record()
+        began = time.perf_counter()
+        report = sync_connection(self._engine, self._connection)
+        seconds = time.perf_counter() - began
+        told = report.streams["orders"]
+        if told.committed != _BATCH:
+            raise RuntimeError(f"{told.committed} rows of {_BATCH} landed: {told.error}")
+        return seconds
+
+    def scan(self) -> float:
+        """Reads every column of every row; the best of three."""
+        sql = f"select sum(xxhash64(*)) from lake.{self.name}"
+        return min(_timed(lambda: self._session.sql(sql).collect()) for _ in range(3))
+
+    def compact(self) -> None:
+        care_of(self._engine.tables).compact(self.name)
+
+    def _fill(self) -> None:
+        """The first sync makes the table; Spark then strews older rows over the same keys."""
+        self.sync()
+        self._session.sql(
+            f"""insert into lake.{self.name} select id, concat('customer ', id % 1000), rand(), current_timestamp(),
+                repeat(uuid(), 3), uuid(), current_timestamp(), null, 1 from range({_BATCH}, {self._rows})"""
+        )
+
+    def _record(self) -> None:
+        """Keys in equal steps, another first one each time, so that all of the table's files have some."""
+        step = self._rows // _BATCH
+        first = self._turn % step
+        self._turn += 1
+        with self._recording.open("w") as file:
+            for number in range(_BATCH):
+                key = number if self._turn == 1 else first + number * step
+                data = (
+                    f'{{"id":{key},"customer":"customer {key % 1000}","amount":{key * 0.25},'
+                    f'"at":"2026-11-22T10:00:00Z","note":"{key:036d}{key * 7919:036d}{key * 104729:036d}"}}'
+                )
+                file.write(
+                    f'{{"type":"RECORD","record":{{"stream":"orders","data":{data},"emitted_at":1763000000000}}}}\n'
+                )
+            state = {"stream_descriptor": {"name": "orders"}, "stream_state": {"turn": self._turn}}
+            file.write(json.dumps({"type": "STATE", "state": {"type": "STREAM", "stream": state}}) + "\n")
+
+    def _written(self, write: str) -> Connection:
+        catalog = _FOLDER / "catalog.json"
+        stream = {
+            "name": "orders",
+            "json_schema": {"type": "object", "properties": _FIELDS},
+            "supported_sync_modes": ["full_refresh", "incremental"],
+            "source_defined_cursor": True,
+            "source_defined_primary_key": [["id"]],
+        }
+        catalog.write_text(json.dumps({"type": "CATALOG", "catalog": {"streams": [stream]}}) + "\n")
+        command = [sys.executable, "-I", "-S", str(_ROOT / "bench" / "replay_source.py")]
+        document = {
+            "name": self.name.name,
+            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command}},
+            "config": {"recording": str(self._recording), "catalog": str(catalog)},
+            "streams": {"orders": {"read": "incremental", "write": write, "rename": self.name.name}},
+            "destination": {"namespace": self.name.namespace},
+        }
+        file = _FOLDER / f"{self.name.name}.yaml"
+        file.write_text(json.dumps(document))
+        return Connection.from_file(file)
+
+
+def _figures(engine: Engine, session: SparkSession, sizes: list[int], rounds: int) -> Iterator[Figure]:
+    for rows in sizes:
+        appended, upserted = (Grown(engine, session, write, rows) for write in ("append", "append_dedup"))
+        pairs = [(appended.sync(), upserted.sync()) for _ in range(rounds + 1)][1:]  # the first is a rehearsal
+        append, upsert = (statistics.median(each) for each in zip(*pairs, strict=True))
+        size = f"{rows // 1_000_000} M rows"
+        yield Figure(f"append of 100k into {size}, s", append)
+        yield Figure(f"upsert of 100k / append of 100k, {size}", upsert / append, 2)
+        if rows == sizes[0]:
+            yield from _scans(engine, upserted)
+
+
+def _scans(engine: Engine, table: Grown) -> Iterator[Figure]:
+    """First with nothing but upserts, then under the rule that every sync has by default."""
+    table.compact()
+    for _ in range(_UPSERTS):
+        table.sync()
+    after = table.scan()
+    table.compact()
+    compacted = table.scan()
+    yield Figure(f"scan after {_UPSERTS} upserts / compacted", after / compacted, 4)
+    engine.settings = engine.settings.model_copy(update={"compact_after": CompactAfter()})
+    slowest = 0.0
+    for _ in range(_UPSERTS):
+        table.sync()
+        slowest = max(slowest, table.scan())
+    engine.settings = engine.settings.model_copy(update={"compact_after": _NEVER})
+    yield Figure("slowest scan among as many with the automatic rule / compacted", slowest / compacted, 2)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.tables", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--millions", type=int, nargs="+", default=[10, 1, 30], help="rows of the tables")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
+    chosen = parser.parse_args()
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+    _FOLDER.mkdir(parents=True)
+    settings = Settings.load(_FOLDER / "home").model_copy(update={"compact_after": _NEVER})
+    spark = SparkSettings(settings.catalog.warehouse, short_lived=True)
+    session = start_session(spark)
+    with Engine(settings, tables=IcebergTables(session, spark)) as engine:
+        found = []
+        for figure in _figures(engine, session, [each * 1_000_000 for each in chosen.millions], chosen.rounds):
+            print("  ".join(figure.row), file=sys.stderr, flush=True)
+            found.append(figure.row)
+    text = table(["what", "figure", "at most", ""], found)
+    print(text)
+    if chosen.write:
+        put_into(chosen.write, text, mark=_MARK)
+    shutil.rmtree(_FOLDER)
+
+
+if __name__ == "__main__":
+    main()
