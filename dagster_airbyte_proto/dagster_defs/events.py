@@ -91,12 +91,13 @@ def observation(key: dg.AssetKey, report: StreamReport, partition: str | None = 
 
 def _of_table(delivered: Delivered) -> dict[str, Any]:
     """Where the table is, and what it said when its last rows came in. The IO manager, which looks once more, wins."""
-    report, uri = delivered.report, _uri(delivered.location)
+    report, uri = delivered.report, uri_of(delivered.location)
     rows = {} if report.table_rows is None else {"dagster/row_count": report.table_rows}
     return {"dagster/table_name": report.table, **rows, **({"dagster/uri": uri} if uri else {})}
 
 
-def _uri(location: str) -> str:
+def uri_of(location: str) -> str:
+    """Where a table's files are. Empty for nowhere."""
     return Path(location).as_uri() if location.startswith("/") else location
 
 

@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from dagster_airbyte_proto.dagster_defs.definition import definition_in
+from dagster_airbyte_proto.dagster_defs.events import uri_of
 from dagster_airbyte_proto.dagster_defs.frames import FrameKind, annotated, from_spark, of_value, to_arrow
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
@@ -136,6 +137,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         load = frames.FrameLoad(table, f"{context.run_id}/{asset}", self._replaces(context), slices, labels)
         written = frames.write(self._writer(catalog, labels), value, load)
         told = _told(written.table, written.table_rows, written.snapshot_id)
+        told["dagster/uri"] = uri_of(written.location)
         told["dagster/column_schema"] = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in written.columns])
         return told | ({"dagster/partition_row_count": written.rows} if slices else {})
 

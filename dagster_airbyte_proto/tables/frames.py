@@ -52,6 +52,7 @@ class Written(NamedTuple):
     when an earlier attempt had appended it."""
 
     table: str
+    location: str
     columns: tuple[tuple[str, str], ...]
     snapshot_id: str
     rows: int
@@ -98,16 +99,16 @@ def write(tables: IcebergTables, frame: DataFrame, load: FrameLoad) -> Written:
     what computing the frame raises comes as it is.
     """
     frame = _placed(_typed(frame, load.table), load)
-    table = tables.prepare_for_frame(load.table, frame, load.slices.column if load.slices else None)
-    standing = frame.sparkSession.read.table(table)
+    target = tables.prepare_for_frame(load.table, frame, load.slices.column if load.slices else None)
+    standing = frame.sparkSession.read.table(target.qualified)
     columns = tuple((field.name, field.dataType.simpleString()) for field in standing.schema.fields)
-    if not load.replaces and (landed := tables.landed(load.load_id, load.table)):
-        return Written(table, columns, str(landed.snapshot_id), landed.added_rows, landed.rows, was_there=True)
-    _commit(_in_columns_of(standing, frame), table, load)
-    snapshot = tables.landed(load.load_id, load.table)
-    if snapshot is None:
-        return Written(table, columns, "", 0, None, was_there=False)
-    return Written(table, columns, str(snapshot.snapshot_id), snapshot.added_rows, snapshot.rows, was_there=False)
+    landed = None if load.replaces else tables.landed(load.load_id, load.table)
+    was_there = landed is not None
+    if not was_there:
+        _commit(_in_columns_of(standing, frame), target.qualified, load)
+        landed = tables.landed(load.load_id, load.table)
+    found = (str(landed.snapshot_id), landed.added_rows, landed.rows) if landed else ("", 0, None)
+    return Written(target.qualified, target.location, columns, *found, was_there=was_there)
 
 
 def _commit(frame: DataFrame, table: str, load: FrameLoad) -> None:

@@ -86,13 +86,7 @@ class IcebergTables:
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         columns = with_text(columns_of(spec.schema), spec.slice_column)
-        table = self._prepared(_Wanted(spec.name, columns, spec.slice_column, spec.comment))
-        return TableTarget(
-            name=spec.name,
-            schema=arrow_schema(without(table.log.columns, spec.slice_column)),
-            location=without_file_scheme(table.log.location),
-            qualified=self._qualified(spec.name),
-        )
+        return self._target(_Wanted(spec.name, columns, spec.slice_column, spec.comment))
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
@@ -110,20 +104,20 @@ class IcebergTables:
                     return landed
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=str(part.stream))
 
-    def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> str:
+    def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
         """The table for a frame that Spark will write: `prepare`, with the slice column among the frame's own.
 
-        Without a slice column any way that a table is partitioned is good: Spark follows it. Answers what the table is
-        called in SQL, with the session's readers and writers seeing it as it is now.
+        Without a slice column any way that a table is partitioned is good: Spark follows it. The session's readers and
+        writers see the table as it is now.
         """
         try:
             columns = self._iceberg().columns_of(frame)
         except CALL_ERRORS as error:
             remedy = "Cast the column to a type that tables have, or leave it out."
             raise ConfigError(f"preparing table {self._qualified(name)}", first_line(error), remedy=remedy) from error
-        self._prepared(_Wanted(name, columns, slice_column, is_by_reference=False))
-        self._iceberg().show(name, self._qualified(name))
-        return self._qualified(name)
+        target = self._target(_Wanted(name, columns, slice_column, is_by_reference=False))
+        self._iceberg().show(name, target.qualified)
+        return target
 
     def landed(self, load_id: str, name: TableName) -> Snapshot | None:
         """The snapshot of a load in a table that is prepared, as long as the table keeps it."""
@@ -178,6 +172,15 @@ class IcebergTables:
             f"select 1 from {self._qualified(part.table)}.files where file_path in ({paths}) limit 1"  # noqa: S608 - quoted
         )
         return bool(found.collect())
+
+    def _target(self, wanted: _Wanted) -> TableTarget:
+        table = self._prepared(wanted)
+        return TableTarget(
+            name=wanted.name,
+            schema=arrow_schema(without(table.log.columns, wanted.slice_column)),
+            location=without_file_scheme(table.log.location),
+            qualified=self._qualified(wanted.name),
+        )
 
     def _prepared(self, wanted: "_Wanted") -> JavaTable:
         doing = f"preparing table {self._qualified(wanted.name)}"

@@ -101,13 +101,14 @@ FRAMES: dict[str, Callable[[SparkSession], Any]] = {
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_a_frame_makes_a_table_and_its_event_tells_of_it(
-    spark: SparkSession, io: SparkTableIOManager, place: str, rows: Rows, kind: str
+    spark: SparkSession, spark_settings: SparkSettings, io: SparkTableIOManager, place: str, rows: Rows, kind: str
 ) -> None:
     result = run(io, returning([place, "people"], lambda: FRAMES[kind](spark)))
     assert rows(f"lake.{place}.people") == [(1, "a"), (2, "b")]
     metadata = told(result, [place, "people"])
     [[snapshot_id, summary]] = query(spark, f"select snapshot_id, summary from lake.{place}.people.snapshots").rows
     assert metadata[TABLE_NAME] == f"lake.{place}.people"
+    assert metadata["dagster/uri"] == (Path(spark_settings.warehouse) / place / "people").as_uri()
     assert metadata["dagster/row_count"] == 2
     assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [
         ("id", "bigint"),
