@@ -155,11 +155,23 @@ class Load(msgspec.Struct, frozen=True):
     states: tuple[State, ...]
 
 
+class TableTotals(msgspec.Struct, frozen=True):
+    """What a reader of a whole table has to open."""
+
+    data_files: int
+    delete_files: int
+    size_bytes: int
+
+
 class CommittedRows(msgspec.Struct, frozen=True):
-    """What a table says after a commit. `was_there` when an earlier attempt had already landed it."""
+    """What a table says after a commit. `was_there` when an earlier attempt had already landed it.
+
+    `totals` are told where the format has them at hand, and files ever pile up.
+    """
 
     stream: StreamId
     snapshot_id: str
     was_there: bool
     deleted: int = 0
     table_rows: int | None = None
+    totals: TableTotals | None = None

@@ -41,12 +41,23 @@ class CatalogSettings(Written):
         return str((info.context["folder"] / warehouse).absolute())
 
 
+class CompactAfter(Written):
+    """When a sync compacts a table that it wrote to: at so many of these files, and never for 0.
+
+    A file is small as far as several would go into one of 128 MiB.
+    """
+
+    delete_files: Annotated[int, Field(ge=0, strict=True)] = 6
+    small_files: Annotated[int, Field(ge=0, strict=True)] = 100
+
+
 class SettingsFile(Written):
     """What a settings file may hold; empty means the default."""
 
     state_url: str = ""
     lease_seconds: Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)] = 60.0
     catalog: CatalogSettings = CatalogSettings()
+    compact_after: CompactAfter = CompactAfter()
     spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
 
     @field_validator("state_url")
@@ -80,6 +91,7 @@ class Settings(SettingsFile):
             catalog=written.catalog.model_copy(
                 update={"warehouse": written.catalog.warehouse or str(home / "warehouse")}
             ),
+            compact_after=written.compact_after,
             spark=written.spark,
         )
 

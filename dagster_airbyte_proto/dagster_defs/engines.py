@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from dagster_airbyte_proto.checkpoints import sql_store
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.settings import CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -31,6 +31,12 @@ class Connector(Protocol):
     @property
     def lease_wait_seconds(self) -> float: ...
 
+    @property
+    def compact_after_delete_files(self) -> int: ...
+
+    @property
+    def compact_after_small_files(self) -> int: ...
+
 
 @runtime_checkable
 class GivesTables(Protocol):
@@ -43,7 +49,11 @@ class GivesTables(Protocol):
 
 def engine_settings(connector: Connector) -> Settings:
     """Those of its home, with what it says itself."""
-    return Settings.load(home_folder(connector.home)).model_copy(update={"lease_seconds": connector.lease_seconds})
+    compact_after = CompactAfter(
+        delete_files=connector.compact_after_delete_files, small_files=connector.compact_after_small_files
+    )
+    said = {"lease_seconds": connector.lease_seconds, "compact_after": compact_after}
+    return Settings.load(home_folder(connector.home)).model_copy(update=said)
 
 
 @contextmanager

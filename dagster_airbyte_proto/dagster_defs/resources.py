@@ -50,7 +50,8 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
 
     Without `state` it lies in `home`, which is the environment's `AIRBYTE_PROTO_HOME` or else `.airbyte-proto`. A
     connection that another run holds is waited for `lease_wait_seconds`. `shared_state` says what a selection means
-    that has only some of the streams that share one state: "refuse", or "whole", which syncs the others too.
+    that has only some of the streams that share one state: "refuse", or "whole", which syncs the others too. A table
+    that a sync wrote to is compacted after it once it has so many delete files, or small files; 0 is never.
     """
 
     state: SqlStateStore | None = None
@@ -58,6 +59,8 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     lease_seconds: float = 60.0
     lease_wait_seconds: float = 600.0
     progress_seconds: float = 10.0
+    compact_after_delete_files: int = 6
+    compact_after_small_files: int = 100
     shared_state: str = SharedState.REFUSE.value
     _at_work: list[Background] = PrivateAttr(default_factory=list)
 

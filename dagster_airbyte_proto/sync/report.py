@@ -63,6 +63,8 @@ class Seconds(msgspec.Struct):
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`compacted` are the tables that had grown slow to read, by name."""
+
     connection: str
     status: SyncStatus
     run_id: str
@@ -75,6 +77,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     warnings: tuple[str, ...] = ()
     partition: str = ""
+    compacted: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         value: dict[str, Any] = msgspec.to_builtins(self)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -31,6 +31,7 @@ from dagster_airbyte_proto.sync.shared_state import planned_together
 from dagster_airbyte_proto.sync.source import Source
 from dagster_airbyte_proto.sync.streams import StreamRun
 from dagster_airbyte_proto.sync.targets import Targets
+from dagster_airbyte_proto.sync.upkeep import Upkeep, kept_up
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec
 
 _EVERYTHING = Wanted()
@@ -72,23 +73,36 @@ class Terms(NamedTuple):
     lease_wait_seconds: float = 0.0
 
 
+class _Done(NamedTuple):
+    """A sync that is over, its lease about to be let go of."""
+
+    report: SyncReport
+    runs: Collection[StreamRun]
+
+
 def sync_connection(
     engine: Engine, connection: Connection, wanted: Wanted = _EVERYTHING, terms: Terms | None = None
 ) -> SyncReport:
     """One sync. What goes wrong before the connector runs is raised; afterwards the report tells it."""
     terms = terms or Terms(threading.Event())
     run_id = terms.run_id or new_run_id()
-    with (
-        RunLog(engine.settings.logs_folder / connection.name, run_id, on_line=terms.watcher.said) as log,
-        held_lease(
-            engine.store, connection.name, run_id, engine.settings.lease_seconds, _waiting(terms, log)
-        ) as keeper,
-        Committer(engine.store, lambda: engine.tables, keeper.lease, partition=wanted.partition) as committer,
-    ):
-        reach("run.leased")
-        recovered = len(committer.recover())
-        source = engine.source(connection, log, wanted.slice.words if wanted.slice else {})
-        return _Sync(engine, source, (wanted, terms), keeper, log).run(committer, recovered)
+    with RunLog(engine.settings.logs_folder / connection.name, run_id, on_line=terms.watcher.said) as log:
+        with (
+            held_lease(
+                engine.store, connection.name, run_id, engine.settings.lease_seconds, _waiting(terms, log)
+            ) as keeper,
+            Committer(engine.store, lambda: engine.tables, keeper.lease, partition=wanted.partition) as committer,
+        ):
+            reach("run.leased")
+            recovered = len(committer.recover())
+            source = engine.source(connection, log, wanted.slice.words if wanted.slice else {})
+            done = _Sync(engine, source, (wanted, terms), keeper, log).run(committer, recovered)
+        return _with_upkeep(done, kept_up(engine, done.runs, log, terms.cancel))
+
+
+def _with_upkeep(done: _Done, upkeep: Upkeep) -> SyncReport:
+    warnings = (*done.report.warnings, *upkeep.warnings)
+    return msgspec.structs.replace(done.report, warnings=warnings, compacted=upkeep.compacted)
 
 
 def _waiting(terms: Terms, log: RunLog) -> Waiting:
@@ -131,7 +145,7 @@ class _Sync:
         self._version = source.identity
         self._began = time.monotonic()
 
-    def run(self, committer: Committer, recovered: int) -> SyncReport:
+    def run(self, committer: Committer, recovered: int) -> _Done:
         wanted = self._wanted
         self._engine.warm()
         self._source.take_kept_config(self._store)
@@ -159,7 +173,7 @@ class _Sync:
         fatal = self._pull(pull, staging, request)
         report = self._report(pull, staging, recovered, fatal)
         self._end(report)
-        return report
+        return _Done(report, staging.runs.values())
 
     def _stored(self) -> list[State]:
         return [

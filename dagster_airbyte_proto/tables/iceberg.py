@@ -156,7 +156,8 @@ class IcebergTables:
             raise CommitUnknown(
                 f"committing load {load_id}", "the table's log does not show it", stream=str(part.stream)
             )
-        return CommittedRows(part.stream, str(snapshot.snapshot_id), False, _deleted(part, snapshot), snapshot.rows)
+        deleted, totals = _deleted(part, snapshot), snapshot.totals
+        return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
 
     def _landed_long_ago(self, table: JavaTable, history: History, part: StagedRows) -> bool:
         """Whether a load landed in a snapshot that has been expired since: then its files may still be in the table.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from dagster_airbyte_proto.model import TableTotals
 from dagster_airbyte_proto.tables.columns import Columns
 
 LOAD_ID = "airbyte-proto.load-id"
@@ -45,6 +46,12 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
     def removed_rows(self) -> int:
         """The rows in the data files that this snapshot took out."""
         return self._total("deleted-records")
+
+    @property
+    def totals(self) -> TableTotals:
+        return TableTotals(
+            self._total("total-data-files"), self._total("total-delete-files"), self._total("total-files-size")
+        )
 
     def _total(self, name: str) -> int:
         return int(self.summary.get(name, "0"))
