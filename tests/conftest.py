@@ -13,6 +13,25 @@ if TYPE_CHECKING:
 
     from dagster_airbyte_proto.tables.spark import SparkSettings
 
+_LONGEST = (
+    "sync/test_crash_sweep.py",
+    "browser/test_example.py",
+    "test_connectors.py",
+    "sync/test_iceberg_crashes.py",
+    "dagster_defs/test_spark_runs.py",
+    "tables/test_iceberg_zombies.py",
+    "tables/test_iceberg_care.py",
+    "test_example.py",
+)
+"""Files that take minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: so no worker of several is left with one of them while the others have nothing to do."""
+    tests = Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
 
 @pytest.fixture(scope="session")
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
