@@ -69,6 +69,19 @@ class TableName(NamedTuple):
         return f"{self.namespace}.{self.name}"
 
 
+class Shaping(msgspec.Struct, frozen=True):
+    """What is to become of a stream's columns and rows on their way. Columns are named as the source names them.
+
+    An empty `select` is all of them. `renames` are pairs: the source's name, and the table's.
+    """
+
+    select: tuple[FieldPath, ...] = ()
+    exclude: tuple[FieldPath, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+    hashed: tuple[FieldPath, ...] = ()
+    filter: str = ""
+
+
 class PlannedStream(msgspec.Struct, frozen=True):
     """A stream with all that was chosen for it in one sync. `slice` is the partition that it is read for, if any."""
 
@@ -81,6 +94,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     generation_id: int = 0
     minimum_generation_id: int = 0
     slice: str | None = None
+    shaping: Shaping | None = None
 
     @property
     def id(self) -> StreamId:

@@ -64,7 +64,9 @@ def test_the_documented_file_is_read_in_full(tmp_path: Path) -> None:
         "users": StreamOptions(
             read=ReadMode.INCREMENTAL, write=WriteMode.APPEND_DEDUP, primary_key=(("id",),), cursor=("updated_at",)
         ),
-        "purchases": StreamOptions(write=WriteMode.OVERWRITE, select=("id", "product_id"), rename="purchases_raw"),
+        "purchases": StreamOptions(
+            write=WriteMode.OVERWRITE, select=(("id",), ("product_id",)), rename="purchases_raw"
+        ),
         "*": StreamOptions(write=WriteMode.APPEND),
     }
     assert (shop.load.max_bytes, shop.load.max_seconds) == (128 * 1024**2, 60.0)

@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import read_document
-from dagster_airbyte_proto.connection.faults import KeyPath, kind_of, path_text, refusal
-from dagster_airbyte_proto.connection.filling import Filling
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, path_text, refusal
+from dagster_airbyte_proto.connection.filling import Filling, refers_to_environment
 from dagster_airbyte_proto.connection.launch import AnyText, Connector
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.validation import AlsoWritten, RelativePath, Written, validated
 from dagster_airbyte_proto.model import StreamId
 
+_SHORTEST_HASH_KEY = 16
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) *((?P<unit>[kmgt])(?P<binary>i?))?b?", re.IGNORECASE)
 
 
@@ -29,6 +30,12 @@ def _bytes(size: Any) -> Any:
         raise ValueError('must be a size such as "128 MiB", or a number of bytes')
     power = " kmgt".index((match["unit"] or " ").lower())
     return int(float(match["number"]) * (1024 if match["binary"] else 1000) ** power)
+
+
+def _from_environment(key: str) -> str:
+    if not refers_to_environment(key):
+        raise ValueError('must come from the environment: "${env:NAME}"; a key that stands in a file is no secret')
+    return key
 
 
 def _json_object(config: Any) -> Any:
@@ -97,7 +104,8 @@ class Connection(Written):
     """A connector, its config, and the chosen streams and modes.
 
     `streams` is None when nothing was chosen: every stream, as the catalog has it. Paths in a file start at the
-    file's folder; in a connection made from a dict, at the working directory.
+    file's folder; in a connection made from a dict, at the working directory. `hash_key` is what the columns that are
+    to be hashed are hashed with.
     """
 
     name: str
@@ -105,6 +113,7 @@ class Connection(Written):
     config: Annotated[dict[str, Any], BeforeValidator(_json_object)] | None = None
     config_file: RelativePath | None = None
     streams: Streams | None = None
+    hash_key: Annotated[str, AfterValidator(_from_environment)] | None = None
     destination: Destination = Destination()
     load: LoadLimits = LoadLimits()
     _origin: Path | None = PrivateAttr(default=None)
@@ -150,9 +159,24 @@ class Connection(Written):
             raise refusal(self._config_place(), filling.faults)
         return FilledConfig(config, frozenset(filling.secrets))
 
+    def filled_hash_key(self, environment: Mapping[str, str]) -> str:
+        """The secret that private columns are hashed with. Raises ConfigError where it is missing or easily guessed."""
+        if self.hash_key is None:
+            fault = Fault(("hash_key",), 'is missing, and columns are to be hashed; set it to "${env:NAME}"')
+            raise refusal(self._place(), [fault])
+        filling = Filling(environment)
+        key: str = filling.filled(self.hash_key, ("hash_key",))
+        if not filling.faults and len(key) < _SHORTEST_HASH_KEY:
+            problem = f"must be of at least {_SHORTEST_HASH_KEY} characters: what a short key hides can be guessed"
+            filling.faults.append(Fault(("hash_key",), problem))
+        if filling.faults:
+            raise refusal(self._place(), filling.faults)
+        return key
+
     def _config_place(self) -> str:
-        if self.config_file:
-            return f"config file {self.config_file}"
+        return f"config file {self.config_file}" if self.config_file else self._place()
+
+    def _place(self) -> str:
         return f"connection file {self.origin}" if self.origin else f"connection {self.name}"
 
     @field_validator("name")

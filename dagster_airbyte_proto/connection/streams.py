@@ -42,15 +42,25 @@ def _paths(key: Any) -> tuple[FieldPath, ...]:
     return whole
 
 
+_Paths = Annotated[tuple[FieldPath, ...], BeforeValidator(_paths), AlsoWritten(_PATHS)]
+
+
 class StreamOptions(Written):
-    """None means: as the catalog has it. `rename` names the table."""
+    """None means: as the catalog has it. `rename` names the table, `rename_columns` its columns.
+
+    Columns are named as the source names them, whatever they are called in the table.
+    """
 
     read: ReadMode | None = None
     write: WriteMode | None = None
-    primary_key: Annotated[tuple[FieldPath, ...], BeforeValidator(_paths), AlsoWritten(_PATHS)] | None = None
+    primary_key: _Paths | None = None
     cursor: Annotated[FieldPath, BeforeValidator(_one_path), AlsoWritten(_NAME)] | None = None
-    select: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+    select: _Paths | None = None
+    exclude: _Paths | None = None
     rename: Text | None = None
+    rename_columns: Annotated[dict[Text, Text], Field(min_length=1)] | None = None
+    hash: _Paths | None = None
+    filter: Text | None = None
 
 
 def _by_name(streams: Any) -> Any:

@@ -158,10 +158,12 @@ def _counts(evidence: Evidence) -> _Verdict:
 
 
 def _rejects(report: StreamReport, checks: StreamChecks) -> _Verdict:
-    share = report.rejected / report.emitted if report.emitted else 0.0
-    passed = report.rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
+    # What a filter leaves out was meant to be.
+    rejected = report.rejected - report.filtered
+    share = rejected / report.emitted if report.emitted else 0.0
+    passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
     reasons = "; ".join(f"{count}: {reason}" for reason, count in report.rejections.items())
-    facts = (("rejected", report.rejected), ("rejected_share", share))
+    facts = (("rejected", rejected), ("rejected_share", share))
     return _Verdict(passed, reasons or "Nothing was rejected.", facts)
 
 

@@ -110,6 +110,7 @@ def code_version(connection: Connection, planned: PlannedStream) -> str:
         (connection.connector.protocol, program),
         planned.stream.json_schema,
         (planned.read, planned.write, planned.primary_key, planned.cursor, planned.table),
+        *([planned.shaping] if planned.shaping else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
 

@@ -27,6 +27,7 @@ class StreamMetadata(NamespacedMetadataSet):
     bytes: int
     generation: int
     loads: int
+    filtered: int | None = None
     seconds: float | None = None
     snapshot_id: str | None = None
     load_ids: str | None = None
@@ -106,6 +107,7 @@ def _numbers(report: StreamReport) -> dict[str, Any]:
         "emitted": report.emitted,
         "committed": report.committed,
         "rejected": report.rejected,
+        "filtered": report.filtered or None,
         "changed": report.changed,
         "deleted": report.deleted,
         "bytes": report.bytes,

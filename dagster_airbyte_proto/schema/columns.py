@@ -1,5 +1,6 @@
 """The columns of a stream's table: what they are called, where their values come from, what they are in Arrow."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.model import FieldPath
+from dagster_airbyte_proto.schema.conditions import Condition
 
 RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"
@@ -95,12 +97,36 @@ class Column(NamedTuple):
         return pa.field(self.name, self.type.in_table, metadata={"comment": self.comment} if self.comment else None)
 
 
+class Pruning(NamedTuple):
+    """What stays of an object that lands as JSON text: members at the paths in `keep`, or all where it is empty, but
+    for those in `drop`. The paths start inside the object."""
+
+    keep: tuple[FieldPath, ...] = ()
+    drop: tuple[FieldPath, ...] = ()
+
+
+class Shape(NamedTuple):
+    """How a table's rows are made of what is read, where they are not the same.
+
+    `read` are a record's fields that are parsed, with the source's types. One has the name of its column in the table,
+    or a name like no other's if it is read for the `condition` alone, in which fields are called as the source calls
+    them. What is `passed_over` is known and not parsed. `hashed` and `pruned` are by names in the table.
+    """
+
+    read: tuple[Column, ...]
+    passed_over: frozenset[str] = frozenset()
+    hashed: frozenset[str] = frozenset()
+    pruned: Mapping[str, Pruning] = {}
+    condition: Condition | None = None
+
+
 class Columns(msgspec.Struct, frozen=True, dict=True):
     """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record."""
 
     all: tuple[Column, ...]
     keys: tuple[str, ...] = ()
     cursor: FieldPath = ()
+    shape: Shape | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -109,8 +135,15 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def top(self) -> tuple[Column, ...]:
-        """The columns that are a record's own fields."""
+        """The columns that are a record's own fields, as they are read."""
+        if self.shape is not None:
+            return self.shape.read
         return tuple(column for column in self.all if not column.is_nested)
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """The fields of a record that are known and not read."""
+        return frozenset() if self.shape is None else self.shape.passed_over
 
     @cached_property
     def nested(self) -> tuple[Column, ...]:

@@ -12,6 +12,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import FieldPath, PlannedStream
 from dagster_airbyte_proto.schema.columns import METADATA, Column, Columns, Kind, ValueType
 from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.schema.shaping import SHAPING, named_fields, shaped
 
 _Schema = Mapping[str, Any]
 _JSON = ValueType(Kind.JSON)
@@ -45,7 +46,9 @@ def table_columns(planned: PlannedStream) -> Columns:
     root = planned.stream.json_schema
     properties = _properties(root, root)
     for path in (*planned.primary_key, *([planned.cursor] if planned.cursor else [])):
-        _require(planned, root, path)
+        _require(planned, root, path, "plan keys and cursor")
+    for path in named_fields(planned):
+        _require(planned, root, path, SHAPING)
     names = unique_names(((name, name) for name in properties), taken=METADATA.names)
     top = [
         Column(name, (source,), value_type(schema, root), _comment(schema))
@@ -58,7 +61,7 @@ def table_columns(planned: PlannedStream) -> Columns:
     for path in planned.primary_key:
         if by_path[path].type.depth:
             raise ConfigError("plan the keys", f"{'.'.join(path)} is an array, and no key", stream=str(planned.id))
-    return Columns((*top, *nested), keys, planned.cursor)
+    return shaped(Columns((*top, *nested), keys, planned.cursor), planned)
 
 
 def value_type(schema: Any, root: _Schema) -> ValueType:
@@ -140,7 +143,7 @@ def _at(root: _Schema, path: FieldPath) -> Any:
     return schema
 
 
-def _require(planned: PlannedStream, root: _Schema, path: FieldPath) -> None:
+def _require(planned: PlannedStream, root: _Schema, path: FieldPath, doing: str) -> None:
     """An object that declares no properties may hold anything, a key too; every other path must be declared."""
     for depth, step in enumerate(path):
         known = _properties(_at(root, path[:depth]), root)
@@ -149,7 +152,7 @@ def _require(planned: PlannedStream, root: _Schema, path: FieldPath) -> None:
         if depth and not known and value_type(_at(root, path[:depth]), root) == _JSON:
             return
         raise ConfigError(
-            "plan keys and cursor",
+            doing,
             f"the schema has no field {'.'.join(path)}",
             remedy=_suggestion(step, known),
             stream=str(planned.id),

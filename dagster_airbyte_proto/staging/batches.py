@@ -15,6 +15,7 @@ from dagster_airbyte_proto.staging.fast import FastRoad
 from dagster_airbyte_proto.staging.metadata import RowNames, extracted_at, meta
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
 from dagster_airbyte_proto.staging.raw_values import wire_array
+from dagster_airbyte_proto.staging.shaping import FILTERED, shaper_of
 from dagster_airbyte_proto.staging.slow import redo
 from dagster_airbyte_proto.staging.wire import WireRows
 
@@ -36,9 +37,17 @@ class SegmentParser:
     """Parses the segments of one stream, in order. `seed` (9 random bytes) makes the rows' names."""
 
     def __init__(
-        self, planned: PlannedStream, columns: Columns, shape: RecordShape, *, sync_id: int, seed: bytes
+        self,
+        planned: PlannedStream,
+        columns: Columns,
+        shape: RecordShape,
+        *,
+        sync_id: int,
+        seed: bytes,
+        hash_key: str = "",
     ) -> None:
         self._planned = planned
+        self._shaper = shaper_of(columns, hash_key)
         self._columns = columns
         self._shape = shape
         self._sync_id = sync_id
@@ -80,6 +89,9 @@ class SegmentParser:
         }
         for column in self._columns.nested:
             arrays[column.name] = self._nested_key(column, wire)
+        is_wanted = None
+        if self._shaper is not None:
+            arrays, is_wanted = self._shaper.shaped(arrays)
         if self._shape.emitted_at:
             extracted = extracted_at(wire.emitted_at, now_microseconds, wire.changes)
         else:
@@ -96,9 +108,12 @@ class SegmentParser:
             ],
             schema=self._columns.schema,
         )
+        if is_wanted is not None:
+            wire.rejected[FILTERED] += is_wanted.false_count
+            batch = batch.filter(is_wanted)
         keyed = self._with_a_key(batch)
-        if keyed.num_rows < rows:
-            wire.rejected[NO_KEY] += rows - keyed.num_rows
+        if keyed.num_rows < batch.num_rows:
+            wire.rejected[NO_KEY] += batch.num_rows - keyed.num_rows
         return Parsed(keyed, _changed(keyed, wire), wire.rejected, wire.ignored, wire.foreign)
 
     def _nested_key(self, column: Column, wire: WireRows) -> pa.Array:

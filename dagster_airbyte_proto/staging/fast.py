@@ -2,7 +2,7 @@
 
 Says None whenever a segment is not plainly right; the slow road then finds out what is wrong with it. While no record
 of a stream had a field that its schema lacks, the parser is told to refuse those: clean streams pay nothing for the
-look-out, and no such field goes unseen. From the first one on (and for streams with columns that the parser must skip)
+look-out, and no such field goes unseen. From the first one on (and for streams with fields that the parser must skip)
 the names are looked up in a sample of each segment, so that their counts are lower bounds.
 
 The parser skips JSON columns, whose raw text we want, and those that were set aside because it could not read a value
@@ -44,7 +44,7 @@ class FastRoad:
         self._stream = stream
         self._first_line = first_line
         self._names_decoder, self._names = names_decoder(shape.data)
-        self._declared = {column.path[0] for column in columns.top}
+        self._declared = {column.path[0] for column in columns.top} | columns.passed_over
         # Until a line has them, members that most sources never send are not declared: that saves their columns.
         self._rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
         self._cut_out([column for column in columns.top if column.type.kind is Kind.JSON])
@@ -53,7 +53,7 @@ class FastRoad:
         """The parser is to skip these columns."""
         self._cut = cut
         self._raw_decoder = raw_decoder(self._shape, [column.path[0] for column in cut]) if cut else None
-        self._is_lean = self._refuses_undeclared = not cut
+        self._is_lean = self._refuses_undeclared = not (cut or self._columns.passed_over)
         self._schema = self._schema_of([column for column in self._columns.top if column not in cut])
 
     def _schema_of(self, columns: Sequence[Column]) -> pa.Schema:

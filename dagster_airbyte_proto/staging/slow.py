@@ -60,7 +60,7 @@ def redo(segment: bytes, columns: Columns, shape: RecordShape, stream: StreamId)
     foreign: Counter[StreamId] = Counter()
     records = list(_records(segment, shape, stream, rejected, foreign))
     changes = Changes()
-    declared = {column.path[0] for column in columns.top}
+    declared = {column.path[0] for column in columns.top} | columns.passed_over
     ignored = Counter(name for record in records for name in record.data.keys() - declared)
     return WireRows(
         arrays=tuple(

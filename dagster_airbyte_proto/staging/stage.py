@@ -22,11 +22,15 @@ from dagster_airbyte_proto.tables.writer import TableTarget
 
 
 class StreamInput(NamedTuple):
-    """A stream to stage. `target` is called when its first rows are written, and may block until the table is there."""
+    """A stream to stage. `target` is called when its first rows are written, and may block until the table is there.
+
+    Private columns are hashed with the `hash_key`.
+    """
 
     planned: PlannedStream
     columns: Columns
     target: Callable[[], TableTarget]
+    hash_key: str = ""
 
 
 class StageLimits(NamedTuple):
@@ -60,6 +64,7 @@ class Stage:
                 shape,
                 sync_id=sync_id,
                 max_file_bytes=limits.file_bytes,
+                hash_key=each.hash_key,
             )
             for each in streams
         }

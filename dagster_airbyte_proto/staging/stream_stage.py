@@ -26,10 +26,14 @@ _SHORT_BYTES = 4096
 class StreamStage:
     """Takes a stream's lines; hands over what is marked."""
 
-    def __init__(self, shelf: Shelf, shape: RecordShape, *, sync_id: int, max_file_bytes: int) -> None:
+    def __init__(
+        self, shelf: Shelf, shape: RecordShape, *, sync_id: int, max_file_bytes: int, hash_key: str = ""
+    ) -> None:
         self._shelf = shelf
         self._max_file_bytes = max_file_bytes
-        self._parser = SegmentParser(shelf.planned, shelf.columns, shape, sync_id=sync_id, seed=os.urandom(9))
+        self._parser = SegmentParser(
+            shelf.planned, shelf.columns, shape, sync_id=sync_id, seed=os.urandom(9), hash_key=hash_key
+        )
         self._ready: Portion | None = None
         self._beyond: Portion | None = None
         self._held: list[bytes] = []

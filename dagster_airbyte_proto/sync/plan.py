@@ -14,6 +14,7 @@ from dagster_airbyte_proto.model import (
     FieldPath,
     PlannedStream,
     ReadMode,
+    Shaping,
     Stream,
     StreamId,
     TableName,
@@ -152,7 +153,7 @@ def _known(name: str, offered: Collection[str], where: str) -> str:
 def _planned(
     connection: Connection, stream: Stream, options: StreamOptions, table: TableName, wanted: Wanted
 ) -> PlannedStream:
-    _refuse_what_is_to_come(connection, stream, options)
+    _refuse_what_is_to_come(connection, stream)
     read = _read_mode(connection, stream, options)
     write = _write_mode(connection, stream, options, read)
     key = options.primary_key or stream.primary_key
@@ -171,7 +172,19 @@ def _planned(
         primary_key=key,
         cursor=_cursor(stream, options),
         slice=wanted.slice.key if wanted.slice else None,
+        shaping=_shaping(options),
     )
+
+
+def _shaping(options: StreamOptions) -> Shaping | None:
+    shaping = Shaping(
+        options.select or (),
+        options.exclude or (),
+        tuple((options.rename_columns or {}).items()),
+        options.hash or (),
+        options.filter or "",
+    )
+    return None if shaping == Shaping() else shaping
 
 
 def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -> ReadMode:
@@ -228,9 +241,7 @@ def _tables(connection: Connection, chosen: Sequence[tuple[Stream, StreamOptions
     ]
 
 
-def _refuse_what_is_to_come(connection: Connection, stream: Stream, options: StreamOptions) -> None:
-    if options.select is not None:
-        raise _fault(connection, stream, "select is not built yet", "Leave it out: every column is landed")
+def _refuse_what_is_to_come(connection: Connection, stream: Stream) -> None:
     if connection.destination.schema_policy != "evolve":
         policy = connection.destination.schema_policy
         raise _fault(connection, stream, f"schema_policy: {policy} is not built yet", "Use schema_policy: evolve")

@@ -15,8 +15,8 @@ class SyncStatus(StrEnum):
 
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason. `retryable`: what
-    failed may succeed with nothing changed."""
+    """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason. `filtered` of the
+    rejected were left out by the stream's own filter. `retryable`: what failed may succeed with nothing changed."""
 
     status: SyncStatus
     table: str
@@ -32,6 +32,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     error: str | None = None
     retryable: bool = False
+    filtered: int = 0
     rejections: Mapping[str, int] = {}
     ignored_fields: Mapping[str, int] = {}
     miscounts: tuple[str, ...] = ()

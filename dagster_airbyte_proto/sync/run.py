@@ -143,6 +143,7 @@ class _Sync:
         self._wanted, self._terms = call
         self._log = log
         self._version = source.identity
+        self._hash_key = ""
         self._began = time.monotonic()
 
     def run(self, committer: Committer, recovered: int) -> _Done:
@@ -157,6 +158,8 @@ class _Sync:
         if self._source.unkept_config is not None:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
+        if any(each.shape and each.shape.hashed for each in columns.values()):
+            self._hash_key = self._source.hash_key()
         streams, sync_id = self._numbered(chosen)
         states = () if wanted.is_anew else _resumed(streams, stored)
         request = ReadRequest(self._source.config, streams, states, sync_id)
@@ -200,7 +203,7 @@ class _Sync:
         targets = Targets(lambda: self._engine.tables, specs, (self._store, self._lease), self._terms.cancel)
         blind = self._engine.settings.staging_folder
         inputs = [
-            StreamInput(run.planned, columns[stream], partial(targets.target, run, blind))
+            StreamInput(run.planned, columns[stream], partial(targets.target, run, blind), self._hash_key)
             for stream, run in runs.items()
         ]
         stage = Stage(inputs, self._source.protocol.shape, run_id=self._lease.run_id, sync_id=sync_id)

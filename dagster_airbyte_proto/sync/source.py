@@ -68,6 +68,13 @@ class Source:
         """Which very connector would run. Once told it stays: some launchers install a package to tell it."""
         return self.connector.launcher.identity()
 
+    def hash_key(self) -> str:
+        """What private columns are hashed with; masked from now on. Raises ConfigError where there is none."""
+        key = self.connection.filled_hash_key(os.environ)
+        self.mask = self.mask.also({key})
+        self._log.mask_also(self.mask)
+        return key
+
     def take_kept_config(self, store: StateStore) -> None:
         """What the connector made of its config goes before the user's, until the user changes theirs."""
         kept = store.config(self.connection.name)

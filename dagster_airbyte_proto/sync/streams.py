@@ -8,6 +8,7 @@ from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import CommittedRows, PlannedStream, StagedRows, State
 from dagster_airbyte_proto.protocols.session import SourceProtocol, StreamStatus
+from dagster_airbyte_proto.staging.shaping import FILTERED
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
 
 UNCOVERED = "read again next time: no state covered it when the stream failed"
@@ -115,6 +116,7 @@ class StreamRun:
             generation=self.planned.generation_id,
             error=mask.text(str(self.error)) if self.error else None,
             retryable=self.error is not None and self.error.retryable,
+            filtered=self.rejections[FILTERED],
             rejections=dict(self.rejections),
             ignored_fields=dict(self.ignored_fields),
             table_rows=self.landed.table_rows if self.landed else None,

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
@@ -91,6 +92,14 @@ def test_rejects_pass_up_to_what_is_allowed(runs: OpenRuns) -> None:
     assert passes(max_rejected=1)
     assert passes(max_rejected_share=0.05)
     assert not passes(max_rejected_share=0.04)
+
+
+def test_what_a_filter_leaves_out_is_no_reject() -> None:
+    told = StreamReport(status=SyncStatus.COMPLETE, table="shop.users", emitted=9, committed=6, rejected=3, filtered=3)
+    evidence = Evidence(planned(USERS), told, told.table)
+    assert results(evidence, StreamChecks(), ("rejects",))["rejects"].passed
+    one_more = evidence._replace(report=msgspec.structs.replace(told, emitted=10, rejected=4))
+    assert not results(one_more, StreamChecks(), ("rejects",))["rejects"].passed
 
 
 def test_a_field_without_a_column_is_told_unless_the_policy_leaves_it_out(runs: OpenRuns) -> None:

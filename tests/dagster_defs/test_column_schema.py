@@ -3,6 +3,7 @@
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -15,7 +16,7 @@ from dagster_airbyte_proto.dagster_defs.column_schema import (
     source_asset,
     table_schema,
 )
-from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import PlannedStream, ReadMode, Shaping, Stream, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from tests.dagster_defs.saved import connection
 
@@ -124,6 +125,19 @@ def test_lineage_leads_to_the_fields_as_the_source_calls_them() -> None:
     }
     assert columns.all[1].name != "ID"
     assert {dep.asset_key for deps in lineage.values() for dep in deps} == {dg.AssetKey(["crm", "users"])}
+
+
+def test_lineage_leads_through_new_names_and_code_versions_change_with_them() -> None:
+    plain, shaping = (
+        _planned({"id": {"type": "integer"}, "mail": {"type": "string"}}),
+        Shaping(renames=(("mail", "m"),)),
+    )
+    named = msgspec.structs.replace(plain, shaping=shaping)
+
+    lineage = column_lineage(table_columns(named), dg.AssetKey(["crm", "users"])).deps_by_column
+
+    assert [(name, dep.column_name) for name, [dep] in lineage.items()] == [("id", "id"), ("m", "mail")]
+    assert code_version(connection(), named) != code_version(connection(), plain)
 
 
 _CRM = dg.AssetKey(["crm", "users"])

@@ -49,6 +49,7 @@ class Shop(House):
         self.modes: dict[str, Any] = {"*": {"read": read, "write": write}}
         self.load: dict[str, Any] = {"max_bytes": max_bytes}
         self.config: dict[str, Any] = {"password": SECRET}
+        self.more: dict[str, Any] = {}
         self.program: list[str] | None = None
         self.settings_written = {"catalog": {"format": "folder"}, "lease_seconds": 30, **(settings or {})}
 
@@ -62,6 +63,7 @@ class Shop(House):
             "config": {"scenario": str(file), **self.config},
             "streams": self.modes,
             "load": self.load,
+            **self.more,
         }
         self.connection_file.write_text(yaml.safe_dump(connection))
         (self.home / "settings.yaml").write_text(yaml.safe_dump(self.settings_written))

@@ -66,7 +66,6 @@ def test_a_refresh_replaces_what_would_be_added_to() -> None:
         ({"countries": {"read": "incremental"}}, "the source offers no incremental read"),
         ({"events": {"write": "append_dedup"}}, "needs a primary key, and the source names none\nAdd primary_key"),
         ({"users": {"write": "soft_delete"}}, "soft_delete is not built yet"),
-        ({"users": {"select": ["id"]}}, "select is not built yet"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_way_out(streams: dict[str, Any] | list[str], message: str) -> None:

@@ -1,0 +1,136 @@
+"""Which columns a table gets when some are left out, called otherwise or hashed, and what is refused."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import (
+    PlannedStream,
+    ReadMode,
+    Shaping,
+    Stream,
+    StreamId,
+    TableName,
+    WriteMode,
+)
+from dagster_airbyte_proto.schema.columns import METADATA, Columns
+from dagster_airbyte_proto.schema.json_schema import table_columns
+
+_TEXT = {"type": "string"}
+_PROPERTIES: dict[str, Any] = {
+    "id": {"type": "integer"},
+    "updated_at": {"type": "string", "format": "date-time"},
+    "email": {"type": "string", "description": "where letters go"},
+    "tags": {"type": "array", "items": _TEXT},
+    "address": {"type": "object", "properties": {"city": _TEXT, "street": _TEXT}},
+    "Email": _TEXT,
+}
+
+
+def _columns(
+    write: WriteMode = WriteMode.APPEND, properties: Any = None, key: Any = (("id",),), **shaping: Any
+) -> Columns:
+    stream = Stream(StreamId.of("users"), {"properties": {**_PROPERTIES, **(properties or {})}})
+    planned = PlannedStream(
+        stream,
+        TableName("shop", "users"),
+        ReadMode.INCREMENTAL,
+        write,
+        key,
+        ("updated_at",),
+        shaping=Shaping(**shaping),
+    )
+    return table_columns(planned)
+
+
+def _names(columns: Columns) -> list[str]:
+    assert columns.schema.names[-len(METADATA) :] == METADATA.names
+    return [column.name for column in columns.all]
+
+
+def test_only_what_is_selected_is_in_the_table_and_read() -> None:
+    columns = _columns(select=(("email",), ("id",)))
+    assert (_names(columns), [column.name for column in columns.top]) == (["id", "email"], ["id", "email"])
+    assert columns.passed_over == {"updated_at", "tags", "address", "Email"}
+
+
+def test_what_is_excluded_is_not() -> None:
+    columns = _columns(exclude=(("email",), ("address",)))
+    assert _names(columns)[:3] == ["id", "updated_at", "tags"]
+    assert columns.passed_over == {"email", "address"}
+
+
+def test_a_name_does_not_depend_on_what_else_is_selected() -> None:
+    [marked] = [name for name in _names(_columns(exclude=(("tags",),))) if name.startswith("Email")]
+    assert marked != "Email"
+    assert _names(_columns(select=(("Email",),))) == [marked]
+
+
+def test_a_column_that_is_called_otherwise_keeps_the_sources_name_in_its_comment_and_its_path() -> None:
+    columns = _columns(WriteMode.APPEND_DEDUP, renames=(("email", "mail"), ("id", "user_id")))
+    mail = next(column for column in columns.all if column.name == "mail")
+    assert (mail.path, mail.comment) == (("email",), "where letters go (email in the source)")
+    assert columns.keys == ("user_id",)
+    assert columns.schema.field("user_id").metadata == {b"comment": b"id in the source"}
+
+
+def test_a_hashed_column_is_text_and_read_as_what_it_is() -> None:
+    columns = _columns(WriteMode.APPEND_DEDUP, hashed=(("id",), ("tags",)))
+    assert [columns.schema.field(name).type for name in ("id", "tags")] == [pa.string(), pa.list_(pa.string())]
+    assert columns.top[0].type.in_table == pa.int64()
+    assert columns.all[0].comment == "hashed"
+
+
+def test_what_only_a_filter_asks_for_is_read_and_in_no_table() -> None:
+    columns = _columns(select=(("id",), ("tags",)), renames=(("tags", "email"),), filter="email is null and id > 1")
+    assert _names(columns) == ["id", "email"]
+    [*_, aside] = columns.top
+    assert (aside.path, aside.name not in columns.schema.names) == (("email",), True)
+    assert columns.passed_over == {"updated_at", "address", "Email"}
+
+
+def test_a_key_that_lies_in_an_object_stays_what_it_was() -> None:
+    columns = _columns(WriteMode.APPEND_DEDUP, key=(("address", "city"),), exclude=(("address", "street"), ("tags",)))
+    assert columns.keys == ("_airbyte_key_address_city",)
+
+
+@pytest.mark.parametrize(
+    ("write", "shaping", "message"),
+    [
+        ("append", {"select": (("emial",),)}, "no field emial\nThe nearest field is email."),
+        ("append", {"exclude": (("address", "cty"),)}, "no field address.cty\nThe nearest field is city."),
+        ("append", {"renames": (("mail", "x"),)}, "no field mail\nThe nearest field is email."),
+        ("append", {"hashed": (("mail",),)}, "no field mail"),
+        ("append", {"exclude": tuple((name,) for name in (*_PROPERTIES, "_ab_cdc_deleted_at"))}, "no column is left"),
+        (
+            "append_dedup",
+            {"select": (("email",), ("updated_at",))},
+            "id is part of the primary key, and write: append_d",
+        ),
+        ("append_dedup", {"exclude": (("updated_at",),)}, "updated_at is the cursor"),
+        ("append_dedup", {"exclude": (("_ab_cdc_deleted_at",),)}, "is what tells that a row was deleted"),
+        ("append", {"exclude": (("email",),), "hashed": (("email",),)}, "hash names email, which is left out"),
+        ("append", {"select": (("id",),), "renames": (("email", "x"),)}, "rename_columns names email, which is left"),
+        ("append", {"renames": (("email", "ID"),)}, "rename_columns calls email 'ID', as another column is called"),
+        ("append", {"renames": (("email", "x"), ("tags", "X"))}, "as another column is called already"),
+        ("append", {"renames": (("email", "_airbyte_meta"),)}, "as another column is called already"),
+        ("append_dedup", {"hashed": (("updated_at",),)}, "updated_at is the cursor, and a hash has no order"),
+        ("append", {"hashed": (("address", "city"),)}, "address.city lies inside an object"),
+        ("append", {"select": (("email", "x"),)}, "no field email.x"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_way_out(write: str, shaping: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _columns(WriteMode(write), {"_ab_cdc_deleted_at": _TEXT}, **shaping)
+    assert message in str(refused.value)
+    assert refused.value.remedy
+    assert refused.value.stream == "users"
+
+
+def test_a_nested_key_must_be_covered_whole() -> None:
+    with pytest.raises(ConfigError, match=r"address\.city is part of the primary key"):
+        _columns(WriteMode.APPEND_DEDUP, key=(("address", "city"),), exclude=(("address", "city"),))
+    with pytest.raises(ConfigError, match="address holds a key"):
+        _columns(WriteMode.APPEND_DEDUP, key=(("address", "city"),), hashed=(("address",),))

@@ -1,0 +1,103 @@
+"""Shaping from the connection file to the table: what is there, what is counted, what never leaves."""
+
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.sync.conftest import OpenShop
+from tests.sync.shop import Shop
+
+_KEY = "correct-horse-battery-staple"
+
+
+def _offer(place: Shop, records: int = 12, **more: Any) -> None:
+    values = {"email": "ann@example.org", "address": {"city": "X", "street": "Y"}}
+    properties = {"email": {"type": "string"}, "address": {"type": "object", "properties": {"city": {}, "street": {}}}}
+    users = {"records": records, "values": values, "properties": properties, **more}
+    place.offer({"streams": {"users": users}, "state_every": 5})
+
+
+def _rows(place: Shop) -> list[dict[str, Any]]:
+    rows = place.tables.rows(TableName("shop", "users")).to_pylist()
+    return [{name: value for name, value in row.items() if not name.startswith("_airbyte")} for row in rows]
+
+
+def _sha(value: str) -> str:
+    return hmac.new(_KEY.encode(), value.encode(), hashlib.sha256).hexdigest()
+
+
+def test_a_table_is_shaped_as_the_connection_says(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_HASH_KEY", _KEY)
+    place = shop()
+    place.more = {"hash_key": "${env:SHOP_HASH_KEY}"}
+    place.modes = {
+        "users": {
+            "write": "append",
+            "select": ["id", "email", ["address", "city"]],
+            "rename_columns": {"email": "mail_hash"},
+            "hash": ["email"],
+            "filter": "id >= 4 and key != 11 and updated_at is not null",
+        }
+    }
+    _offer(place)
+    report = place.sync()
+    told = report.streams["users"]
+    assert report.status is SyncStatus.COMPLETE
+    assert _rows(place) == [
+        {"id": number, "mail_hash": _sha("ann@example.org"), "address": '{"city":"X"}'} for number in range(4, 11)
+    ]
+    assert (told.emitted, told.committed, told.rejected, told.filtered, told.ignored_fields) == (12, 7, 5, 5, {})
+    assert told.rejections == {"left out by the filter": 5}
+    assert place.positions() == {"users": 12}
+    assert _KEY not in place.log(report) + str(report)
+    assert b"ann@example.org" not in b"".join(file.read_bytes() for file in place.home.rglob("*.parquet"))
+
+
+def test_a_key_that_is_hashed_finds_its_rows_again(shop: OpenShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_HASH_KEY", _KEY)
+    place = shop(write="append_dedup")
+    place.more = {"hash_key": "${env:SHOP_HASH_KEY}"}
+    place.modes = {"users": {"write": "append_dedup", "hash": ["key"], "rename_columns": {"key": "who"}}}
+    for records in (12, 20):
+        _offer(place, records, keys=7)
+        assert place.sync().status is SyncStatus.COMPLETE
+    assert {row["who"]: row["id"] for row in _rows(place)} == {
+        _sha(str(number % 7)): number for number in range(13, 20)
+    }
+    assert len(_rows(place)) == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        (None, None, "hash_key: is missing, and columns are to be hashed"),
+        ("${env:SHOP_HASH_KEY}", None, "the environment variable SHOP_HASH_KEY is not set"),
+        ("${env:SHOP_HASH_KEY}", "short", "hash_key: must be of at least 16 characters"),
+        ("in plain sight, in a file", None, "hash_key: must come from the environment"),
+    ],
+)
+def test_nothing_is_hashed_without_a_good_key(
+    key: str | None, value: str | None, found: str, shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("SHOP_HASH_KEY", value)
+    place = shop()
+    place.more = {} if key is None else {"hash_key": key}
+    place.modes = {"users": {"hash": ["email"]}}
+    _offer(place)
+    with pytest.raises(ConfigError, match=found) as refused:
+        place.sync()
+    assert "short" not in refused.value.found.replace("a short key", "")
+
+
+def test_what_a_table_cannot_do_without_is_told_before_anything_is_read(shop: OpenShop) -> None:
+    place = shop()
+    place.modes = {"users": {"write": "append_dedup", "select": ["email"]}}
+    _offer(place)
+    with pytest.raises(ConfigError, match="id is part of the primary key"):
+        place.sync()
