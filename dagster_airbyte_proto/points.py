@@ -25,6 +25,9 @@ POINTS = (
     "recover.swept",
 )
 
+PARQUET_POINTS = ("table.version_made",)
+"""Those that only plain Parquet tables have, beside the others."""
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -2,14 +2,18 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import Document, read_document
 from dagster_airbyte_proto.connection.validation import Written, validated
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
+_LOCAL = ("parquet", "folder")
+_IN_SESSION_CATALOG = ("parquet",)
+SESSION_CATALOG = "spark_catalog"
+"""What Spark's own catalog is called, by which it knows tables of those formats."""
 
 
 def _spark_value(value: Any) -> Any:
@@ -20,16 +24,17 @@ def _spark_value(value: Any) -> Any:
 
 
 class CatalogSettings(Written):
-    """The Spark catalog of the tables. `warehouse` is a folder or a URL; empty, it is the home's own."""
+    """The Spark catalog of the tables. `name` is empty for the format's own. `warehouse` is a folder or a URL; empty,
+    it is the home's own."""
 
-    name: str = "lake"
-    format: Literal["iceberg", "folder"] = "iceberg"
+    name: str = ""
+    format: Literal["iceberg", "parquet", "folder"] = "iceberg"
     warehouse: str = ""
 
     @field_validator("name")
     @classmethod
     def _plain_name(cls, name: str) -> str:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError('must be of letters, digits and "_", and not begin with a digit')
         return name
 
@@ -39,6 +44,19 @@ class CatalogSettings(Written):
         if not warehouse or _URL.match(warehouse) or not info.context:
             return warehouse
         return str((info.context["folder"] / warehouse).absolute())
+
+    @model_validator(mode="after")
+    def _fits_the_format(self) -> Self:
+        if self.format in _LOCAL and _URL.match(self.warehouse):
+            raise ValueError(f"warehouse must be a local folder for tables of the format {self.format}")
+        if self.format in _IN_SESSION_CATALOG and self.name not in ("", SESSION_CATALOG):
+            raise ValueError(f"name must be {SESSION_CATALOG}, or left out, for tables of the format {self.format}")
+        return self
+
+    def filled(self, home: Path) -> "CatalogSettings":
+        """With every default."""
+        name = self.name or (SESSION_CATALOG if self.format in _IN_SESSION_CATALOG else "lake")
+        return self.model_copy(update={"name": name, "warehouse": self.warehouse or str(home / "warehouse")})
 
 
 class CompactAfter(Written):
@@ -88,9 +106,7 @@ class Settings(SettingsFile):
             home=home,
             state_url=written.state_url or f"sqlite:///{home / 'state.db'}",
             lease_seconds=written.lease_seconds,
-            catalog=written.catalog.model_copy(
-                update={"warehouse": written.catalog.warehouse or str(home / "warehouse")}
-            ),
+            catalog=written.catalog.filled(home),
             compact_after=written.compact_after,
             spark=written.spark,
         )

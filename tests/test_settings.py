@@ -60,11 +60,14 @@ def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: s
     ("text", "found"),
     [
         ("lease_second: 3", 'line 1, lease_second: is not a known key; did you mean "lease_seconds"?'),
-        ("home: x", "line 1, home: is not a known key; known here: state_url, lease_seconds, catalog, spark"),
+        (
+            "home: x",
+            "line 1, home: is not a known key; known here: state_url, lease_seconds, catalog, compact_after, spark",
+        ),
         ("lease_seconds: 0", "line 1, lease_seconds: must be at least 1"),
         (
             "catalog: {format: icebreg}",
-            'line 1, catalog.format: must be one of iceberg, folder; did you mean "iceberg"?',
+            'line 1, catalog.format: must be one of iceberg, parquet, folder; did you mean "iceberg"?',
         ),
         (
             "catalog: {name: my-lake}",
@@ -86,3 +89,14 @@ def test_faults_are_told_as_in_a_connection_file(tmp_path: Path, text: str, foun
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         Settings.load(tmp_path, tmp_path / "none.yaml")
+
+
+def test_a_format_has_a_catalog_and_a_place_of_its_own(tmp_path: Path) -> None:
+    catalog = load(tmp_path, "catalog: {format: parquet}").catalog
+    assert (catalog.name, catalog.warehouse) == ("spark_catalog", str(tmp_path / "home" / "warehouse"))
+    for text, found in (
+        ("catalog: {format: parquet, name: lake}", "name must be spark_catalog"),
+        ("catalog: {format: parquet, warehouse: 's3://bucket/rows'}", "warehouse must be a local folder"),
+    ):
+        with pytest.raises(ConfigError, match=found):
+            load(tmp_path, text)

@@ -28,6 +28,7 @@ from dagster_airbyte_proto.tables.care import (
     Untouchable,
 )
 from dagster_airbyte_proto.tables.folder import FolderTables
+from dagster_airbyte_proto.tables.parquet import ParquetTables
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 KEEP_SECONDS = 7 * 86400.0
@@ -66,6 +67,8 @@ def care_of(tables: TableWriter) -> TableCare:
     """Raises ConfigError for tables that nothing is known of."""
     if isinstance(tables, FolderTables):
         return FolderCare(tables)
+    if isinstance(tables, ParquetTables):
+        return FolderCare(tables.folders, tables.abilities.format)
     # Spark's modules take most of a second to import, which folders need not wait for.
     from dagster_airbyte_proto.tables.iceberg import IcebergTables
     from dagster_airbyte_proto.tables.iceberg_care import IcebergCare

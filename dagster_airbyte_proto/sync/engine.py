@@ -18,7 +18,8 @@ from dagster_airbyte_proto.sync.offers import Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.source import Source, launcher_of, protocol_of
 from dagster_airbyte_proto.tables.folder import FolderTables
-from dagster_airbyte_proto.tables.writer import TableWriter
+from dagster_airbyte_proto.tables.parquet import ParquetTables
+from dagster_airbyte_proto.tables.writer import FORMATS, Abilities, TableWriter
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark import QueryResult, SparkSettings
@@ -54,6 +55,11 @@ class Engine:
     def tables(self) -> TableWriter:
         return self._given_tables or self.warm().result()
 
+    @property
+    def abilities(self) -> Abilities:
+        """Those of its tables, known before they are open."""
+        return self._given_tables.abilities if self._given_tables else FORMATS[self.settings.catalog.format]
+
     def warm(self) -> "Future[TableWriter]":
         """Starts what the tables need, beside whatever the caller does next."""
         if self._tables is None:
@@ -70,15 +76,19 @@ class Engine:
         return Source(connection, connector, self.offers, log, window)
 
     def query(self, sql: str) -> "QueryResult":
-        if self.settings.catalog.format != "iceberg":
+        if self.settings.catalog.format == "folder":
             raise ConfigError(
                 "querying the warehouse",
-                f"tables of the format {self.settings.catalog.format} are not read by Spark",
-                remedy="Set catalog: {format: iceberg} in the settings.",
+                "tables of the format folder are not read by Spark",
+                remedy="Set catalog: {format: iceberg}, delta or parquet in the settings.",
             )
+        from dagster_airbyte_proto.tables.session_catalog import register
         from dagster_airbyte_proto.tables.spark import query, start_session
 
-        return query(start_session(self._spark_settings()), sql)
+        session = start_session(self._spark_settings())
+        if self.settings.catalog.format == "parquet":
+            register(session, ParquetTables(Path(self.settings.catalog.warehouse)))
+        return query(session, sql)
 
     def close(self) -> None:
         """Does not wait for tables that are still being opened: whoever waits for them gets CancelledError, and they
@@ -111,8 +121,11 @@ class Engine:
     def _open_tables(self) -> TableWriter:
         if self._given_tables is not None:
             return self._given_tables
-        if self.settings.catalog.format == "folder":
-            return FolderTables(Path(self.settings.catalog.warehouse))
+        catalog = self.settings.catalog
+        if catalog.format == "folder":
+            return FolderTables(Path(catalog.warehouse))
+        if catalog.format == "parquet":
+            return ParquetTables(Path(catalog.warehouse), catalog=catalog.name)
         from dagster_airbyte_proto.tables.iceberg import IcebergTables
         from dagster_airbyte_proto.tables.spark import start_session
 
@@ -126,6 +139,7 @@ class Engine:
         return SparkSettings(
             warehouse=catalog.warehouse,
             catalog=catalog.name,
+            format=catalog.format,
             config=self.settings.spark,
             jvm_log=self.settings.logs_folder / "jvm.log",
             short_lived=True,

@@ -21,6 +21,7 @@ from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit import Committer
 from dagster_airbyte_proto.sync.delivery import Delivered, Delivery, Undelivered
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.fitting import refuse_unfit
 from dagster_airbyte_proto.sync.lease import LeaseKeeper, Waiting, held_lease
 from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
 from dagster_airbyte_proto.sync.plan import Wanted, replaces, with_generations
@@ -155,6 +156,7 @@ class _Sync:
         catalog = wanted.catalog or self._source.catalog()
         # Streams of a slice all start from nothing: none can leave another behind.
         chosen = planned_together(self._source, catalog, wanted, () if wanted.slice else stored)
+        refuse_unfit(self._source.connection.name, chosen, self._engine.abilities)
         if self._source.unkept_config is not None:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}

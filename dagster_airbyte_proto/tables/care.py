@@ -108,8 +108,9 @@ class Untouchable(NamedTuple):
 class FolderCare:
     """Tables as folders can be looked at. They keep every entry and every file for ever."""
 
-    def __init__(self, tables: FolderTables) -> None:
+    def __init__(self, tables: FolderTables, format_name: str = "folder") -> None:
         self._tables = tables
+        self._format = format_name
 
     def names(self) -> Sequence[TableName]:
         return self._tables.names()
@@ -121,7 +122,7 @@ class FolderCare:
         schema = arrow_schema(view.columns)
         return TableFacts(
             table=str(name),
-            format="folder",
+            format=self._format,
             rows=self._tables.rows(name).num_rows if view.rows is None else view.rows,
             files=len(rows),
             small_files=sum(file.size_bytes < SMALL_SHARE * _FOLDER_TARGET_BYTES for file in rows),
@@ -143,23 +144,22 @@ class FolderCare:
         return TableHistory(changes, (), changes[-1].snapshot_id if changes else None)
 
     def compact(self, name: TableName) -> Compacted:
-        raise _only_iceberg(f"compacting table {name}")
+        raise self._without(f"compacting table {name}")
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:
-        raise _only_iceberg(f"expiring {len(snapshot_ids)} snapshots of table {name}")
+        raise self._without(f"expiring {len(snapshot_ids)} snapshots of table {name}")
 
     def remove_orphans(self, name: TableName, *, before: datetime, but: Untouchable) -> tuple[str, ...]:
-        raise _only_iceberg(f"removing files of table {name} that lie there since {before}, but {len(but.paths)}")
+        raise self._without(f"removing files of table {name} that lie there since {before}, but {len(but.paths)}")
+
+    def _without(self, doing: str) -> ConfigError:
+        return ConfigError(
+            doing,
+            f"tables of the format {self._format} have no snapshots to go back to, and are read as they are",
+            remedy="Set catalog: {format: iceberg} in the settings for tables that are cared for.",
+        )
 
 
 def _counts(files: Sequence[StagedFile]) -> tuple[int, int, int]:
     added = sum(file.rows for file in files if file.content is FileContent.ROWS)
     return added, 0, sum(file.rows for file in files) - added
-
-
-def _only_iceberg(doing: str) -> ConfigError:
-    return ConfigError(
-        doing,
-        "tables of the format folder keep all that they ever had, and are read as they are",
-        remedy="Set catalog: {format: iceberg} in the settings for tables that are cared for.",
-    )

@@ -34,11 +34,12 @@ from dagster_airbyte_proto.tables.columns import (
     without,
 )
 from dagster_airbyte_proto.tables.writer import (
-    MODES,
+    FOLDER,
     REPLACING,
     TableSpec,
     TableTarget,
     landing,
+    refuse_mode,
     refuse_part,
     refuse_slices,
     without_file_scheme,
@@ -69,7 +70,7 @@ class _Numbered(NamedTuple):
     entry: _Entry
 
 
-class _View(NamedTuple):
+class View(NamedTuple):
     """A table as its log has it: what is in now, and every load that ever went in."""
 
     number: int
@@ -93,7 +94,7 @@ class _View(NamedTuple):
         for landed in self.live:
             yield from ((landed, file) for file in landed.entry.files if file.content is content)
 
-    def after(self, number: int, entry: _Entry) -> "_View":
+    def after(self, number: int, entry: _Entry) -> "View":
         """The view once `entry` is in."""
         if entry.load_id is None:
             return self._replace(
@@ -111,21 +112,23 @@ class _View(NamedTuple):
         return () if replaced is None else tuple(landed for landed in self.live if landed.entry.slice != replaced)
 
 
-_NOTHING = _View(0, {"type": "struct", "fields": []}, 0, None, (), {})
+_NOTHING = View(0, {"type": "struct", "fields": []}, 0, None, (), {})
 
 
 class FolderTables:
     """The tables under one folder. Processes may share it; one object may serve several threads."""
 
+    abilities = FOLDER
+
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
-        self._views: dict[TableName, _View] = {}
+        self._views: dict[TableName, View] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         doing, wanted = f"preparing table {spec.name}", with_text(columns_of(spec.schema), spec.slice_column)
         for _ in range(_ATTEMPTS):
             with _refusals(doing, self._root):
-                self._folder(spec.name, "data").mkdir(parents=True, exist_ok=True)
+                self.folder(spec.name, "data").mkdir(parents=True, exist_ok=True)
                 view = self._view(spec.name)
                 if view.number:
                     refuse_slices(doing, view.slice_column, spec.slice_column)
@@ -139,8 +142,7 @@ class FolderTables:
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing, stream = f"committing load {load_id} to table {part.table}", str(part.stream)
-        if part.write not in MODES:
-            raise TableError(doing, f"write mode {part.write} is not supported yet", stream=stream)
+        refuse_mode(doing, self.abilities, part)
         for _ in range(_ATTEMPTS):
             with _refusals(doing, self._root, stream):
                 view = self._view(part.table)
@@ -174,7 +176,7 @@ class FolderTables:
             )
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
-    def view(self, name: TableName) -> _View:
+    def view(self, name: TableName) -> View:
         """A table as its log has it. Raises TableError when there is none."""
         view = self._view(name)
         if not view.number:
@@ -189,12 +191,13 @@ class FolderTables:
         """Nothing is held."""
 
     def _target(self, name: TableName, columns: Columns) -> TableTarget:
-        return TableTarget(name, arrow_schema(columns), str(self._folder(name)), str(name))
+        return TableTarget(name, arrow_schema(columns), str(self.folder(name)), str(name))
 
-    def _folder(self, name: TableName, *inside: str) -> Path:
+    def folder(self, name: TableName, *inside: str) -> Path:
+        """Where a table lies, or something inside of it."""
         return self._root.joinpath(*(_folder_name(part) for part in name), *inside)
 
-    def _view(self, name: TableName) -> _View:
+    def _view(self, name: TableName) -> View:
         """The table as of now. Entries never change, so only new ones are read."""
         view = self._views.get(name, _NOTHING)
         while (path := self._entry_path(name, view.number + 1)).exists():
@@ -203,9 +206,9 @@ class FolderTables:
         return view
 
     def _entry_path(self, name: TableName, number: int) -> Path:
-        return self._folder(name, "log", f"{number:08}.json")
+        return self.folder(name, "log", f"{number:08}.json")
 
-    def _append(self, name: TableName, view: _View, entry: _Entry) -> bool:
+    def _append(self, name: TableName, view: View, entry: _Entry) -> bool:
         """Makes `entry` the next one after `view`. False when another writer took that number."""
         path = self._entry_path(name, view.number + 1)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +233,7 @@ def _folder_name(name: str) -> str:
     return safe.replace(".", "%2E") if not safe.strip(".") else safe
 
 
-def _known(view: _View, load_id: str, part: StagedRows) -> CommittedRows | None:
+def _known(view: View, load_id: str, part: StagedRows) -> CommittedRows | None:
     """What there is to say of a load that is in already, or that has nothing to land."""
     if not view.number:
         raise TableError(f"committing load {load_id}", f"there is no table {part.table}", stream=str(part.stream))
@@ -241,7 +244,7 @@ def _known(view: _View, load_id: str, part: StagedRows) -> CommittedRows | None:
     return None
 
 
-def _entry(view: _View, load_id: str, part: StagedRows) -> _Entry:
+def _entry(view: View, load_id: str, part: StagedRows) -> _Entry:
     files = landing(part, holds_rows=view.rows != 0)
     key_ids(view.columns, part.keys)
     for file in part.files:
@@ -250,13 +253,13 @@ def _entry(view: _View, load_id: str, part: StagedRows) -> _Entry:
     return _Entry(load_id=load_id, write=part.write, files=files, keys=part.keys, slice=part.slice)
 
 
-def _committed(part: StagedRows, before: _View, after: _View) -> CommittedRows:
+def _committed(part: StagedRows, before: View, after: View) -> CommittedRows:
     left = before._replace(live=before.beside(part.slice) if part.write in REPLACING else before.live)
     deleted = before.count(FileContent.ROWS) - left.count(FileContent.ROWS)
     return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
 
 
-def _positions(view: _View) -> dict[str, set[int]]:
+def _positions(view: View) -> dict[str, set[int]]:
     """The rows of each file that position deletes take out. They come with their own load, so age settles nothing."""
     taken_out: dict[str, set[int]] = {}
     for _, file in view.files(FileContent.POSITION_DELETES):
@@ -266,7 +269,7 @@ def _positions(view: _View) -> dict[str, set[int]]:
     return taken_out
 
 
-def _keys(view: _View) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]]:
+def _keys(view: View) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]]:
     """By slice and key columns: each deleted key with the number of the last entry that deletes it. Null equals null
     here."""
     found: dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]] = {}
@@ -279,7 +282,7 @@ def _keys(view: _View) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[ob
     return found
 
 
-def _read(file: StagedFile, view: _View, entry: _Entry) -> pa.Table:
+def _read(file: StagedFile, view: View, entry: _Entry) -> pa.Table:
     """A file's rows, with the slice that they are of."""
     rows = pq.read_table(without_file_scheme(file.path), partitioning=None)
     if view.slice_column is None:

@@ -29,11 +29,12 @@ from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import SparkSettings
 from dagster_airbyte_proto.tables.writer import (
-    MODES,
+    ICEBERG,
     REPLACING,
     TableSpec,
     TableTarget,
     qualified,
+    refuse_mode,
     refuse_part,
     refuse_slices,
     without_file_scheme,
@@ -68,6 +69,8 @@ class IcebergTables:
     `labels` go into every snapshot's summary, behind `airbyte-proto.` (the connection, the run).
     """
 
+    abilities = ICEBERG
+
     def __init__(
         self,
         session: SparkSession | Callable[[], SparkSession],
@@ -90,8 +93,7 @@ class IcebergTables:
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
-        if part.write not in MODES:
-            raise TableError(doing, f"write mode {part.write} is not supported yet", stream=str(part.stream))
+        refuse_mode(doing, self.abilities, part)
         with self._refusals(doing, str(part.stream)):
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):

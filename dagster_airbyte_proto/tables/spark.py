@@ -71,9 +71,10 @@ class QueryResult(NamedTuple):
 
 def spark_config(settings: SparkSettings) -> dict[str, str]:
     """The session's whole configuration: the defaults, and over them what the user set."""
-    if settings.format != "iceberg":
-        raise ConfigError("reading the Spark settings", f"table format {settings.format!r} is not known; use iceberg")
-    catalog = f"spark.sql.catalog.{settings.catalog}"
+    if settings.format not in _IN_FORMAT:
+        known = ", ".join(_IN_FORMAT)
+        found = f"table format {settings.format!r} is not known; use {known}"
+        raise ConfigError("reading the Spark settings", found)
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "airbyte-proto",
@@ -85,18 +86,12 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
-        **_jars(settings.config),
+        **_IN_FORMAT[settings.format](settings),
+        **_jars(settings),
     }
     if settings.short_lived:
         # Without the optimising compiler and the parallel collector: 6 s of CPU to the first commit instead of 12.
         defaults["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
-        defaults[f"{catalog}.type"] = "hadoop"
-    if settings.config.get(f"{catalog}.type") != "rest":
-        # To a REST catalog it is a name on the server, not a place.
-        defaults[f"{catalog}.warehouse"] = settings.warehouse_location
     if not settings.config.get("spark.master", "local").startswith("local"):
         # A cluster's executors must be able to call the driver back.
         del (
@@ -154,12 +149,34 @@ def query(session: SparkSession, sql: str) -> QueryResult:
     return QueryResult(tuple(answer.column_names), [list(row) for row in zip(*columns, strict=True)])
 
 
-def _jars(config: Mapping[str, str]) -> dict[str, str]:
-    packages = config.get("spark.jars.packages", "")
-    if config.get("spark.jars") or packages:
+def _for_iceberg(settings: SparkSettings) -> dict[str, str]:
+    catalog = f"spark.sql.catalog.{settings.catalog}"
+    config = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+    }
+    if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
+        config[f"{catalog}.type"] = "hadoop"
+    if settings.config.get(f"{catalog}.type") != "rest":
+        # To a REST catalog it is a name on the server, not a place.
+        config[f"{catalog}.warehouse"] = settings.warehouse_location
+    return config
+
+
+def _for_parquet(settings: SparkSettings) -> dict[str, str]:
+    return {"spark.sql.warehouse.dir": settings.warehouse_location}
+
+
+_IN_FORMAT = {"iceberg": _for_iceberg, "parquet": _for_parquet}
+_PACKAGES = {"iceberg": _ICEBERG + ":iceberg-spark-runtime-{spark}_2.13:" + ICEBERG_VERSION}
+
+
+def _jars(settings: SparkSettings) -> dict[str, str]:
+    config = settings.config
+    if settings.format not in _PACKAGES or config.get("spark.jars") or config.get("spark.jars.packages"):
         return {}
-    major, minor = pyspark.__version__.split(".")[:2]
-    return {"spark.jars.packages": f"{_ICEBERG}:iceberg-spark-runtime-{major}.{minor}_2.13:{ICEBERG_VERSION}"}
+    version = ".".join(pyspark.__version__.split(".")[:2])
+    return {"spark.jars.packages": _PACKAGES[settings.format].format(spark=version)}
 
 
 def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
@@ -178,7 +195,7 @@ def _start_refusals(settings: SparkSettings) -> Iterator[None]:
             "starting Spark",
             first_line(error),
             remedy=f"{_last_words(settings.jvm_log)}\n"
-            "Without a network to Maven Central, set spark.jars to the Iceberg runtime's file.",
+            "Without a network to Maven Central, set spark.jars to the file of the tables' runtime.",
         ) from error
 
 

@@ -22,6 +22,19 @@ REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
 SLICE_COLUMN = "_airbyte_partition"
 """What the column is called that tells the slices of a table apart."""
 
+
+class Abilities(NamedTuple):
+    """What tables of a format can do. `format` is what the settings call it."""
+
+    format: str
+    modes: frozenset[WriteMode] = MODES
+    has_slices: bool = True
+
+
+ICEBERG, FOLDER = Abilities("iceberg"), Abilities("folder")
+PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False)
+FORMATS = {each.format: each for each in (ICEBERG, PARQUET, FOLDER)}
+
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 
@@ -63,6 +76,9 @@ class TableTarget(NamedTuple):
 class TableWriter(Protocol):
     """Raises TableError when a table refuses, CommitUnknown when nobody knows whether it did."""
 
+    @property
+    def abilities(self) -> Abilities: ...
+
     def prepare(self, spec: TableSpec) -> TableTarget:
         """Creates the table, or adds the columns that it lacks. Any other change is refused."""
         ...
@@ -90,6 +106,13 @@ def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
         raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
     reaches_older_rows = holds_rows and part.write not in REPLACING
     return tuple(file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or reaches_older_rows)
+
+
+def refuse_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
+    """Raises TableError for a part that is written in a way that the format has not."""
+    if part.write not in abilities.modes:
+        found = f"write mode {part.write} is not supported by tables of the format {abilities.format}"
+        raise TableError(doing, found, stream=str(part.stream))
 
 
 def quoted(name: str) -> str:

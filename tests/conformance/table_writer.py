@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,6 +93,10 @@ def _disarmed() -> Iterator[None]:
     points.arm(None)
 
 
+def _parameters(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return request.node.callspec.params if hasattr(request.node, "callspec") else {}
+
+
 def meanwhile(act: Callable[[], None]) -> None:
     """Runs `act` once, when a writer has looked at the table and is about to commit."""
 
@@ -104,7 +108,27 @@ def meanwhile(act: Callable[[], None]) -> None:
     points.arm(once)
 
 
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def needs(*modes: WriteMode) -> Callable[[Test], Test]:
+    """For a test that is of formats which have these write modes alone. One with the parameter `write` needs that."""
+
+    def noted(test: Test) -> Test:
+        vars(test)["needs"] = modes
+        return test
+
+    return noted
+
+
 class TableWriterConformance:
+    @pytest.fixture(autouse=True)
+    def _within_its_abilities(self, bench: Bench, request: pytest.FixtureRequest) -> None:
+        abilities = bench.writer.abilities
+        wanted = {*getattr(request.function, "needs", ()), *_parameters(request).values()} & set(WriteMode)
+        if lacking := wanted - abilities.modes:
+            pytest.skip(f"tables of the format {abilities.format} have no {', '.join(sorted(lacking))}")
+
     @pytest.fixture
     def target(self, bench: Bench) -> TableTarget:
         return bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
@@ -229,6 +253,7 @@ class TableWriterConformance:
         assert bench.writer.commit("l1", part(target, write, [])).table_rows == 0
         assert bench.read(target) == []
 
+    @needs(*_KEYED)
     def test_a_replace_without_duplicates_needs_no_deletes(self, bench: Bench, target: TableTarget) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
         files = [staged(target, [{"id": i, "name": "new"}]) for i in (1, 2)]
@@ -236,6 +261,7 @@ class TableWriterConformance:
         assert names(bench.read(target)) == [(1, "new"), (2, "new")]
         assert (committed.deleted, committed.table_rows) == (1, 2)
 
+    @needs(*_KEYED)
     def test_a_replace_takes_out_upserted_rows_and_their_deletes(self, bench: Bench, target: TableTarget) -> None:
         for number in range(3):
             rows = [{"id": i, "name": f"old {number}"} for i in range(number, 4)]
@@ -249,12 +275,14 @@ class TableWriterConformance:
         bench.writer.commit("l5", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}]))
         assert names(bench.read(target)) == [(1, "newer")]
 
+    @needs(*_KEYED)
     def test_keys_that_a_replacement_brings_delete_none_of_its_rows(self, bench: Bench, target: TableTarget) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
         files = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "new"}]).files
         assert bench.writer.commit("l2", part_of(target, WriteMode.OVERWRITE_DEDUP, *files)).table_rows == 1
         assert names(bench.read(target)) == [(1, "new")]
 
+    @needs(*_KEYED)
     def test_an_upsert_replaces_rows_of_the_same_key(self, bench: Bench, target: TableTarget) -> None:
         first = [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]
         assert bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, first)).table_rows == 2
@@ -263,6 +291,7 @@ class TableWriterConformance:
         bench.writer.commit("l3", part(target, WriteMode.APPEND_DEDUP, [{"id": 3, "name": "c"}]))
         assert names(bench.read(target)) == [(1, "a"), (2, "b"), (3, "c")]
 
+    @needs(*_KEYED)
     def test_an_upsert_by_two_keys_one_of_them_null(self, bench: Bench, target: TableTarget) -> None:
         keys = ("id", "name")
         first: list[Row] = [{"id": 1, "name": None}, {"id": 1, "name": "a"}, {"id": None, "name": "a"}]
@@ -274,6 +303,7 @@ class TableWriterConformance:
         changed = [row for row in rows if row["_airbyte_meta"]]
         assert names(changed) == [(1, None)]
 
+    @needs(*_KEYED)
     @pytest.mark.parametrize("is_first_load", [True, False])
     def test_position_deletes_take_out_duplicates_of_the_same_load(
         self, bench: Bench, target: TableTarget, is_first_load: bool
@@ -284,16 +314,18 @@ class TableWriterConformance:
         files = (*rows.files, taken_out(target, rows.files[0], 0))
         committed = bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, *files))
         assert names(bench.read(target)) == [(1, "b")]
-        assert committed.table_rows == (1 if is_first_load else None)
+        assert committed.table_rows in ((1,) if is_first_load else (1, None))
         bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "c"}]))
         assert names(bench.read(target)) == [(1, "c")]
 
+    @needs(*_KEYED)
     def test_a_path_with_a_scheme_is_kept_letter_by_letter(self, bench: Bench, target: TableTarget) -> None:
         plain = staged(target, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
         file = StagedFile("file:" + plain.path, plain.content, plain.rows, plain.size_bytes)
         bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, file, taken_out(target, file, 1)))
         assert names(bench.read(target)) == [(1, "a")]
 
+    @needs(*_KEYED)
     def test_a_key_that_is_no_column_is_refused(self, bench: Bench, target: TableTarget) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}]))
         files = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "b"}]).files
@@ -326,7 +358,7 @@ class TableWriterConformance:
         self, bench: Bench, target: TableTarget, write: WriteMode, is_first_load: bool
     ) -> None:
         if not is_first_load:
-            bench.other.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
+            bench.other.commit("l0", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
         load = part(target, write, [{"id": 1, "name": "a"}])
         meanwhile(lambda: _landed(bench.other, "l1", load))
         assert bench.writer.commit("l1", load).was_there
@@ -338,7 +370,7 @@ class TableWriterConformance:
         self, bench: Bench, target: TableTarget, write: WriteMode
     ) -> None:
         load = part(target, write, [{"id": 1, "name": "a"}])
-        newer = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}])
+        newer = part(target, WriteMode.OVERWRITE, [{"id": 1, "name": "newer"}])
 
         def recovered() -> None:
             _landed(bench.other, "l1", load)
@@ -383,9 +415,11 @@ class TableWriterConformance:
         with pytest.raises(TableError, match="holds 1 rows where 2 were staged"):
             bench.writer.commit("l1", load)
 
-    def test_a_mode_that_is_not_there_yet_is_refused(self, bench: Bench, target: TableTarget) -> None:
-        with pytest.raises(TableError, match="not supported"):
-            bench.writer.commit("l1", part(target, WriteMode.SOFT_DELETE, [{"id": 1, "name": "a"}]))
+    def test_a_mode_that_the_format_has_not_is_refused(self, bench: Bench, target: TableTarget) -> None:
+        for write in set(WriteMode) - bench.writer.abilities.modes:
+            with pytest.raises(TableError, match=f"{write} is not supported"):
+                bench.writer.commit("l1", part(target, write, [{"id": 1, "name": "a"}]))
+        assert bench.read(target) == []
 
     def test_a_table_that_was_never_prepared_is_an_error(self, bench: Bench, target: TableTarget) -> None:
         missing = target._replace(name=table_name())

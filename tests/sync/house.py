@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
@@ -16,6 +18,8 @@ from tests.fake_source import command
 class House:
     """One connection, `shop`, into folder tables."""
 
+    format = "folder"
+
     def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:
         self.home = folder / "home"
         self.home.mkdir(parents=True)
@@ -25,7 +29,9 @@ class House:
         self._scenario_file = folder / "scenario.json"
         self.modes: dict[str, Any] = {"*": {"read": read, "write": write}}
         self._max_bytes = max_bytes
-        (self.home / "settings.yaml").write_text(yaml.safe_dump({"catalog": {"format": "folder"}, "lease_seconds": 1}))
+        (self.home / "settings.yaml").write_text(
+            yaml.safe_dump({"catalog": {"format": self.format}, "lease_seconds": 1})
+        )
         self.store = SqlStateStore(f"sqlite:///{self.home / 'state.db'}")
         self.tables = FolderTables(self.home / "warehouse")
 
@@ -83,3 +89,18 @@ class House:
         }
         found = (self.home / "warehouse").rglob("*.parquet")
         return [str(path) for path in found if str(path) not in named]
+
+
+class ParquetHouse(House):
+    """Into plain Parquet, of which is known what any reader finds under a plain path."""
+
+    format = "parquet"
+
+    def column(self, stream: str, column: str = "id") -> list[Any]:
+        place = self.home / "warehouse" / "shop" / stream / "current"
+        rows = pq.read_table(place) if place.exists() else pa.table({})
+        return sorted(rows.column(column).to_pylist()) if column in rows.column_names else []
+
+    def loose_files(self) -> list[str]:
+        """Readers' folders hold other names of the same files."""
+        return [path for path in super().loose_files() if Path(path).parts[-3] == "data"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Protocol
 
-from dagster_airbyte_proto.points import POINTS
+from dagster_airbyte_proto.points import PARQUET_POINTS, POINTS
 from tests.fork_server import Kill
 from tests.sync.house import House
 
@@ -132,4 +132,4 @@ class Life:
 def every_kill(clean_run: Iterable[str]) -> list[Kill]:
     """Each point at its first and its last reaching, by what a run that nobody killed reached."""
     clean = Counter(clean_run)
-    return [(point, n) for point in POINTS if clean[point] for n in sorted({1, clean[point]})]
+    return [(point, n) for point in (*POINTS, *PARQUET_POINTS) if clean[point] for n in sorted({1, clean[point]})]

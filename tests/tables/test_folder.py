@@ -1,7 +1,5 @@
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +12,7 @@ from dagster_airbyte_proto.tables.folder import FolderTables
 from dagster_airbyte_proto.tables.writer import TableSpec
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_writer import MODES, SCHEMA, Bench, TableWriterConformance, names, part
+from tests.tables.writer_process import writer_process
 
 
 class TestFolderTables(TableWriterConformance, SlicedTableConformance):
@@ -23,35 +22,16 @@ class TestFolderTables(TableWriterConformance, SlicedTableConformance):
         return Bench(writer, FolderTables(tmp_path), lambda target: list(writer.rows(target.name).to_pylist()))
 
 
-_WRITER = """
-import os, signal, sys
-from pathlib import Path
-import msgspec
-from dagster_airbyte_proto import points
-from dagster_airbyte_proto.model import StagedRows
-from dagster_airbyte_proto.tables.folder import FolderTables
-root, load_id, point, number = sys.argv[1:]
-load = msgspec.json.decode(sys.stdin.buffer.read(), type=StagedRows)
-points.arm(lambda reached: os.kill(os.getpid(), int(number)) if reached == point else None)
-print(FolderTables(Path(root)).commit(load_id, load).was_there)
-"""
-
-
-def _writer(root: Path, load: bytes, point: str, number: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _WRITER, str(root), "l1", point, str(number)]
-    staged = root / "load.json"
-    staged.write_bytes(load)
-    with staged.open("rb") as stdin:
-        return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE)
-
-
 @pytest.mark.parametrize("write", MODES)
 @pytest.mark.parametrize("point", ["table.committing", "table.committed"])
 def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path, write: WriteMode, point: str) -> None:
     tables = FolderTables(tmp_path)
     target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
     load = part(target, write, [{"id": 1, "name": "a"}])
-    assert _writer(tmp_path, msgspec.json.encode(load), point, signal.SIGKILL).wait(30) == -signal.SIGKILL
+    assert (
+        writer_process(FolderTables, tmp_path, msgspec.json.encode(load), point, signal.SIGKILL).wait(30)
+        == -signal.SIGKILL
+    )
     assert tables.commit("l1", load).was_there == (point == "table.committed")
     assert names(tables.rows(target.name).to_pylist()) == [(1, "a")]
 
@@ -61,7 +41,7 @@ def test_a_stopped_writer_wakes_up_to_a_load_that_is_in(tmp_path: Path, write: W
     tables = FolderTables(tmp_path)
     target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
     load = part(target, write, [{"id": 1, "name": "a"}])
-    process = _writer(tmp_path, msgspec.json.encode(load), "table.committing", signal.SIGSTOP)
+    process = writer_process(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", signal.SIGSTOP)
     assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
     assert not tables.commit("l1", load).was_there
     assert not tables.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}])).was_there
@@ -74,7 +54,9 @@ def test_many_processes_each_land_their_load(tmp_path: Path) -> None:
     tables = FolderTables(tmp_path)
     target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
-    racing = [_writer(tmp_path, msgspec.json.encode(load), "table.committing", 0) for _ in range(4)]
+    racing = [
+        writer_process(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", 0) for _ in range(4)
+    ]
     answers = sorted(process.communicate(timeout=60)[0] for process in racing)
     assert answers == [b"False\n", b"True\n", b"True\n", b"True\n"]
     assert names(tables.rows(target.name).to_pylist()) == [(1, "a")]

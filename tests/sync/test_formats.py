@@ -1,0 +1,52 @@
+"""What the tables' format has not is refused before anything is started; what it has is there to be read."""
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.plan import Slice, Wanted
+from tests.sync.conftest import OpenShop
+from tests.sync.shop import REFRESH
+
+PARQUET = {"catalog": {"format": "parquet"}}
+USERS = {"streams": {"users": {"records": 25}}, "state_every": 5}
+
+
+def test_a_mode_that_plain_parquet_has_not_is_refused_with_the_ways_out(shop: OpenShop) -> None:
+    place = shop(write="append_dedup", settings=PARQUET)
+    place.modes["*"]["primary_key"] = ["id"]
+    with pytest.raises(ConfigError) as refused:
+        place.sync_of(USERS)
+    assert refused.value.stream == "users"
+    assert refused.value.found == "tables of the format parquet have no write mode append_dedup"
+    assert refused.value.remedy.startswith("Use write: append or write: overwrite for the stream, or set catalog: {")
+    assert "format: iceberg" in refused.value.remedy
+    assert not (place.home / "warehouse").exists()
+
+
+def test_a_partition_of_plain_parquet_is_refused(shop: OpenShop) -> None:
+    place = shop(settings=PARQUET)
+    with pytest.raises(ConfigError, match="parquet have none"):
+        place.sync_of(USERS, Wanted(slice=Slice("monday")))
+    assert not (place.home / "warehouse").exists()
+
+
+def test_a_refresh_of_plain_parquet_replaces_its_rows(shop: OpenShop) -> None:
+    place = shop(settings=PARQUET)
+    for wanted in (Wanted(), REFRESH):
+        assert place.sync_of(USERS, wanted).status == "complete"
+    rows = pq.read_table(place.home / "warehouse" / "shop" / "users" / "current")
+    assert sorted(rows["id"].to_pylist()) == list(range(25))
+
+
+@pytest.mark.spark
+def test_plain_parquet_is_queried_by_name(spark: SparkSession, shop: OpenShop) -> None:
+    place = shop(settings=PARQUET)
+    report = place.sync_of(USERS)
+    assert report.streams["users"].table == "spark_catalog.shop.users"
+    with Engine(Settings.load(place.home, place.home / "settings.yaml")) as engine:
+        assert engine.query("select count(*), max(id) from shop.users").rows == [[25, 24]]
+    spark.sql("drop table spark_catalog.shop.users")
