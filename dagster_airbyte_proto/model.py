@@ -83,7 +83,10 @@ class Shaping(msgspec.Struct, frozen=True):
 
 
 class PlannedStream(msgspec.Struct, frozen=True):
-    """A stream with all that was chosen for it in one sync. `slice` is the partition that it is read for, if any."""
+    """A stream with all that was chosen for it in one sync. `slice` is the partition that it is read for, if any.
+
+    `soft_delete` is planned as `append_dedup` that `keeps_deleted`: the row with which the source deletes a key stays.
+    """
 
     stream: Stream
     table: TableName
@@ -95,6 +98,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     minimum_generation_id: int = 0
     slice: str | None = None
     shaping: Shaping | None = None
+    keeps_deleted: bool = False
 
     @property
     def id(self) -> StreamId:
@@ -139,6 +143,7 @@ class StagedRows(msgspec.Struct, frozen=True):
 
     `emitted == rows + rejected`. `rows` counts the rows in ROWS files, also those that a position delete
     of the same part takes out again (`duplicates` of them). `changed` rows have a value nulled or truncated.
+    `deleted` is the number of keys whose latest record is a deletion.
     All rows are of one `slice`, where the table has slices: it is no column of the files, and nothing that the part
     does reaches beyond it.
     """
@@ -152,6 +157,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     emitted: int = 0
     rows: int = 0
     duplicates: int = 0
+    deleted: int = 0
     changed: int = 0
     rejected: Mapping[str, int] = {}
     ignored_fields: Mapping[str, int] = {}

@@ -25,8 +25,12 @@ Of the whole, all optional:
                     end it), "signal" (dies of `signal`, default 9), "close" (closes
                     stdout and lives on), "cut" (half a record, then exit 1). With `once`, a path, it strikes only
                     while that file does not exist, and makes it
-Of a stream, all optional but `records`:
+Of a stream, all optional but `records` or `rows`:
     records         how many the source has: their ids are 0 to records - 1
+    rows            the records themselves, instead: each an object, or [when it was emitted, object]. Their schema is
+                    `properties` and nothing else
+    primary_key, cursor
+                    paths that the source names, instead of its own
     namespace       default none
     incremental     false: full refresh only
     keys            how many distinct keys they have: `key` is id % keys, and it is the primary key instead of `id`
@@ -125,7 +129,7 @@ class Stream:
         self.position = position if incremental else 0
         self.unstated = 0
         self.written = written
-        self.end: int = min(written["records"], written.get("incomplete_at", written["records"]))
+        self.end: int = min(total(written), written.get("incomplete_at", total(written)))
 
     @property
     def descriptor(self) -> dict[str, Any]:
@@ -133,7 +137,7 @@ class Stream:
 
     @property
     def is_complete(self) -> bool:
-        return self.end >= int(self.written["records"])
+        return self.end >= total(self.written)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -142,8 +146,7 @@ class Stream:
     def records(self) -> Iterator[dict[str, Any]]:
         """Each record's message; by the time it is given away it counts as sent."""
         while self.position < self.end:
-            data = record_data(self.name, self.written, self.position)
-            emitted_at = _EPOCH_MILLISECONDS + self.position
+            emitted_at, data = record_of(self.name, self.written, self.position)
             self.position += 1
             self.unstated += 1
             record = {"stream": self.name, "data": data, "emitted_at": emitted_at}
@@ -251,6 +254,20 @@ def error(message: str, failure_type: str | None, stream: Any) -> dict[str, Any]
     return trace({"type": "ERROR", "error": body})
 
 
+def total(written: dict[str, Any]) -> int:
+    """How many records a stream has."""
+    return len(written["rows"]) if "rows" in written else int(written["records"])
+
+
+def record_of(name: str, written: dict[str, Any], number: int) -> tuple[int, dict[str, Any]]:
+    """When the record is emitted whose number it is, and its data."""
+    emitted_at = _EPOCH_MILLISECONDS + number
+    if "rows" not in written:
+        return emitted_at, record_data(name, written, number)
+    row = written["rows"][number]
+    return (row[0], row[1]) if isinstance(row, list) else (emitted_at, row)
+
+
 def record_data(name: str, written: dict[str, Any], number: int) -> dict[str, Any]:
     """The record whose id is `number`, the same in each run."""
     day, second = divmod(number, 86_400)
@@ -273,6 +290,8 @@ def offered(name: str, written: dict[str, Any]) -> dict[str, Any]:
         "name": {"type": ["null", "string"]},
         "updated_at": {"type": ["null", "string"], "format": "date-time"},
     }
+    if "rows" in written:
+        properties = {}
     if "deleted_every" in written:
         properties["_ab_cdc_deleted_at"] = {"type": ["null", "string"], "format": "date-time"}
     if "pad" in written:
@@ -286,8 +305,8 @@ def offered(name: str, written: dict[str, Any]) -> dict[str, Any]:
         "json_schema": {"type": "object", "properties": properties},
         "supported_sync_modes": modes,
         "source_defined_cursor": incremental,
-        "default_cursor_field": ["updated_at"] if incremental else [],
-        "source_defined_primary_key": [["key" if "keys" in written else "id"]],
+        "default_cursor_field": written.get("cursor", ["updated_at"]) if incremental else [],
+        "source_defined_primary_key": written.get("primary_key", [["key" if "keys" in written else "id"]]),
     }
 
 

@@ -15,7 +15,7 @@ from dagster_airbyte_proto.cli.program import program
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.report import SyncReport
 
-_COLUMNS = ("stream", "status", "table", "emitted", "committed", "rejected", "changed", "state")
+_COLUMNS = ("stream", "status", "table", "emitted", "committed", "rejected", "changed", "deleted", "state")
 
 
 @answers(program, "sync")
@@ -81,6 +81,7 @@ def _summary(report: "SyncReport") -> list[str | Grid]:
             told.committed,
             told.rejected,
             told.changed,
+            told.deleted,
             short(told.state),
         )
         for name, told in report.streams.items()

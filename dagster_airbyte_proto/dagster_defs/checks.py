@@ -16,7 +16,7 @@ from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.report import StreamReport
-from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, quoted
+from dagster_airbyte_proto.tables.writer import DEDUPLICATING, SLICE_COLUMN, quoted
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark import QueryResult
@@ -27,7 +27,7 @@ SCHEMA = "schema"
 PRIMARY_KEY = "primary_key"
 FRESHNESS = "freshness"
 
-_UNIQUE = frozenset((WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
+_UNIQUE = DEDUPLICATING | {WriteMode.OVERWRITE}
 _POLICIES_THAT_LEAVE_OUT = frozenset(("discard_column", "discard_row"))
 
 Query = Callable[[str], "QueryResult"]

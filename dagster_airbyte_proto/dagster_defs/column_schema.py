@@ -12,7 +12,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import METADATA, Columns, ValueType
-from dagster_airbyte_proto.tables.writer import SLICE_COLUMN
+from dagster_airbyte_proto.tables.writer import DEDUPLICATING, SLICE_COLUMN
 
 SOURCE_ASSET = "airbyte_proto/source_asset"
 
@@ -32,7 +32,6 @@ _TYPES = {
     pa.timestamp("us"): "timestamp_ntz",
     pa.timestamp("us", "UTC"): "timestamp",
 }
-_DEDUPLICATED = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 _KEY = ["primary key"]
 _SLICE = dg.TableColumn(SLICE_COLUMN, "string", "the partition that the row is of")
 
@@ -48,7 +47,7 @@ class DescribedColumn(NamedTuple):
 def table_schema(columns: Columns, *, write: WriteMode | None = None, is_partitioned: bool = False) -> dg.TableSchema:
     """The table's columns, ours last. A key is said to be unique where `write` makes it so in the whole table, and it
     is of one column."""
-    is_unique = write in _DEDUPLICATED and len(columns.keys) == 1 and not is_partitioned
+    is_unique = write in DEDUPLICATING and len(columns.keys) == 1 and not is_partitioned
     key = dg.TableColumnConstraints(nullable=True, unique=is_unique, other=_KEY)
     return dg.TableSchema(
         [

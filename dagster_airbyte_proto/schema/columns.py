@@ -15,6 +15,8 @@ RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"
 META = "_airbyte_meta"
 GENERATION_ID = "_airbyte_generation_id"
+DELETED_AT = "_ab_cdc_deleted_at"
+"""The field by which a source that follows a database's log says that a row was deleted there: any value but null."""
 
 INSTANT = pa.timestamp("us", "UTC")
 CHANGES = pa.list_(pa.struct([("field", pa.string()), ("change", pa.string()), ("reason", pa.string())]))
@@ -144,6 +146,11 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     def passed_over(self) -> frozenset[str]:
         """The fields of a record that are known and not read."""
         return frozenset() if self.shape is None else self.shape.passed_over
+
+    @cached_property
+    def deleted_at(self) -> Column | None:
+        """The column that says which records are deletions."""
+        return next((column for column in self.all if column.path == (DELETED_AT,)), None)
 
     @cached_property
     def nested(self) -> tuple[Column, ...]:

@@ -11,14 +11,13 @@ from typing import NoReturn
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, Shaping, WriteMode
-from dagster_airbyte_proto.schema.columns import METADATA, Column, Columns, Kind, Pruning, Shape, ValueType
+from dagster_airbyte_proto.schema.columns import DELETED_AT, METADATA, Column, Columns, Kind, Pruning, Shape, ValueType
 from dagster_airbyte_proto.schema.conditions import Condition, fields_of
 from dagster_airbyte_proto.schema.filters import parsed_filter
 from dagster_airbyte_proto.schema.names import unique_names
 
 SHAPING = "plan the columns"
 _HASHED = ValueType(Kind.STRING)
-_DELETED_AT = "_ab_cdc_deleted_at"
 _BY_KEY = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE))
 
 
@@ -94,8 +93,8 @@ class _Shaped:
         yield from ((path, "part of the primary key") for path in self._planned.primary_key)
         if self._planned.cursor:
             yield self._planned.cursor, "the cursor"
-        if _DELETED_AT in self._fields:
-            yield (_DELETED_AT,), "what tells that a row was deleted"
+        if DELETED_AT in self._fields:
+            yield (DELETED_AT,), "what tells that a row was deleted"
 
     def _refuse_to_hash(self, path: FieldPath) -> None:
         name = ".".join(path)

@@ -1,14 +1,17 @@
 """From a segment (whole record lines of one stream) to an Arrow batch in the table's columns, and what was left out."""
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
-from dagster_airbyte_proto.schema.columns import Column, Columns
+from dagster_airbyte_proto.schema.columns import DELETED_AT, Column, Columns
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.coercion import coerced
 from dagster_airbyte_proto.staging.fast import FastRoad
@@ -18,19 +21,25 @@ from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.shaping import FILTERED, shaper_of
 from dagster_airbyte_proto.staging.slow import redo
 from dagster_airbyte_proto.staging.wire import WireRows
+from dagster_airbyte_proto.tables.writer import DEDUPLICATING
 
 _MOST_MISFITS = 6
 NO_KEY = "every part of the key is null"
+BAD_KEY = "a part of the key does not fit its column"
 
 
 class Parsed(NamedTuple):
-    """`batch` has the schema of the stream's `Columns`. Lines in = rows in the batch + rejected."""
+    """`batch` has the schema of the stream's `Columns`. Lines in = rows in the batch + rejected.
+
+    `deletions` tells of each row whether it is one; None where none is.
+    """
 
     batch: pa.RecordBatch
     changed: int
     rejected: Counter[str]
     ignored: Counter[str]
     foreign: Counter[StreamId]
+    deletions: pa.BooleanArray | None = None
 
 
 class SegmentParser:
@@ -108,13 +117,12 @@ class SegmentParser:
             ],
             schema=self._columns.schema,
         )
+        deletions, kept = self._deletions(batch, wire.changes), self._with_keys(batch, wire, is_wanted)
         if is_wanted is not None:
             wire.rejected[FILTERED] += is_wanted.false_count
-            batch = batch.filter(is_wanted)
-        keyed = self._with_a_key(batch)
-        if keyed.num_rows < batch.num_rows:
-            wire.rejected[NO_KEY] += batch.num_rows - keyed.num_rows
-        return Parsed(keyed, _changed(keyed, wire), wire.rejected, wire.ignored, wire.foreign)
+        if kept is not None:
+            batch, deletions = batch.filter(kept), None if deletions is None else deletions.filter(kept)
+        return Parsed(batch, _changed(batch, wire), wire.rejected, wire.ignored, wire.foreign, deletions)
 
     def _nested_key(self, column: Column, wire: WireRows) -> pa.Array:
         owner = next(index for index, top in enumerate(self._columns.top) if top.path[0] == column.path[0])
@@ -122,15 +130,36 @@ class SegmentParser:
         changes: Changes = wire.changes
         return coerced(column, wire_array(column, raws, changes), changes)
 
-    def _with_a_key(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Without the rows whose key is null in every part: nothing could ever find them again."""
-        keys = self._columns.keys
-        if not keys or min(batch.column(key).null_count for key in keys) == 0:
-            return batch
-        has_key = batch.column(keys[0]).is_valid()
-        for key in keys[1:]:
-            has_key = pc.or_(has_key, batch.column(key).is_valid())
-        return batch.filter(has_key)
+    def _deletions(self, batch: pa.RecordBatch, changes: Changes) -> pa.BooleanArray | None:
+        """Also where the column could not hold the value: it was there none the less."""
+        column = self._columns.deleted_at
+        if column is None:
+            return None
+        said = batch.column(column.name).is_valid()
+        if misfits := changes.rows_nulled(DELETED_AT):
+            said = pc.or_(said, _marked(misfits, batch.num_rows))
+        return said if said.true_count else None
+
+    def _with_keys(
+        self, batch: pa.RecordBatch, wire: WireRows, is_wanted: pa.BooleanArray | None
+    ) -> pa.BooleanArray | None:
+        """Of the wanted rows those that can be told by their keys, where that is asked for. None: all rows."""
+        keys = [column for column in self._columns.all if column.name in self._columns.keys]
+        if self._planned.write not in DEDUPLICATING or all(batch.column(key.name).null_count == 0 for key in keys):
+            return is_wanted
+        # Landed with nulls in their place, keys that differ would be one, and its rows replace each other.
+        misfits = [row for key in keys for row in wire.changes.rows_nulled(".".join(key.path))]
+        wanted = pa.array(np.ones(batch.num_rows, dtype=bool)) if is_wanted is None else is_wanted
+        bad = pc.and_(_marked(misfits, batch.num_rows), wanted)
+        absent = pc.and_(reduce(pc.and_, (batch.column(key.name).is_null() for key in keys)), wanted)
+        wire.rejected.update(+Counter({BAD_KEY: bad.true_count, NO_KEY: pc.and_not(absent, bad).true_count}))
+        return pc.and_not(wanted, pc.or_(absent, bad))
+
+
+def _marked(rows: Sequence[int], of: int) -> pa.BooleanArray:
+    marks = np.zeros(of, dtype=bool)
+    marks[rows] = True
+    return pa.array(marks)
 
 
 def _inside(text: str | None, path: tuple[str, ...]) -> Raw:

@@ -52,6 +52,11 @@ class Changes:
         self._rows.append(rows)
         self._entries.append(_Entry(field, TRUNCATED, SIZE_LIMITATION))
 
+    def rows_nulled(self, field: str) -> Sequence[int]:
+        """The rows in which a field had a value that is not there any more."""
+        noted = zip(self._rows, self._entries, strict=True)
+        return [int(row) for rows, entry in noted if (entry.field, entry.change) == (field, NULLED) for row in rows]
+
     def lists(self, rows: int) -> pa.Array:
         """For each of so many rows the list of its entries, in the order they were noted."""
         if not self._entries:

@@ -25,46 +25,73 @@ POSITION_DELETES = pa.schema(
     ]
 )
 
+_Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _CURSOR = "cursor"
 
 
 class Ranking(NamedTuple):
-    """What of a batch decides which rows stay: keys (columns `key0`, `key1`, …) and order; and where it lies."""
+    """What of a batch decides which rows stay: keys (columns `key0`, `key1`, …) and order; and where it lies.
+
+    `deletions` tells of each row whether it deletes its key; None where none does.
+    """
 
     table: pa.Table
     file: str
     first_position: int
+    deletions: pa.BooleanArray | None = None
 
 
 class Resolution(NamedTuple):
-    """`losers` as a position delete file has them (sorted), `keys` with the key columns' own names, each key once."""
+    """`losers` as a position delete file has them (sorted), `keys` with the key columns' own names, each key once.
+
+    `deleted` is the number of keys whose latest row is a deletion.
+    """
 
     losers: pa.Table
     keys: pa.Table
+    deleted: int
 
 
-def ranking(batch: pa.RecordBatch, columns: Columns, file: str, first_position: int) -> Ranking:
+def ranking(
+    batch: pa.RecordBatch,
+    columns: Columns,
+    file: str,
+    first_position: int,
+    deletions: pa.BooleanArray | None = None,
+) -> Ranking:
     """The ranking of a batch that was written to `file`, its first row at `first_position`."""
     named = {f"key{number}": batch.column(key) for number, key in enumerate(columns.keys)}
     named.update(_cursor(batch, columns))
     named["emitted"] = batch.column(EXTRACTED_AT)
-    return Ranking(pa.table(named), file, first_position)
+    return Ranking(pa.table(named), file, first_position, deletions)
 
 
-def resolve(rankings: Sequence[Ranking], columns: Columns) -> Resolution:
-    """Which rows of a cut lose to a later one of the same key."""
+def resolve(rankings: Sequence[Ranking], columns: Columns, *, keeps_deleted: bool = False) -> Resolution:
+    """Which rows of a cut lose to a later one of the same key. A deletion that is itself the latest goes with them,
+    unless it is kept."""
     table = pa.concat_tables(each.table for each in rankings)
     names = [f"key{number}" for number in range(len(columns.keys))]
     keys = table.select(names).group_by(names, use_threads=False).aggregate([])
-    if keys.num_rows == table.num_rows:
-        losers = POSITION_DELETES.empty_table()
-    else:
-        losers = _positions(rankings, _losing_rows(table, names))
-    return Resolution(losers, keys.select(names).rename_columns(list(columns.keys)))
+    losing = np.empty(0, np.int64) if keys.num_rows == table.num_rows else _losing_rows(table, names)
+    deleting = np.setdiff1d(_deletions(rankings), losing, assume_unique=True)
+    gone = losing if keeps_deleted else np.union1d(losing, deleting)
+    losers = _positions(rankings, gone) if len(gone) else POSITION_DELETES.empty_table()
+    return Resolution(losers, keys.select(names).rename_columns(list(columns.keys)), len(deleting))
 
 
-def _losing_rows(table: pa.Table, keys: Sequence[str]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _deletions(rankings: Sequence[Ranking]) -> _Rows:
+    """Row numbers, in order of arrival, of the deletions."""
+    starts = np.cumsum([0, *(each.table.num_rows for each in rankings)])
+    found = [
+        np.flatnonzero(each.deletions.to_numpy(zero_copy_only=False)) + start
+        for each, start in zip(rankings, starts[:-1], strict=True)
+        if each.deletions is not None
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _losing_rows(table: pa.Table, keys: Sequence[str]) -> _Rows:
     """Row numbers, in order of arrival, of all but the latest row of each key."""
     group = _group_numbers(table, keys)
     ordered: dict[str, Any] = {"group": group}
@@ -80,7 +107,7 @@ def _losing_rows(table: pa.Table, keys: Sequence[str]) -> "np.ndarray[tuple[int]
     return np.sort(order[~is_last]).astype(np.int64)
 
 
-def _group_numbers(table: pa.Table, keys: Sequence[str]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _group_numbers(table: pa.Table, keys: Sequence[str]) -> _Rows:
     """The same number for rows of the same key; null is equal to null."""
     numbers = np.zeros(table.num_rows, dtype=np.int64)
     for key in keys:
@@ -91,7 +118,7 @@ def _group_numbers(table: pa.Table, keys: Sequence[str]) -> "np.ndarray[tuple[in
     return numbers.astype(np.int64)
 
 
-def _positions(rankings: Sequence[Ranking], losing: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pa.Table:
+def _positions(rankings: Sequence[Ranking], losing: _Rows) -> pa.Table:
     starts = np.cumsum([0, *(each.table.num_rows for each in rankings)])
     owners = np.searchsorted(starts, losing, side="right") - 1
     firsts = np.array([each.first_position for each in rankings])

@@ -12,9 +12,7 @@ from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, 
 from dagster_airbyte_proto.staging.batches import Parsed
 from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, Ranking, ranking, resolve
 from dagster_airbyte_proto.staging.parquet import OpenFile
-from dagster_airbyte_proto.tables.writer import TableTarget
-
-_BY_KEY = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE}
+from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget
 
 
 class Shelf:
@@ -29,7 +27,7 @@ class Shelf:
     ) -> None:
         self.planned = planned
         self.columns = columns
-        self.resolves_keys = planned.write in _BY_KEY
+        self.resolves_keys = planned.write in DEDUPLICATING
         self.weight = 1.0
         self.is_weighed = False
         self._target = target
@@ -98,7 +96,7 @@ class Portion:
         self._changed += parsed.changed
         self._rows += parsed.batch.num_rows
         if parsed.batch.num_rows:
-            self._write_rows(parsed.batch, record_bytes)
+            self._write_rows(parsed, record_bytes)
 
     def write_waiting(self) -> None:
         if self._open is not None:
@@ -131,7 +129,7 @@ class Portion:
         """Closes what is open and describes it all. The files are the caller's from now on."""
         self.close_file()
         planned, columns = self._shelf.planned, self._shelf.columns
-        duplicates = self._stage_deletes() if self._shelf.resolves_keys and self._rankings else 0
+        duplicates, deleted = self._stage_deletes() if self._shelf.resolves_keys and self._rankings else (0, 0)
         return StagedRows(
             stream=planned.id,
             table=planned.table,
@@ -142,6 +140,7 @@ class Portion:
             emitted=self.lines,
             rows=self._rows,
             duplicates=duplicates,
+            deleted=deleted,
             changed=self._changed,
             rejected=dict(self._rejected),
             ignored_fields=dict(self._ignored),
@@ -157,13 +156,14 @@ class Portion:
             self._shelf.remove(file)
         self._files, self._open = [], None
 
-    def _write_rows(self, batch: pa.RecordBatch, record_bytes: int) -> None:
+    def _write_rows(self, parsed: Parsed, record_bytes: int) -> None:
         if self._open is None:
             self._open = self._shelf.new_file()
         if self._shelf.resolves_keys:
-            self._rankings.append(ranking(batch, self._shelf.columns, self._open.uri, self._open.rows))
+            place = self._open.uri, self._open.rows
+            self._rankings.append(ranking(parsed.batch, self._shelf.columns, *place, parsed.deletions))
             self._open_key_bytes += self._rankings[-1].table.nbytes
-        self._open.write(batch)
+        self._open.write(parsed.batch)
         self._open_record_bytes += record_bytes
         if not self._shelf.is_weighed:  # What is not weighed counts whole, and would close the first load early.
             self._open.write_waiting()
@@ -178,13 +178,15 @@ class Portion:
             self._shelf.weight = (size_bytes + self._open_key_bytes) / self._open_record_bytes
             self._shelf.is_weighed = True
 
-    def _stage_deletes(self) -> int:
-        resolution = resolve(self._rankings, self._shelf.columns)
+    def _stage_deletes(self) -> tuple[int, int]:
+        """How many rows are taken out again, and how many keys are deleted."""
+        keeps_deleted = self._shelf.planned.keeps_deleted
+        resolution = resolve(self._rankings, self._shelf.columns, keeps_deleted=keeps_deleted)
         if resolution.losers.num_rows:
             self._stage(self._shelf.new_position_deletes(), resolution.losers)
         if self._shelf.planned.write is not WriteMode.OVERWRITE_DEDUP:  # which leaves no older row to delete
             self._stage(self._shelf.new_equality_deletes(), resolution.keys)
-        return len(resolution.losers)
+        return len(resolution.losers), resolution.deleted
 
     def _stage(self, file: OpenFile, rows: pa.Table) -> None:
         self._open = file  # Where `drop` finds it should the disk fail.

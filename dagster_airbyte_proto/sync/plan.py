@@ -21,9 +21,10 @@ from dagster_airbyte_proto.model import (
     WriteMode,
 )
 from dagster_airbyte_proto.schema.names import unique_names
-from dagster_airbyte_proto.tables.writer import REPLACING
+from dagster_airbyte_proto.tables.writer import DEDUPLICATING, REPLACING
 
-_KEYED = {WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP}
+_KEYED = DEDUPLICATING | {WriteMode.SOFT_DELETE}
+_IN_TABLE = {WriteMode.SOFT_DELETE: WriteMode.APPEND_DEDUP}
 _REFRESHED = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
 
 
@@ -155,7 +156,7 @@ def _planned(
 ) -> PlannedStream:
     _refuse_what_is_to_come(connection, stream)
     read = _read_mode(connection, stream, options)
-    write = _write_mode(connection, stream, options, read)
+    write = _write_mode(stream, options, read)
     key = options.primary_key or stream.primary_key
     if write in _KEYED and not key:
         raise _fault(
@@ -164,15 +165,17 @@ def _planned(
             f"write: {write} needs a primary key, and the source names none",
             "Add primary_key: [...]",
         )
+    in_table = _IN_TABLE.get(write, write)
     return PlannedStream(
         stream=stream,
         table=table,
         read=read,
-        write=_REFRESHED.get(write, write) if wanted.is_anew else write,
+        write=_REFRESHED.get(in_table, in_table) if wanted.is_anew else in_table,
         primary_key=key,
         cursor=_cursor(stream, options),
         slice=wanted.slice.key if wanted.slice else None,
         shaping=_shaping(options),
+        keeps_deleted=write is WriteMode.SOFT_DELETE,
     )
 
 
@@ -203,9 +206,7 @@ def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -
     return ReadMode.INCREMENTAL
 
 
-def _write_mode(connection: Connection, stream: Stream, options: StreamOptions, read: ReadMode) -> WriteMode:
-    if options.write is WriteMode.SOFT_DELETE:
-        raise _fault(connection, stream, f"write: {options.write} is not built yet", "Use append_dedup or overwrite")
+def _write_mode(stream: Stream, options: StreamOptions, read: ReadMode) -> WriteMode:
     if options.write is not None:
         return options.write
     if read is ReadMode.FULL_REFRESH:

@@ -16,7 +16,11 @@ class SyncStatus(StrEnum):
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason. `filtered` of the
-    rejected were left out by the stream's own filter. `retryable`: what failed may succeed with nothing changed."""
+    rejected were left out by the stream's own filter. `retryable`: what failed may succeed with nothing changed.
+
+    `deleted`: the rows that a replacement took out; else the keys that the source said were deleted, and that each load
+    took out or, in `soft_delete`, marked. Whether the table had them is not looked at.
+    """
 
     status: SyncStatus
     table: str

@@ -10,6 +10,7 @@ from dagster_airbyte_proto.model import CommittedRows, PlannedStream, StagedRows
 from dagster_airbyte_proto.protocols.session import SourceProtocol, StreamStatus
 from dagster_airbyte_proto.staging.shaping import FILTERED
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
+from dagster_airbyte_proto.tables.writer import REPLACING
 
 UNCOVERED = "read again next time: no state covered it when the stream failed"
 REFUSED = "the table refused the load"
@@ -71,7 +72,8 @@ class StreamRun:
         self._account(part)
         self.load_ids.append(load_id)
         self.committed += part.rows
-        self.deleted += committed.deleted
+        # What a replacement takes out is all that was there: keys that the source deleted are among it.
+        self.deleted += committed.deleted if part.write in REPLACING else part.deleted
         self.landed = committed
 
     def refuse(self, part: StagedRows, error: ProtoError) -> None:

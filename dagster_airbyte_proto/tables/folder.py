@@ -254,8 +254,9 @@ def _entry(view: View, load_id: str, part: StagedRows) -> _Entry:
 
 
 def _committed(part: StagedRows, before: View, after: View) -> CommittedRows:
-    left = before._replace(live=before.beside(part.slice) if part.write in REPLACING else before.live)
-    deleted = before.count(FileContent.ROWS) - left.count(FileContent.ROWS)
+    kept = before.beside(part.slice) if part.write in REPLACING else before.live
+    replaced = before._replace(live=tuple(landed for landed in before.live if landed not in kept))
+    deleted = replaced.count(FileContent.ROWS) if replaced.rows is None else replaced.rows
     return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
 
 

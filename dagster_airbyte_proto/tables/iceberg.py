@@ -158,7 +158,7 @@ class IcebergTables:
             raise CommitUnknown(
                 f"committing load {load_id}", "the table's log does not show it", stream=str(part.stream)
             )
-        deleted, totals = _deleted(part, snapshot), snapshot.totals
+        deleted, totals = _deleted(part, snapshot, history.current), snapshot.totals
         return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
 
     def _landed_long_ago(self, table: JavaTable, history: History, part: StagedRows) -> bool:
@@ -282,5 +282,9 @@ def _has_moved(table: JavaTable, history: History, error: BaseException) -> bool
     return failure_of(error) is Failure.REFUSED and table.refresh().current != history.current
 
 
-def _deleted(part: StagedRows, snapshot: Snapshot) -> int:
-    return snapshot.removed_rows if part.write in REPLACING else 0
+def _deleted(part: StagedRows, snapshot: Snapshot, before: Snapshot | None = None) -> int:
+    """How many rows a replacement took out: those that readers found, where that is known, else all in its files."""
+    if part.write not in REPLACING:
+        return 0
+    found = before.rows if before is not None and part.slice is None else None
+    return snapshot.removed_rows if found is None else found

@@ -22,6 +22,9 @@ REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
 SLICE_COLUMN = "_airbyte_partition"
 """What the column is called that tells the slices of a table apart."""
 
+DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
+"""Those that leave one row of each key."""
+
 
 class Abilities(NamedTuple):
     """What tables of a format can do. `format` is what the settings call it."""
@@ -36,7 +39,6 @@ PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)
 FORMATS = {each.format: each for each in (ICEBERG, PARQUET, FOLDER)}
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 
 
 class TableSpec(NamedTuple):
@@ -102,7 +104,7 @@ def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
     An equality delete reaches only rows that were there before its load: none where the table `holds_rows` not, or is
     replaced.
     """
-    if part.write not in _DEDUPLICATING and any(file.content is not FileContent.ROWS for file in part.files):
+    if part.write not in DEDUPLICATING and any(file.content is not FileContent.ROWS for file in part.files):
         raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
     reaches_older_rows = holds_rows and part.write not in REPLACING
     return tuple(file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or reaches_older_rows)

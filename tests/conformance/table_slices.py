@@ -9,7 +9,7 @@ import pytest
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import StagedRows, WriteMode
 from dagster_airbyte_proto.tables.writer import REPLACING, SLICE_COLUMN, TableSpec, TableTarget, TableWriter
-from tests.conformance.table_writer import MODES, SCHEMA, Bench, Row, meanwhile, part, table_name
+from tests.conformance.table_writer import MODES, SCHEMA, Bench, Row, deletion, meanwhile, part, table_name
 
 MONDAY, TUESDAY = "2026-01-05", "2026-01-06|eu/west é"
 
@@ -76,6 +76,10 @@ class SlicedTableConformance:
         bench.writer.commit("l3", in_slice(filled, WriteMode.APPEND_DEDUP, MONDAY, [(2, "new"), (3, "new")]))
         monday = [(MONDAY, 1, "old"), (MONDAY, 2, "new"), (MONDAY, 3, "new")]
         assert sliced(bench.read(filled)) == [*monday, (TUESDAY, 1, "old"), (TUESDAY, 2, "old")]
+
+    def test_a_deletion_reaches_its_slice_alone(self, bench: Bench, filled: TableTarget) -> None:
+        bench.writer.commit("l3", msgspec.structs.replace(deletion(filled, 1, 7), slice=MONDAY))
+        assert sliced(bench.read(filled)) == [(MONDAY, 2, "old"), (TUESDAY, 1, "old"), (TUESDAY, 2, "old")]
 
     def test_a_replace_leaves_upserts_of_other_slices(self, bench: Bench, filled: TableTarget) -> None:
         for number, name in enumerate((MONDAY, TUESDAY)):

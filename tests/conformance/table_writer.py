@@ -83,6 +83,12 @@ def taken_out(target: TableTarget, file: StagedFile, *positions: int) -> StagedF
     return put(target, pa.Table.from_pylist(rows, schema=POSITION_DELETES), FileContent.POSITION_DELETES)
 
 
+def deletion(target: TableTarget, *ids: int) -> StagedRows:
+    """Deletions as staging would hand them over: their rows, taken out again, and their keys."""
+    rows = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": "deleted"} for each in ids])
+    return part_of(target, rows.write, *rows.files, taken_out(target, rows.files[0], *range(len(ids))))
+
+
 def names(rows: Sequence[Row]) -> list[tuple[Any, Any]]:
     return sorted(((row["id"], row["name"]) for row in rows), key=repr)
 
@@ -317,6 +323,20 @@ class TableWriterConformance:
         assert committed.table_rows in ((1,) if is_first_load else (1, None))
         bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "c"}]))
         assert names(bench.read(target)) == [(1, "c")]
+
+    @needs(*_KEYED)
+    @pytest.mark.parametrize("has_rows", [True, False])
+    def test_deletions_leave_nothing_of_their_keys_and_unknown_ones_do_no_harm(
+        self, bench: Bench, target: TableTarget, has_rows: bool
+    ) -> None:
+        if has_rows:
+            bench.writer.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": i, "name": "a"} for i in (1, 2)]))
+        load = deletion(target, 1, 7)
+        assert not bench.writer.commit("l1", load).was_there
+        assert names(bench.read(target)) == ([(2, "a")] if has_rows else [])
+        assert bench.other.commit("l1", load).was_there
+        bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "back"}]))
+        assert names(bench.read(target)) == [(1, "back"), (2, "a")][: 1 + has_rows]
 
     @needs(*_KEYED)
     def test_a_path_with_a_scheme_is_kept_letter_by_letter(self, bench: Bench, target: TableTarget) -> None:

@@ -1,9 +1,10 @@
 """Inside one cut each key's latest row stays; the others are named by position, the keys by value."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,16 +21,23 @@ _PROPERTIES = {
     "n": {"type": "integer"},
     "o": {"type": "object", "properties": {"id": {"type": "string"}, "at": {}}},
     "any": {"type": ["string", "number"]},
+    "_ab_cdc_deleted_at": {"type": "string"},
 }
 
 Inputs = Callable[[PlannedStream], StreamInput]
 
 
 def _cut(
-    inputs: Inputs, rows: Sequence[tuple[str, int]], key: Sequence[FieldPath], cursor: FieldPath = ()
+    inputs: Inputs,
+    rows: Sequence[tuple[str, int]],
+    key: Sequence[FieldPath],
+    cursor: FieldPath = (),
+    *,
+    keeps_deleted: bool = False,
 ) -> StagedRows:
     """The rows, as JSON text and `emitted_at`, in files of one segment each."""
     planned = plan(_PROPERTIES, write=WriteMode.APPEND_DEDUP, key=key, cursor=cursor)
+    planned = msgspec.structs.replace(planned, keeps_deleted=keeps_deleted)
     limits = StageLimits(segment_bytes=300, file_bytes=1)
     stage = Stage([inputs(planned)], SHAPE, run_id="r1", sync_id=1, limits=limits)
     for data, emitted_at in rows:
@@ -106,35 +114,53 @@ def test_delete_files_have_the_field_ids_that_iceberg_looks_for(stream_input: In
     assert [(field.name, field.metadata[b"PARQUET:field_id"]) for field in keys] == [("id", b"1")]
 
 
-_ROWS = st.lists(
-    st.tuples(
-        st.none() | st.integers(0, 2),
-        st.none() | st.sampled_from("ab"),
-        st.none() | st.integers(0, 2),
-        st.integers(1, 3),
-    ).filter(lambda row: row[0] is not None or row[1] is not None),
-    min_size=1,
-    max_size=25,
-)
+class _Told(NamedTuple):
+    """A record as a source may tell it."""
+
+    id: int | None
+    part: str | None
+    at: int | None
+    emitted_at: int
+    deletes: bool
+
+    @property
+    def key(self) -> tuple[int | None, str | None]:
+        return self.id, self.part
 
 
-def _latest(rows: Sequence[tuple[Any, Any, Any, int]]) -> list[int]:
-    best: dict[tuple[Any, Any], tuple[tuple[int, int, int], int]] = {}
-    for number, (id_, part, at, emitted_at) in enumerate(rows):
-        order = (-1 if at is None else at, emitted_at, number)
-        best[id_, part] = max(best.get((id_, part), (order, number)), (order, number))
-    return sorted(number for _, number in best.values())
+_TOLD = st.builds(
+    _Told,
+    st.none() | st.integers(0, 2),
+    st.none() | st.sampled_from("ab"),
+    st.none() | st.integers(0, 2),
+    st.integers(1, 3),
+    st.booleans(),
+).filter(lambda told: told.key != (None, None))
 
 
-def _text(row: tuple[Any, Any, Any, int], number: int) -> str:
-    fields: Mapping[str, Any] = {"id": row[0], "part": row[1], "at": row[2], "n": number}
-    return json.dumps(fields)
+def _latest(rows: Sequence[_Told]) -> list[int]:
+    best: dict[tuple[Any, Any], tuple[int, int, int]] = {}
+    for number, told in enumerate(rows):
+        order = (-1 if told.at is None else told.at, told.emitted_at, number)
+        best[told.key] = max(best.get(told.key, order), order)
+    return sorted(number for _, _, number in best.values())
+
+
+def _text(told: _Told, number: int) -> str:
+    deleted_at = "2024" if told.deletes else None
+    return json.dumps({"id": told.id, "part": told.part, "at": told.at, "n": number, "_ab_cdc_deleted_at": deleted_at})
 
 
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(_ROWS)
-def test_any_rows_leave_the_latest_of_each_key(stream_input: Inputs, rows: Sequence[tuple[Any, Any, Any, int]]) -> None:
-    texts = [(_text(row, number), row[3]) for number, row in enumerate(rows)]
-    part = _cut(stream_input, texts, [("id",), ("part",)], ("at",))
-    assert _numbers(part) == _latest(rows)
-    assert part.duplicates == len(rows) - len(_keys(part))
+@given(st.lists(_TOLD, min_size=1, max_size=25), st.booleans())
+def test_of_any_rows_the_latest_of_each_key_stays_unless_it_is_a_deletion(
+    stream_input: Inputs, rows: Sequence[_Told], keeps_deleted: bool
+) -> None:
+    texts = [(_text(told, number), told.emitted_at) for number, told in enumerate(rows)]
+    part = _cut(stream_input, texts, [("id",), ("part",)], ("at",), keeps_deleted=keeps_deleted)
+    latest = _latest(rows)
+    deleting = [number for number in latest if rows[number].deletes]
+    assert _numbers(part) == [number for number in latest if keeps_deleted or number not in deleting]
+    assert part.deleted == len(deleting)
+    assert part.duplicates == len(rows) - len(_numbers(part))
+    assert {(row["id"], row["part"]) for row in _keys(part)} == {told.key for told in rows}

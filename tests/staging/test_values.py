@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.batches import Parsed, SegmentParser
+from dagster_airbyte_proto.staging.batches import BAD_KEY, NO_KEY, Parsed, SegmentParser
 from tests.staging.conftest import EMITTED_AT, SHAPE, parse, plan, record
 
 _INTEGER = {"type": ["null", "integer"]}
@@ -320,18 +320,37 @@ def test_where_a_run_does_not_fix_the_type_it_is_looked_at(odd: str) -> None:
     assert (parsed.batch.num_rows, parsed.rejected) == (1, {"the message is no record": 1})
 
 
-def test_a_row_whose_key_is_null_in_every_part_is_rejected() -> None:
-    planned = plan({"a": _INTEGER, "b": _STRING}, key=[("a",), ("b",)])
-    parsed = parse(planned, record('{"a":1}'), record('{"b":null}'), record('{"a":"x"}'), record('{"b":"y"}'))
-    assert parsed.batch.column("a").to_pylist() == [1, None]
-    assert (parsed.rejected, parsed.changed) == ({"every part of the key is null": 2}, 0)
+def test_rows_that_cannot_be_told_by_their_key_are_rejected() -> None:
+    lines = [record(data) for data in ('{"a":1}', '{"b":null}', '{"a":"x"}', '{"a":"x","b":"y"}', '{"b":"y"}')]
+    properties = {"a": _INTEGER, "b": _STRING}
+    for write in (WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP):
+        parsed = parse(plan(properties, write=write, key=[("a",), ("b",)]), *lines)
+        assert parsed.batch.column("a").to_pylist() == [1, None]
+        assert (parsed.rejected, parsed.changed) == ({NO_KEY: 1, BAD_KEY: 2}, 0)
+    parsed = parse(plan(properties, key=[("a",), ("b",)]), *lines)
+    assert (parsed.batch.num_rows, parsed.rejected, parsed.changed) == (5, {}, 2)
 
 
 def test_a_key_inside_an_object_is_a_column_of_its_own() -> None:
-    planned = plan({"o": {"type": "object", "properties": {"id": _INTEGER}}}, key=[("o", "id")])
+    properties = {"o": {"type": "object", "properties": {"id": _INTEGER}}}
+    planned = plan(properties, write=WriteMode.APPEND_DEDUP, key=[("o", "id")])
     parsed = parse(planned, record('{"o":{"id": 5}}'), record('{"o":{"id":"x"}}'), record('{"o":[]}'))
     assert parsed.batch.column("_airbyte_key_o_id").to_pylist() == [5]
-    assert parsed.rejected == {"every part of the key is null": 2}
+    assert parsed.rejected == {NO_KEY: 1, BAD_KEY: 1}
+
+
+def test_any_value_but_null_says_that_a_row_was_deleted() -> None:
+    properties = {"id": _INTEGER, "_ab_cdc_deleted_at": _INSTANT}
+    marks = ("null", '"2024-01-01T00:00:00Z"', '"today"', "17", "[]")
+    lines = [record(f'{{"id":{n},"_ab_cdc_deleted_at":{mark}}}') for n, mark in enumerate(marks)]
+    deletions = parse(plan(properties), record('{"id":9}'), *lines).deletions
+    assert deletions is not None
+    assert deletions.to_pylist() == [False, False, True, True, True, True]
+    keyed = parse(plan(properties, write=WriteMode.APPEND_DEDUP, key=[("id",)]), record("{}"), *lines).deletions
+    assert keyed is not None
+    assert keyed.to_pylist() == [False, True, True, True, True]
+    assert parse(plan(properties), record('{"id":9}')).deletions is None
+    assert parse(plan({"id": _INTEGER}), lines[1]).deletions is None
 
 
 _KINDS = {

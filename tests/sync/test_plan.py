@@ -65,13 +65,22 @@ def test_a_refresh_replaces_what_would_be_added_to() -> None:
         (["usrs"], "there is no stream 'usrs'\nDid you mean 'users'?"),
         ({"countries": {"read": "incremental"}}, "the source offers no incremental read"),
         ({"events": {"write": "append_dedup"}}, "needs a primary key, and the source names none\nAdd primary_key"),
-        ({"users": {"write": "soft_delete"}}, "soft_delete is not built yet"),
+        ({"events": {"write": "soft_delete"}}, "soft_delete needs a primary key"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_way_out(streams: dict[str, Any] | list[str], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         modes(streams)
     assert message in str(refused.value)
+
+
+def test_deletions_are_kept_where_that_is_asked_for_also_in_a_refresh() -> None:
+    soft = connection(streams={"users": {"write": "soft_delete"}})
+    for wanted, write in ((Wanted(), "append_dedup"), (Wanted(refresh=True), "overwrite_dedup")):
+        [planned] = planned_streams(soft, CATALOG, wanted)
+        assert (planned.read, planned.write, planned.keeps_deleted) == ("incremental", write, True)
+    [planned] = planned_streams(connection(streams=["users"]), CATALOG, Wanted())
+    assert not planned.keeps_deleted
 
 
 def test_streams_that_are_asked_for_must_be_among_the_chosen() -> None:
