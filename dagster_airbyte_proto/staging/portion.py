@@ -10,8 +10,9 @@ from dagster_airbyte_proto.model import FileContent, PlannedStream, StagedFile, 
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, run_folder
 from dagster_airbyte_proto.staging.batches import Parsed
-from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, Ranking, ranking, resolve
+from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, resolve
 from dagster_airbyte_proto.staging.parquet import OpenFile
+from dagster_airbyte_proto.staging.ranking import Ranking, ranked
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget
 
 
@@ -160,8 +161,8 @@ class Portion:
         if self._open is None:
             self._open = self._shelf.new_file()
         if self._shelf.resolves_keys:
-            place = self._open.uri, self._open.rows
-            self._rankings.append(ranking(parsed.batch, self._shelf.columns, *place, parsed.deletions))
+            order = ranked(parsed.batch, self._shelf.columns)
+            self._rankings.append(Ranking(order, self._open.uri, self._open.rows, parsed.deletions))
             self._open_key_bytes += self._rankings[-1].table.nbytes
         self._open.write(parsed.batch)
         self._open_record_bytes += record_bytes

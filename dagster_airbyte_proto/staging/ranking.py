@@ -1,0 +1,108 @@
+"""What decides which row of a key stays: the latest, by cursor, then by when it was emitted, then by arrival.
+
+Works on a small table of the keys and the order, never on the rows. A cursor that is null, or could not be read, is
+older than any other. One that lies inside an object, or is of no single type, is compared as JSON: numbers before text.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, Columns, Kind
+from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
+
+EMITTED: Final = "emitted"
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+"""Numbers of rows, in order of arrival."""
+
+_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_CURSOR = "cursor"
+
+
+class Ranking(NamedTuple):
+    """What of a batch decides which rows stay: keys (columns `key0`, `key1`, …) and order; and where it lies.
+
+    `deletions` tells of each row whether it deletes its key; None where none does.
+    """
+
+    table: pa.Table
+    file: str
+    first_position: int
+    deletions: pa.BooleanArray | None = None
+
+
+def ranked(rows: pa.RecordBatch | pa.Table, columns: Columns) -> pa.Table:
+    """The keys and the order of rows."""
+    named = {name: rows.column(key) for name, key in zip(key_names(columns), columns.keys, strict=True)}
+    named.update(_cursor(rows, columns))
+    named[EMITTED] = rows.column(EXTRACTED_AT)
+    return pa.table(named)
+
+
+def key_names(columns: Columns) -> list[str]:
+    return [f"key{number}" for number in range(len(columns.keys))]
+
+
+def losing_rows(table: pa.Table, keys: Sequence[str]) -> Rows:
+    """Row numbers, in order of arrival, of all but the latest row of each key."""
+    group = _group_numbers(table, keys)
+    ordered: dict[str, Any] = {"group": group}
+    for name in table.column_names:
+        if name not in keys:
+            # Arrow sorts nulls last; what says whether there is a value comes before the value, so that they are first.
+            ordered[f"has_{name}"] = table.column(name).is_valid().cast(pa.int8())
+            ordered[name] = table.column(name)
+    ordered["arrival"] = np.arange(table.num_rows)
+    order = pc.sort_indices(pa.table(ordered), sort_keys=[(name, "ascending") for name in ordered]).to_numpy()
+    in_order = group[order]
+    is_last = np.append(in_order[1:] != in_order[:-1], True)
+    return np.sort(order[~is_last]).astype(np.int64)
+
+
+def _group_numbers(table: pa.Table, keys: Sequence[str]) -> Rows:
+    """The same number for rows of the same key; null is equal to null."""
+    numbers = np.zeros(table.num_rows, dtype=np.int64)
+    for key in keys:
+        encoded = table.column(key).combine_chunks().dictionary_encode(null_encoding="encode")
+        encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        numbers = np.unique(numbers * (len(encoded.dictionary) + 1) + codes, return_inverse=True)[1]
+    return numbers.astype(np.int64)
+
+
+def _cursor(batch: pa.RecordBatch, columns: Columns) -> dict[str, pa.Array]:
+    path = columns.cursor
+    if not path:
+        return {}
+    column = next(column for column in columns.top if column.path[0] == path[0])
+    if len(path) == 1 and column.type.kind is not Kind.JSON:
+        return {} if column.type.depth else {_CURSOR: batch.column(column.name)}
+    raws = [_inside(text, path[1:]) for text in batch.column(column.name).to_pylist()]
+    numbers = [float(raw) if _NUMBER.fullmatch(raw) else None for raw in raws]
+    texts = [
+        raw.decode() if number is None and raw != b"null" and raw else None
+        for raw, number in zip(raws, numbers, strict=True)
+    ]
+    rank = [
+        0 if text is None and number is None else 1 if text is None else 2
+        for text, number in zip(texts, numbers, strict=True)
+    ]
+    return {
+        f"{_CURSOR}_rank": pa.array(rank, pa.int8()),
+        f"{_CURSOR}_number": pa.array(numbers, pa.float64()),
+        f"{_CURSOR}_text": pa.array(texts, pa.string()),
+    }
+
+
+def _inside(text: str | None, path: Sequence[str]) -> bytes:
+    raw = MISSING if text is None else Raw(text.encode())
+    for step in path:
+        try:
+            raw = members(raw).get(step, MISSING)
+        except ValueError:
+            return b""
+    return bytes(raw)
