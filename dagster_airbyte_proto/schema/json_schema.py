@@ -8,13 +8,16 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import FieldPath, PlannedStream
+from dagster_airbyte_proto.model import FieldPath, PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import METADATA, Column, Columns, Kind, ValueType
 from dagster_airbyte_proto.schema.names import unique_names
 from dagster_airbyte_proto.schema.shaping import SHAPING, named_fields, shaped
 
 _Schema = Mapping[str, Any]
+_UNKEYED = (WriteMode.APPEND, WriteMode.OVERWRITE)
 _JSON = ValueType(Kind.JSON)
 _STRING_FORMATS = {"date": Kind.DATE, "date-time": Kind.TIMESTAMP, "time": Kind.TIME}
 _AIRBYTE_TYPES = {
@@ -44,6 +47,7 @@ _DEEPEST_REFERENCE = 16
 def table_columns(planned: PlannedStream) -> Columns:
     """The columns of the stream's table. Raises ConfigError for a key or cursor that the schema does not have."""
     root = planned.stream.json_schema
+    planned = _with_what_is_needed(planned, root)
     properties = _properties(root, root)
     for path in (*planned.primary_key, *([planned.cursor] if planned.cursor else [])):
         _require(planned, root, path, "plan keys and cursor")
@@ -143,20 +147,39 @@ def _at(root: _Schema, path: FieldPath) -> Any:
     return schema
 
 
+def _with_what_is_needed(planned: PlannedStream, root: _Schema) -> PlannedStream:
+    """Without a key or a cursor that the source names, and its schema does not have, where rows can do without: a key
+    where they are not told apart, and any cursor, for they are ordered by when they were emitted too."""
+    offered, key, cursor = planned.stream, planned.primary_key, planned.cursor
+    needs_no_key = planned.write in _UNKEYED and key == offered.primary_key
+    if needs_no_key and any(_undeclared(root, path) is not None for path in key):
+        key = ()
+    if cursor == offered.cursor and _undeclared(root, cursor) is not None:
+        cursor = ()
+    return msgspec.structs.replace(planned, primary_key=key, cursor=cursor)
+
+
 def _require(planned: PlannedStream, root: _Schema, path: FieldPath, doing: str) -> None:
-    """An object that declares no properties may hold anything, a key too; every other path must be declared."""
+    depth = _undeclared(root, path)
+    if depth is not None:
+        raise ConfigError(
+            doing,
+            f"the schema has no field {'.'.join(path)}",
+            remedy=_suggestion(path[depth], _properties(_at(root, path[:depth]), root)),
+            stream=str(planned.id),
+        )
+
+
+def _undeclared(root: _Schema, path: FieldPath) -> int | None:
+    """Which step of a path leads nowhere. An object that declares no properties may hold anything, a key too."""
     for depth, step in enumerate(path):
         known = _properties(_at(root, path[:depth]), root)
         if step in known:
             continue
         if depth and not known and value_type(_at(root, path[:depth]), root) == _JSON:
-            return
-        raise ConfigError(
-            doing,
-            f"the schema has no field {'.'.join(path)}",
-            remedy=_suggestion(step, known),
-            stream=str(planned.id),
-        )
+            return None
+        return depth
+    return None
 
 
 def _suggestion(step: str, known: Iterable[str]) -> str:

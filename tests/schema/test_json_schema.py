@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -114,6 +115,17 @@ def test_a_key_or_cursor_that_is_not_there_is_refused(
     assert found in caught.value.found
     assert nearest in caught.value.remedy
     assert caught.value.stream == "users"
+
+
+def test_what_the_source_alone_names_and_its_schema_lacks_is_done_without() -> None:
+    stream = Stream(StreamId.of("users"), {"properties": {"id": {}}}, primary_key=(("uid",),), cursor=("at",))
+    planned = PlannedStream(
+        stream, TableName("shop", "users"), ReadMode.INCREMENTAL, WriteMode.APPEND, (("uid",),), ("at",)
+    )
+    columns = table_columns(planned)
+    assert (columns.keys, columns.cursor) == ((), ())
+    with pytest.raises(ConfigError, match="no field uid"):
+        table_columns(msgspec.structs.replace(planned, write=WriteMode.APPEND_DEDUP))
 
 
 def test_an_array_is_no_key() -> None:
