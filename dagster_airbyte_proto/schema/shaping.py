@@ -108,8 +108,6 @@ class _Shaped:
 
     def _condition(self) -> Condition | None:
         text = self._shaping.filter
-        if text and self._planned.write in _BY_KEY:
-            self._refuse(f"filter with write: {self._planned.write} is not built yet", "Use append or overwrite.")
         return parsed_filter(text, self._fields, self._planned.id) if text else None
 
     def _names(self, kept: Sequence[Column]) -> Mapping[str, str]:

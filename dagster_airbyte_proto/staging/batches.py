@@ -29,9 +29,10 @@ BAD_KEY = "a part of the key does not fit its column"
 
 
 class Parsed(NamedTuple):
-    """`batch` has the schema of the stream's `Columns`. Lines in = rows in the batch + rejected.
+    """`batch` has the schema of the stream's `Columns`. Lines in = rows in the batch that are not gone + rejected.
 
-    `deletions` tells of each row whether it is one; None where none is.
+    `deletions` tells of each row whether it is one, `gone` whether it stands there for its key alone, which the table
+    is to have no more; None where none is.
     """
 
     batch: pa.RecordBatch
@@ -40,6 +41,12 @@ class Parsed(NamedTuple):
     ignored: Counter[str]
     foreign: Counter[StreamId]
     deletions: pa.BooleanArray | None = None
+    gone: pa.BooleanArray | None = None
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """Those that are to be landed."""
+        return self.batch if self.gone is None else self.batch.filter(pc.invert(self.gone))
 
 
 class SegmentParser:
@@ -117,12 +124,28 @@ class SegmentParser:
             ],
             schema=self._columns.schema,
         )
-        deletions, kept = self._deletions(batch, wire.changes), self._with_keys(batch, wire, is_wanted)
-        if is_wanted is not None:
-            wire.rejected[FILTERED] += is_wanted.false_count
-        if kept is not None:
-            batch, deletions = batch.filter(kept), None if deletions is None else deletions.filter(kept)
-        return Parsed(batch, _changed(batch, wire), wire.rejected, wire.ignored, wire.foreign, deletions)
+        deletions, keyed = self._deletions(batch, wire.changes), self._keyed(batch, wire)
+        unwanted = None if is_wanted is None else self._unwanted(is_wanted, deletions)
+        if keyed is not None:
+            batch, deletions, unwanted = batch.filter(keyed), _some(deletions, keyed), _some(unwanted, keyed)
+        parsed = Parsed(batch, 0, wire.rejected, wire.ignored, wire.foreign, deletions)
+        if unwanted is not None:
+            parsed = self._filtered(parsed, unwanted)
+        return parsed._replace(changed=_changed(parsed.rows, wire))
+
+    def _unwanted(self, is_wanted: pa.BooleanArray, deletions: pa.BooleanArray | None) -> pa.BooleanArray:
+        """Of a row that was deleted a source may tell no more than its key: where it deletes, no filter is asked."""
+        if deletions is None or self._planned.write not in DEDUPLICATING:
+            return pc.invert(is_wanted)
+        return pc.invert(pc.or_(is_wanted, deletions))
+
+    def _filtered(self, parsed: Parsed, unwanted: pa.BooleanArray) -> Parsed:
+        """A row that the filter leaves out takes an older one of its key out of the table, where rows have keys."""
+        parsed.rejected[FILTERED] += unwanted.true_count
+        if self._planned.write in DEDUPLICATING:
+            return parsed._replace(gone=unwanted)
+        wanted = pc.invert(unwanted)
+        return parsed._replace(batch=parsed.batch.filter(wanted), deletions=_some(parsed.deletions, wanted))
 
     def _nested_key(self, column: Column, wire: WireRows) -> pa.Array:
         owner = next(index for index, top in enumerate(self._columns.top) if top.path[0] == column.path[0])
@@ -140,20 +163,21 @@ class SegmentParser:
             said = pc.or_(said, _marked(misfits, batch.num_rows))
         return said if said.true_count else None
 
-    def _with_keys(
-        self, batch: pa.RecordBatch, wire: WireRows, is_wanted: pa.BooleanArray | None
-    ) -> pa.BooleanArray | None:
-        """Of the wanted rows those that can be told by their keys, where that is asked for. None: all rows."""
+    def _keyed(self, batch: pa.RecordBatch, wire: WireRows) -> pa.BooleanArray | None:
+        """Which rows can be told by their keys; None: all of them, or none needs to be. The others are rejected."""
         keys = [column for column in self._columns.all if column.name in self._columns.keys]
         if self._planned.write not in DEDUPLICATING or all(batch.column(key.name).null_count == 0 for key in keys):
-            return is_wanted
+            return None
         # Landed with nulls in their place, keys that differ would be one, and its rows replace each other.
         misfits = [row for key in keys for row in wire.changes.rows_nulled(".".join(key.path))]
-        wanted = pa.array(np.ones(batch.num_rows, dtype=bool)) if is_wanted is None else is_wanted
-        bad = pc.and_(_marked(misfits, batch.num_rows), wanted)
-        absent = pc.and_(reduce(pc.and_, (batch.column(key.name).is_null() for key in keys)), wanted)
+        bad = _marked(misfits, batch.num_rows)
+        absent = reduce(pc.and_, (batch.column(key.name).is_null() for key in keys))
         wire.rejected.update(+Counter({BAD_KEY: bad.true_count, NO_KEY: pc.and_not(absent, bad).true_count}))
-        return pc.and_not(wanted, pc.or_(absent, bad))
+        return pc.invert(pc.or_(absent, bad))
+
+
+def _some(claims: pa.BooleanArray | None, rows: pa.BooleanArray) -> pa.BooleanArray | None:
+    return None if claims is None else claims.filter(rows)
 
 
 def _marked(rows: Sequence[int], of: int) -> pa.BooleanArray:

@@ -41,8 +41,8 @@ def resolve(rankings: Sequence[Ranking], columns: Columns, *, keeps_deleted: boo
     keys = table.select(names).group_by(names, use_threads=False).aggregate([])
     losing = np.empty(0, np.int64) if keys.num_rows == table.num_rows else losing_rows(table, names)
     deleting = np.setdiff1d(_deletions(rankings), losing, assume_unique=True)
-    gone = losing if keeps_deleted else np.union1d(losing, deleting)
-    losers = _positions(rankings, gone) if len(gone) else POSITION_DELETES.empty_table()
+    leaving = losing if keeps_deleted else np.union1d(losing, deleting)
+    losers = _positions(rankings, leaving) if len(leaving) else POSITION_DELETES.empty_table()
     return Resolution(losers, keys.select(names).rename_columns(list(columns.keys)), len(deleting))
 
 
@@ -59,9 +59,12 @@ def _deletions(rankings: Sequence[Ranking]) -> Rows:
 
 def _positions(rankings: Sequence[Ranking], losing: Rows) -> pa.Table:
     starts = np.cumsum([0, *(each.table.num_rows for each in rankings)])
-    owners = np.searchsorted(starts, losing, side="right") - 1
-    firsts = np.array([each.first_position for each in rankings])
-    files = pa.array([each.file for each in rankings]).take(pa.array(owners))
-    positions = pa.array(losing - starts[owners] + firsts[owners], pa.int64())
-    losers = pa.Table.from_arrays([files, positions], schema=POSITION_DELETES)
+    cuts = np.searchsorted(losing, starts)
+    found = [
+        each.places.of(losing[begin:end] - start)
+        for each, start, begin, end in zip(rankings, starts[:-1], cuts[:-1], cuts[1:], strict=True)
+    ]
+    files = pa.concat_arrays([names for names, _ in found])
+    positions = np.concatenate([places for _, places in found])
+    losers = pa.Table.from_arrays([files, pa.array(positions, pa.int64())], schema=POSITION_DELETES)
     return losers.sort_by([("file_path", "ascending"), ("pos", "ascending")])

@@ -12,7 +12,7 @@ from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, 
 from dagster_airbyte_proto.staging.batches import Parsed
 from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, resolve
 from dagster_airbyte_proto.staging.parquet import OpenFile
-from dagster_airbyte_proto.staging.ranking import Ranking, ranked
+from dagster_airbyte_proto.staging.ranking import InFiles, InOneFile, Ranking, ranked
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget
 
 
@@ -95,9 +95,14 @@ class Portion:
         self._rejected.update(parsed.rejected)
         self._ignored.update(parsed.ignored)
         self._changed += parsed.changed
-        self._rows += parsed.batch.num_rows
-        if parsed.batch.num_rows:
-            self._write_rows(parsed, record_bytes)
+        rows = parsed.rows
+        self._rows += rows.num_rows
+        if rows.num_rows and self._open is None:
+            self._open = self._shelf.new_file()
+        if parsed.batch.num_rows and self._shelf.resolves_keys:
+            self._rank(parsed)
+        if self._open is not None and rows.num_rows:
+            self._write_rows(self._open, rows, record_bytes)
 
     def write_waiting(self) -> None:
         if self._open is not None:
@@ -157,20 +162,21 @@ class Portion:
             self._shelf.remove(file)
         self._files, self._open = [], None
 
-    def _write_rows(self, parsed: Parsed, record_bytes: int) -> None:
-        if self._open is None:
-            self._open = self._shelf.new_file()
-        if self._shelf.resolves_keys:
-            order = ranked(parsed.batch, self._shelf.columns)
-            self._rankings.append(Ranking(order, self._open.uri, self._open.rows, parsed.deletions))
-            self._open_key_bytes += self._rankings[-1].table.nbytes
-        self._open.write(parsed.batch)
+    def _rank(self, parsed: Parsed) -> None:
+        order = ranked(parsed.batch, self._shelf.columns)
+        place = InOneFile("", 0) if self._open is None else InOneFile(self._open.uri, self._open.rows)
+        places = place if parsed.gone is None else InFiles.without(parsed.gone, place)
+        self._rankings.append(Ranking(order, places, parsed.deletions))
+        self._open_key_bytes += order.nbytes
+
+    def _write_rows(self, file: OpenFile, rows: pa.RecordBatch, record_bytes: int) -> None:
+        file.write(rows)
         self._open_record_bytes += record_bytes
         if not self._shelf.is_weighed:  # What is not weighed counts whole, and would close the first load early.
-            self._open.write_waiting()
-        if not self._open.waiting_bytes:
-            self._weigh(self._open.size_bytes)
-        if self._open.size_bytes >= self._max_file_bytes:
+            file.write_waiting()
+        if not file.waiting_bytes:
+            self._weigh(file.size_bytes)
+        if file.size_bytes >= self._max_file_bytes:
             self.close_file()
 
     def _weigh(self, size_bytes: int) -> None:

@@ -23,15 +23,43 @@ _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _CURSOR = "cursor"
 
 
-class Ranking(NamedTuple):
-    """What of a batch decides which rows stay: keys (columns `key0`, `key1`, …) and order; and where it lies.
+class InOneFile(NamedTuple):
+    """A batch's rows one after the other."""
 
-    `deletions` tells of each row whether it deletes its key; None where none does.
+    file: str
+    first_position: int
+
+    def of(self, rows: Rows) -> tuple[pa.Array, Rows]:
+        return pa.repeat(pa.scalar(self.file, pa.string()), len(rows)), rows + self.first_position
+
+
+class InFiles(NamedTuple):
+    """A batch's rows here and there: for each the number of its file, -1 where it is in none, and its place in it."""
+
+    files: Sequence[str]
+    owners: Rows
+    positions: Rows
+
+    @classmethod
+    def without(cls, gone: pa.BooleanArray, place: InOneFile) -> "InFiles":
+        """One after the other, but for those that are `gone`."""
+        is_there = ~gone.to_numpy(zero_copy_only=False)
+        return cls([place.file], is_there.astype(np.int64) - 1, np.cumsum(is_there) - 1 + place.first_position)
+
+    def of(self, rows: Rows) -> tuple[pa.Array, Rows]:
+        rows = rows[self.owners[rows] >= 0]
+        return pa.array(self.files, pa.string()).take(pa.array(self.owners[rows])), self.positions[rows]
+
+
+class Ranking(NamedTuple):
+    """What of a batch decides which rows stay: keys (columns `key0`, `key1`, …) and order; and where each row lies.
+
+    A row that is in no file leaves none of its key. `deletions` tells of each row whether it deletes its key; None
+    where none does.
     """
 
     table: pa.Table
-    file: str
-    first_position: int
+    places: InOneFile | InFiles
     deletions: pa.BooleanArray | None = None
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.model import FieldPath, FileContent, PlannedStream, StagedRows, WriteMode
+from dagster_airbyte_proto.model import FieldPath, FileContent, PlannedStream, Shaping, StagedRows, WriteMode
+from dagster_airbyte_proto.staging.shaping import FILTERED
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
 from tests.staging.conftest import SHAPE, plan, record, rows_of
 
@@ -34,10 +35,11 @@ def _cut(
     cursor: FieldPath = (),
     *,
     keeps_deleted: bool = False,
+    filtered: str = "",
 ) -> StagedRows:
     """The rows, as JSON text and `emitted_at`, in files of one segment each."""
     planned = plan(_PROPERTIES, write=WriteMode.APPEND_DEDUP, key=key, cursor=cursor)
-    planned = msgspec.structs.replace(planned, keeps_deleted=keeps_deleted)
+    planned = msgspec.structs.replace(planned, keeps_deleted=keeps_deleted, shaping=Shaping(filter=filtered))
     limits = StageLimits(segment_bytes=300, file_bytes=1)
     stage = Stage([inputs(planned)], SHAPE, run_id="r1", sync_id=1, limits=limits)
     for data, emitted_at in rows:
@@ -163,4 +165,21 @@ def test_of_any_rows_the_latest_of_each_key_stays_unless_it_is_a_deletion(
     assert _numbers(part) == [number for number in latest if keeps_deleted or number not in deleting]
     assert part.deleted == len(deleting)
     assert part.duplicates == len(rows) - len(_numbers(part))
+    assert {(row["id"], row["part"]) for row in _keys(part)} == {told.key for told in rows}
+
+
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_TOLD, min_size=1, max_size=25), st.booleans())
+def test_a_row_that_a_filter_leaves_out_is_in_no_file_and_leaves_none_of_its_key(
+    stream_input: Inputs, rows: Sequence[_Told], keeps_deleted: bool
+) -> None:
+    texts = [(_text(told, number), told.emitted_at) for number, told in enumerate(rows)]
+    key, filtered = [("id",), ("part",)], "at is null or not at = 1"
+    part = _cut(stream_input, texts, key, ("at",), keeps_deleted=keeps_deleted, filtered=filtered)
+    gone = {number for number, told in enumerate(rows) if told.at == 1 and not told.deletes}
+    deleted = {number for number in _latest(rows) if rows[number].deletes}
+    left = [number for number in _latest(rows) if number not in gone and (keeps_deleted or number not in deleted)]
+    assert (_numbers(part), part.deleted) == (left, len(deleted))
+    assert (part.rows, part.rejected.get(FILTERED, 0)) == (len(rows) - len(gone), len(gone))
+    assert part.duplicates == part.rows - len(left)
     assert {(row["id"], row["part"]) for row in _keys(part)} == {told.key for told in rows}

@@ -101,3 +101,28 @@ def test_what_a_table_cannot_do_without_is_told_before_anything_is_read(shop: Op
     _offer(place)
     with pytest.raises(ConfigError, match="id is part of the primary key"):
         place.sync()
+
+
+_ORDERS = {"id": {"type": "integer"}, "at": {"type": "integer"}, "open": {"type": ["null", "boolean"]}}
+
+
+def _order(number: int, at: int, is_open: bool | None) -> dict[str, Any]:
+    return {"id": number, "at": at, "open": is_open}
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1 << 30])
+def test_a_row_that_no_longer_passes_the_filter_leaves_the_table(max_bytes: int, shop: OpenShop) -> None:
+    place = shop(max_bytes=max_bytes)
+    place.modes = {"orders": {"write": "append_dedup", "filter": "open = true", "exclude": ["open"]}}
+    rows = [_order(1, 1, True), _order(2, 1, False), _order(3, 1, True)]
+    news = [[_order(1, 2, None)], [_order(2, 2, True), _order(3, 2, False), _order(3, 3, True)], [_order(2, 3, False)]]
+    left = []
+    for new in ([], *news):
+        rows += new
+        stream = {"rows": rows, "properties": _ORDERS, "primary_key": [["id"]], "cursor": ["at"]}
+        told = place.sync_of({"streams": {"orders": stream}, "state_every": 1}).streams["orders"]
+        assert (told.status, told.filtered) == (SyncStatus.COMPLETE, told.rejected)
+        found = place.tables.rows(TableName("shop", "orders")).to_pylist()
+        left.append(sorted((row["id"], row["at"]) for row in found))
+    assert left == [[(1, 1), (3, 1)], [(3, 1)], [(2, 2), (3, 3)], [(3, 3)]]
+    assert place.loose_files() == []
