@@ -41,6 +41,31 @@ class WriteMode(StrEnum):
     SOFT_DELETE = "soft_delete"
 
 
+class ObjectsAs(StrEnum):
+    """What objects with declared properties land as. Any other object is JSON text."""
+
+    JSON = "json"
+    STRUCT = "struct"
+
+
+class IntegersAs(StrEnum):
+    BIGINT = "bigint"
+    DECIMAL = "decimal"
+
+
+class NumbersAs(StrEnum):
+    DOUBLE = "double"
+    DECIMAL = "decimal"
+
+
+class TypeChoices(msgspec.Struct, frozen=True):
+    """What a stream's values land as, where there is a choice."""
+
+    objects: ObjectsAs = ObjectsAs.JSON
+    integers: IntegersAs = IntegersAs.BIGINT
+    numbers: NumbersAs = NumbersAs.DOUBLE
+
+
 class Stream(msgspec.Struct, frozen=True):
     """A stream as `discover` offers it. `raw` is the connector's own JSON for it, handed back as it came."""
 
@@ -99,6 +124,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     slice: str | None = None
     shaping: Shaping | None = None
     keeps_deleted: bool = False
+    types: TypeChoices = TypeChoices()
 
     @property
     def id(self) -> StreamId:

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, pat
 from dagster_airbyte_proto.connection.filling import Filling, refers_to_environment
 from dagster_airbyte_proto.connection.launch import AnyText, Connector
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
+from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import AlsoWritten, RelativePath, Written, validated
 from dagster_airbyte_proto.model import StreamId
 
@@ -116,6 +117,7 @@ class Connection(Written):
     hash_key: Annotated[str, AfterValidator(_from_environment)] | None = None
     destination: Destination = Destination()
     load: LoadLimits = LoadLimits()
+    types: TypeOptions = TypeOptions()
     _origin: Path | None = PrivateAttr(default=None)
 
     @classmethod

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from dagster_airbyte_proto.connection.launch import Text
+from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import AlsoWritten, Written
 from dagster_airbyte_proto.model import FieldPath, ReadMode, WriteMode
 
@@ -61,6 +62,7 @@ class StreamOptions(Written):
     rename_columns: Annotated[dict[Text, Text], Field(min_length=1)] | None = None
     hash: _Paths | None = None
     filter: Text | None = None
+    types: TypeOptions = TypeOptions()
 
 
 def _by_name(streams: Any) -> Any:

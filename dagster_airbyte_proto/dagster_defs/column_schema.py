@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.model import PlannedStream, WriteMode
+from dagster_airbyte_proto.model import PlannedStream, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.columns import METADATA, Columns, ValueType
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, SLICE_COLUMN
 
@@ -110,6 +110,7 @@ def code_version(connection: Connection, planned: PlannedStream) -> str:
         planned.stream.json_schema,
         (planned.read, planned.write, planned.primary_key, planned.cursor, planned.table),
         *([planned.shaping] if planned.shaping else []),
+        *([planned.types] if planned.types != TypeChoices() else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
 

@@ -24,7 +24,7 @@ _MOST_COLUMNS = 100
 _LONGEST_VALUE = 100
 # Dagster's web server leaves out whole numbers beyond it, and plots the same number with a point.
 _LARGEST_PLOTTED = 2**31 - 1
-_NUMBERS = frozenset((Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER))
+_NUMBERS = frozenset((Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER, Kind.DECIMAL))
 _TIMES = frozenset((Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP))
 _RANGED = _NUMBERS | _TIMES | {Kind.DATE}
 # What would be more than itself in Markdown; a value must not bring an image that each reader's browser fetches.

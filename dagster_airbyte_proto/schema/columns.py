@@ -35,18 +35,21 @@ METADATA = pa.schema(
 
 
 class Kind(StrEnum):
-    """What a value is. JSON is any value at all, kept as its own text."""
+    """What a value is. STRUCT is an object that has a column of its own for each member; JSON is any value at all, kept
+    as its own text."""
 
     STRING = "string"
     BOOLEAN = "boolean"
     INTEGER = "integer"
     BIG_INTEGER = "big_integer"
     NUMBER = "number"
+    DECIMAL = "decimal"
     DATE = "date"
     TIME = "time"
     TIMESTAMP = "timestamp"
     LOCAL_TIMESTAMP = "local_timestamp"
     BINARY = "binary"
+    STRUCT = "struct"
     JSON = "json"
 
 
@@ -56,6 +59,7 @@ _IN_TABLE = {
     Kind.INTEGER: pa.int64(),
     Kind.BIG_INTEGER: pa.decimal128(38, 0),
     Kind.NUMBER: pa.float64(),
+    Kind.DECIMAL: pa.decimal128(38, 9),
     Kind.DATE: pa.date32(),
     Kind.TIME: pa.string(),
     Kind.TIMESTAMP: INSTANT,
@@ -63,23 +67,48 @@ _IN_TABLE = {
     Kind.BINARY: pa.binary(),
     Kind.JSON: pa.string(),
 }
-_READ_AS_IS = {Kind.STRING, Kind.BOOLEAN, Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER}
+_READ_AS_IS = {Kind.STRING, Kind.BOOLEAN, Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER, Kind.DECIMAL}
+# Arrow's parser dies of a decimal such as 1e-99: it looks beyond the end of its powers of ten.
+_READ_RAW = {Kind.JSON, Kind.BIG_INTEGER, Kind.DECIMAL}
 
 
 class ValueType(NamedTuple):
-    """A kind, inside as many lists as `depth` says."""
+    """A kind, inside as many lists as `depth` says. `members` are those of a STRUCT, one at least."""
 
     kind: Kind
     depth: int = 0
+    members: "tuple[Member, ...]" = ()
 
     @property
     def in_table(self) -> pa.DataType:
+        if self.kind is Kind.STRUCT:
+            return _listed(pa.struct([(member.name, member.type.in_table) for member in self.members]), self.depth)
         return _listed(_IN_TABLE[self.kind], self.depth)
 
     @property
     def on_wire(self) -> pa.DataType:
         """What the JSON parser reads it as: text where the parser is too lenient, or cannot read it at all."""
+        if self.kind is Kind.STRUCT:
+            return _listed(pa.struct([(member.source, member.type.on_wire) for member in self.members]), self.depth)
         return _listed(_IN_TABLE[self.kind] if self.kind in _READ_AS_IS else pa.string(), self.depth)
+
+    @property
+    def item(self) -> "ValueType":
+        """What its elements are. Only for what is a list."""
+        return self._replace(depth=self.depth - 1)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether its raw text is wanted, or that of a part of it: the JSON parser must not read it."""
+        return self.kind in _READ_RAW or any(member.type.is_raw for member in self.members)
+
+
+class Member(NamedTuple):
+    """A member of an object that lands as a struct. `name` is the table's, `source` the source's own."""
+
+    name: str
+    source: str
+    type: ValueType
 
 
 class Column(NamedTuple):
@@ -156,6 +185,16 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     def nested(self) -> tuple[Column, ...]:
         """The columns made for keys that lie inside objects."""
         return tuple(column for column in self.all if column.is_nested)
+
+
+def member_at(kind: ValueType, path: FieldPath) -> tuple[ValueType, FieldPath]:
+    """What lies at `path` inside structs, and the rest of the path where it leads on into something else."""
+    while path and kind.kind is Kind.STRUCT and not kind.depth:
+        inside = {member.source: member.type for member in kind.members}
+        if path[0] not in inside:
+            break
+        kind, path = inside[path[0]], path[1:]
+    return kind, path
 
 
 def _listed(item: pa.DataType, depth: int) -> pa.DataType:

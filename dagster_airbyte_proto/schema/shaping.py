@@ -101,6 +101,8 @@ class _Shaped:
         if len(path) > 1:
             remedy = f"Exclude it, or hash {path[0]} as a whole."
             self._refuse(f"{name} lies inside an object, which is hashed as a whole or not at all", remedy)
+        if self._fields[name].type.kind is Kind.STRUCT:
+            self._refuse(f"{name} lands as a struct, which has no hash", "Add types: {objects: json}, or exclude it.")
         if self._planned.write in _BY_KEY and self._planned.cursor[:1] == path:
             self._refuse(f"{name} is the cursor, and a hash has no order", "Take it out of hash.")
         if any(column.path[0] == name for column in self._whole.nested):

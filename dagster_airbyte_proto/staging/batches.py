@@ -1,7 +1,7 @@
 """From a segment (whole record lines of one stream) to an Arrow batch in the table's columns, and what was left out."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -15,8 +15,8 @@ from dagster_airbyte_proto.schema.columns import DELETED_AT, Column, Columns
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.coercion import coerced
 from dagster_airbyte_proto.staging.fast import FastRoad
+from dagster_airbyte_proto.staging.inside import reached, texts_at
 from dagster_airbyte_proto.staging.metadata import RowNames, extracted_at, meta
-from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
 from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.shaping import FILTERED, shaper_of
 from dagster_airbyte_proto.staging.slow import redo
@@ -104,7 +104,7 @@ class SegmentParser:
             column.name: coerced(column, array, wire.changes) for column, array in zip(top, wire.arrays, strict=True)
         }
         for column in self._columns.nested:
-            arrays[column.name] = self._nested_key(column, wire)
+            arrays[column.name] = self._nested_key(column, arrays, wire)
         is_wanted = None
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shaped(arrays)
@@ -147,11 +147,13 @@ class SegmentParser:
         wanted = pc.invert(unwanted)
         return parsed._replace(batch=parsed.batch.filter(wanted), deletions=_some(parsed.deletions, wanted))
 
-    def _nested_key(self, column: Column, wire: WireRows) -> pa.Array:
-        owner = next(index for index, top in enumerate(self._columns.top) if top.path[0] == column.path[0])
-        raws = [_inside(text, column.path[1:]) for text in wire.arrays[owner].to_pylist()]
-        changes: Changes = wire.changes
-        return coerced(column, wire_array(column, raws, changes), changes)
+    def _nested_key(self, column: Column, arrays: Mapping[str, pa.Array], wire: WireRows) -> pa.Array:
+        owner = next(top for top in self._columns.top if top.path[0] == column.path[0])
+        array, kind, beyond = reached(arrays[owner.name], owner.type, column.path[1:])
+        if not beyond:
+            return array
+        raws = texts_at(array, kind, beyond)
+        return coerced(column, wire_array(column, raws, wire.changes), wire.changes)
 
     def _deletions(self, batch: pa.RecordBatch, changes: Changes) -> pa.BooleanArray | None:
         """Also where the column could not hold the value: it was there none the less."""
@@ -184,16 +186,6 @@ def _marked(rows: Sequence[int], of: int) -> pa.BooleanArray:
     marks = np.zeros(of, dtype=bool)
     marks[rows] = True
     return pa.array(marks)
-
-
-def _inside(text: str | None, path: tuple[str, ...]) -> Raw:
-    raw = MISSING if text is None else Raw(text.encode())
-    for step in path:
-        try:
-            raw = members(raw).get(step, MISSING)
-        except ValueError:
-            return MISSING
-    return raw
 
 
 def _changed(batch: pa.RecordBatch, wire: WireRows) -> int:

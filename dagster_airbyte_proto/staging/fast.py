@@ -5,12 +5,13 @@ of a stream had a field that its schema lacks, the parser is told to refuse thos
 look-out, and no such field goes unseen. From the first one on (and for streams with fields that the parser must skip)
 the names are looked up in a sample of each segment, so that their counts are lower bounds.
 
-The parser skips JSON columns, whose raw text we want, and those that were set aside because it could not read a value
-of theirs: they are cut and read by the slow road's means, and the other columns go on as fast as before.
+The parser skips columns whose raw text we want (JSON and decimals), and those that were set aside because it could not
+read a value of theirs: they are cut and read by the slow road's means, and the others go on as fast as before.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -24,7 +25,9 @@ from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Column, Columns, Kind
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.envelope import names_decoder, parse_schema, raw_decoder
-from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, elements, members, text_array
+from dagster_airbyte_proto.staging.ignored import Declared
+from dagster_airbyte_proto.staging.lines import REFUSALS, parts_of_lines
+from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members, text_array
 from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.wire import ANOTHER_NAMESPACE, WireRows
 
@@ -44,10 +47,10 @@ class FastRoad:
         self._stream = stream
         self._first_line = first_line
         self._names_decoder, self._names = names_decoder(shape.data)
-        self._declared = {column.path[0] for column in columns.top} | columns.passed_over
+        self._declared = Declared(columns)
         # Until a line has them, members that most sources never send are not declared: that saves their columns.
         self._rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
-        self._cut_out([column for column in columns.top if column.type.kind is Kind.JSON])
+        self._cut_out([column for column in columns.top if column.type.is_raw])
 
     def _cut_out(self, cut: list[Column]) -> None:
         """The parser is to skip these columns."""
@@ -123,15 +126,25 @@ class FastRoad:
         decoder, getters = self._raw_decoder
         try:
             records = decoder.decode_lines(segment)
-            arrays = [
-                _from_raws(column, [getter(record) for record in records], changes)
-                for column, getter in zip(self._cut, getters, strict=True)
-            ]
+        except REFUSALS:
+            return self._raws_line_by_line(segment, changes)
+        arrays = [
+            _from_raws(column, [getter(record) for record in records], changes)
+            for column, getter in zip(self._cut, getters, strict=True)
+        ]
+        with suppress(pa.ArrowInvalid):
             for array in arrays:
                 array.validate(full=True)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+            return arrays
+        return None
+
+    def _raws_line_by_line(self, segment: bytes, changes: Changes) -> list[pa.Array] | None:
+        """Where a line is odd that the parser takes all the same: it lets NaN pass, for one."""
+        found = [None if parts is None else parts.data for parts in parts_of_lines(segment, self._shape)]
+        data = [each for each in found if each is not None]
+        if len(data) < len(found):
             return None
-        return arrays
+        return [wire_array(c, [each.get(c.path[0], MISSING) for each in data], changes) for c in self._cut]
 
     def _rows(self, table: pa.Table, raws: list[pa.Array], ignored: Counter[str], changes: Changes) -> WireRows | None:
         data = _at(table, self._shape.data)
@@ -172,29 +185,29 @@ class FastRoad:
 
     def _undeclared(self, parts: Sequence[bytes]) -> Counter[str]:
         found: Counter[str] = Counter()
-        for names in chain.from_iterable(map(self._names_in, parts)):
-            if unknown := names - self._declared:
+        for record in chain.from_iterable(map(self._records_in, parts)):
+            if unknown := self._declared.unknown(record):
                 found.update(unknown)
         return found
 
-    def _names_in(self, part: bytes) -> Iterator[Set[str]]:
+    def _records_in(self, part: bytes) -> Iterator[Mapping[str, Raw]]:
         try:
             records = self._names_decoder.decode_lines(part)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            yield from (_names_of(line, self._shape.data) for line in part.split(b"\n")[:-1])
+            yield from (_members_of(line, self._shape.data) for line in part.split(b"\n")[:-1])
         else:
-            yield from (self._names(record).keys() for record in records)
+            yield from map(self._names, records)
 
 
-def _names_of(line: bytes, data: FieldPath) -> Set[str]:
-    """The names in an odd line's data; none where it is no record, which the slow road will say."""
+def _members_of(line: bytes, data: FieldPath) -> Mapping[str, Raw]:
+    """What an odd line's data has; nothing where it is no record, which the slow road will say."""
     level: Raw = Raw(line)
     try:
         for step in data:
             level = members(level).get(step, MISSING)
-        return members(level).keys()
+        return members(level)
     except ValueError:
-        return frozenset()
+        return {}
 
 
 def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
@@ -220,22 +233,8 @@ def _all_are(array: pa.Array | None, value: str) -> bool:
 
 
 def _from_raws(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Array:
-    if column.type.kind is not Kind.JSON:
-        return wire_array(column, raws, changes)
-    return text_array(raws) if column.type.depth == 0 else _text_lists(raws, column.type.on_wire)
-
-
-def _text_lists(raws: Sequence[Raw], wire: pa.DataType) -> pa.Array:
-    """Lists of raw text. Raises ValueError where a value is no list."""
-    return pa.array([_texts(raw, wire.value_type) for raw in raws], wire)
-
-
-def _texts(raw: Raw, item: pa.DataType) -> list[Any] | None:
-    if bytes(raw) in (b"", b"null"):
-        return None
-    if isinstance(item, pa.ListType):
-        return [_texts(element, item.value_type) for element in elements(raw)]
-    return [None if bytes(element) == b"null" else bytes(element).decode() for element in elements(raw)]
+    is_text = column.type.kind is Kind.JSON and not column.type.depth
+    return text_array(raws) if is_text else wire_array(column, raws, changes)
 
 
 def _sample(segment: bytes) -> list[bytes]:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import CHANGES, INSTANT
-from dagster_airbyte_proto.staging.changes import Changes
+from dagster_airbyte_proto.staging.changes import Changes, Slots
 
 _UUID_LENGTH = 36
 _COUNTED = np.dtype([("head", "S24"), ("high", "S4"), ("middle", "S4"), ("low", "S4")])
@@ -41,8 +41,7 @@ def extracted_at(milliseconds: pa.Array, now_microseconds: int, changes: Changes
     values = milliseconds.to_numpy()
     fits = (values >= _EARLIEST_MILLISECONDS) & (values < _LATEST_MILLISECONDS)
     if not fits.all():
-        for row in np.flatnonzero(~fits):
-            changes.nulled(int(row), "emitted_at")
+        changes.nulled(Slots(("emitted_at",)), np.flatnonzero(~fits))
         values = np.where(fits, values, now_microseconds / 1000)
     microseconds = np.rint(values * 1000).astype(np.int64)
     # Not `pa.array`: the first time it is given numpy's, it imports numpy.ma, which takes longer than a segment.

@@ -115,7 +115,27 @@ def _aligned(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
     if unknown := names - set(schema.names):
         raise InternalError("write a staged file", f"the table lacks the columns {', '.join(sorted(unknown))}")
     arrays = [
-        batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        _fitted(batch.column(field.name), field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _fitted(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """In the table's type: structs by the names of their members, with nulls for those that the stream lacks."""
+    if values.type.equals(kind) or not (pa.types.is_struct(kind) or pa.types.is_list(kind)):
+        return values.cast(kind)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    mask = values.is_null() if values.null_count else None
+    if pa.types.is_list(kind):
+        inner = _fitted(values.values, kind.value_type)
+        return pa.ListArray.from_arrays(values.offsets, inner, type=kind, mask=mask)
+    known = {field.name.casefold(): number for number, field in enumerate(values.type)}
+    inside = [
+        _fitted(values.field(known[field.name.casefold()]), field.type)
+        if field.name.casefold() in known
+        else pa.nulls(len(values), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=mask)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, Columns, Kind
-from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
+from dagster_airbyte_proto.staging.inside import reached, texts_at
 
 EMITTED: Final = "emitted"
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -107,9 +107,10 @@ def _cursor(batch: pa.RecordBatch, columns: Columns) -> dict[str, pa.Array]:
     if not path:
         return {}
     column = next(column for column in columns.top if column.path[0] == path[0])
-    if len(path) == 1 and column.type.kind is not Kind.JSON:
-        return {} if column.type.depth else {_CURSOR: batch.column(column.name)}
-    raws = [_inside(text, path[1:]) for text in batch.column(column.name).to_pylist()]
+    array, kind, beyond = reached(batch.column(column.name), column.type, path[1:])
+    if not beyond and kind.kind is not Kind.JSON:
+        return {} if kind.depth or kind.kind is Kind.STRUCT else {_CURSOR: array}
+    raws = [bytes(raw) for raw in texts_at(array, kind, beyond)]
     numbers = [float(raw) if _NUMBER.fullmatch(raw) else None for raw in raws]
     texts = [
         raw.decode() if number is None and raw != b"null" and raw else None
@@ -124,13 +125,3 @@ def _cursor(batch: pa.RecordBatch, columns: Columns) -> dict[str, pa.Array]:
         f"{_CURSOR}_number": pa.array(numbers, pa.float64()),
         f"{_CURSOR}_text": pa.array(texts, pa.string()),
     }
-
-
-def _inside(text: str | None, path: Sequence[str]) -> bytes:
-    raw = MISSING if text is None else Raw(text.encode())
-    for step in path:
-        try:
-            raw = members(raw).get(step, MISSING)
-        except ValueError:
-            return b""
-    return bytes(raw)

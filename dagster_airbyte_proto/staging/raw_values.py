@@ -1,75 +1,222 @@
-"""One value's raw JSON text as what its column reads from the wire, where Arrow's parser would not have it.
+"""Raw JSON texts as what their column reads from the wire, where Arrow's parser would not have them.
 
-Each column is tried whole first, so that one bad value in a segment costs one column's worth of time.
+A column is taken apart whole: lists into all their elements, objects into their members, down to plain values. Each
+such array is tried whole first; where values in it do not fit, blocks of it are read as whatever they are, and only
+those that are something else are looked at one by one. So a few misfits cost little more than none.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Context, Decimal, InvalidOperation
-from functools import partial
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import Column, Kind
-from dagster_airbyte_proto.staging.changes import SIZE_LIMITATION, Changes, Misfit
-from dagster_airbyte_proto.staging.raw_json import Raw, elements
+from dagster_airbyte_proto.schema.columns import Column, Kind, Member, ValueType
+from dagster_airbyte_proto.staging.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, Misfit, Slots
+from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, elements, members, text_array
 
 _NULL = b"null"
+_PLAIN_DECIMALS = {Kind.BIG_INTEGER: r"^-?\d{1,38}$", Kind.DECIMAL: r"^-?\d{1,29}(\.\d{1,9})?$"}
+_BLOCK = 64
 _NUMBER = re.compile(rb"[+-]?\d++(\.\d++)?([eE][+-]?\d{1,9})?")
-_WHOLE = Context(prec=40)
+_DIGITS = Context(prec=40)
+_SCALE = 9
+_TINY = Decimal(1).scaleb(-_SCALE)
+_LARGEST_FRACTION = Decimal(f"{'9' * (38 - _SCALE)}.{'9' * _SCALE}")
 _TEXT = msgspec.json.Decoder(str)
-_WHOLE_COLUMN: Mapping[Kind, msgspec.json.Decoder[list[Any]]] = {
-    Kind.STRING: msgspec.json.Decoder(list[str | None]),
+_RAWS = msgspec.json.Decoder(list[Raw])
+_LISTS = msgspec.json.Decoder(list[list[Raw] | None])
+_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.BINARY)
+_OF_ONE_TYPE: Mapping[Kind, msgspec.json.Decoder[list[Any]]] = {
     Kind.BOOLEAN: msgspec.json.Decoder(list[bool | None]),
     Kind.INTEGER: msgspec.json.Decoder(list[int | None]),
     Kind.NUMBER: msgspec.json.Decoder(list[float | None]),
-    **dict.fromkeys(
-        (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.BINARY),
-        msgspec.json.Decoder(list[str | None]),
-    ),
+    **dict.fromkeys((Kind.STRING, *_TIMES), msgspec.json.Decoder(list[str | None])),
+}
+# A number is a float here whatever it looks like, and so an integer is never one.
+_ANY_NUMBER = msgspec.json.Decoder(list[float | bool | str | list[Any] | dict[str, Any] | None])
+_ANYTHING = msgspec.json.Decoder(list[Any])
+_OF_ANY_TYPE: Mapping[Kind, tuple[msgspec.json.Decoder[list[Any]], type]] = {
+    Kind.BOOLEAN: (_ANYTHING, bool),
+    Kind.INTEGER: (_ANYTHING, int),
+    Kind.NUMBER: (_ANY_NUMBER, float),
+    **dict.fromkeys((Kind.STRING, *_TIMES), (_ANYTHING, str)),
 }
 
 
 def wire_array(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Array:
     """Raw texts as the column's wire type. What does not fit is null and has its entry in `changes`."""
-    whole = _WHOLE_COLUMN.get(column.type.kind) if column.type.depth == 0 else None
-    if whole is not None:
-        try:
-            values = whole.decode(b"[%b]" % b",".join(bytes(raw) or _NULL for raw in raws))
-            if len(values) == len(raws):
-                return pa.array(values, column.type.on_wire)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.ArrowInvalid, OverflowError):
-            pass  # One value at least does not fit: which one is found below.
-    name = ".".join(column.path)
-    return pa.array(
-        [
-            _value(raw, column.type.kind, column.type.depth, partial(changes.nulled, row), name)
-            for row, raw in enumerate(raws)
-        ],
-        column.type.on_wire,
-    )
+    return _array(column.type, raws, Slots(column.path), changes)
 
 
-def _value(raw: Raw, kind: Kind, depth: int, nulled: Callable[..., None], name: str) -> Any:
+def _array(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+    if kind.depth:
+        return _lists(kind, raws, slots, changes)
+    if kind.kind is Kind.STRUCT:
+        return _objects(kind, raws, slots, changes)
+    if kind.kind is Kind.JSON:
+        return _texts(raws, slots, changes)
+    if kind.kind in _PLAIN_DECIMALS:
+        return _decimals(kind, raws, slots, changes)
+    return _scalars(kind, raws, slots, changes)
+
+
+def _lists(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+    lists = _whole(_LISTS, raws)
+    if lists is None:
+        lists = _each(raws, slots, changes, elements)
+    offsets = np.zeros(len(raws) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter((len(each or ()) for each in lists), np.int32, len(lists)), out=offsets[1:])
+    flat = [element for each in lists if each for element in each]
+    values = _array(kind.item, flat, slots.elements(offsets), changes)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=kind.on_wire, mask=_absent(lists))
+
+
+def _objects(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+    decoder, getters = _struct_decoder(kind.members)
+    objects = _whole(decoder, raws)
+    if objects is None:
+        objects = _each(raws, slots, changes, members)
+        getters = [_member_getter(member.source) for member in kind.members]
+    inside = [
+        _array(
+            member.type,
+            [MISSING if each is None else getter(each) for each in objects],
+            slots.member(member.source),
+            changes,
+        )
+        for member, getter in zip(kind.members, getters, strict=True)
+    ]
+    return pa.StructArray.from_arrays(inside, fields=list(kind.on_wire), mask=_absent(objects))
+
+
+@cache
+def _struct_decoder(inside: tuple[Member, ...]) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
+    names = {f"field{number}": member.source for number, member in enumerate(inside)}
+    made: Any = msgspec.defstruct("Object", [(name, Raw, MISSING) for name in names], rename=names, gc=False)
+    return msgspec.json.Decoder(list[made | None]), [attrgetter(name) for name in names]
+
+
+def _member_getter(name: str) -> Callable[[Any], Raw]:
+    return lambda inside: inside.get(name, MISSING)
+
+
+def _texts(raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+    if _whole(_RAWS, raws) is not None:
+        array = text_array(raws)
+        with suppress(pa.ArrowInvalid):
+            array.validate(full=True)
+            return array
+    return pa.array(_each(raws, slots, changes, _json), pa.string())
+
+
+def _scalars(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+    decoder = _OF_ONE_TYPE.get(kind.kind)
+    values = None if decoder is None else _whole(decoder, raws)
+    if values is not None:
+        with suppress(pa.ArrowInvalid, OverflowError):
+            return pa.array(values, kind.on_wire)
+    misfits: list[tuple[int, str]] = []
+    read = _SCALARS.get(kind.kind, _string_only)
+    values = [
+        _read(read, raw, position, misfits) if known is _UNREAD else known
+        for position, (raw, known) in enumerate(zip(raws, _guessed(kind.kind, raws), strict=True))
+    ]
+    changes.nulled_each(slots, misfits)
+    return pa.array(values, kind.on_wire)
+
+
+def _decimals(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+    text = text_array(raws)
+    is_plain = pc.match_substring_regex(text, _PLAIN_DECIMALS[kind.kind])
+    plain = pc.if_else(is_plain, text, pa.scalar(None, pa.string())).cast(kind.on_wire)
+    is_odd = pc.fill_null(pc.invert(is_plain), False)
+    odd = np.flatnonzero(is_odd.to_numpy(zero_copy_only=False))
+    if not len(odd):
+        return plain
+    misfits: list[tuple[int, str]] = []
+    values = [_read(_SCALARS[kind.kind], raws[position], position, misfits) for position in odd.tolist()]
+    changes.nulled_each(slots, misfits)
+    if kind.kind is Kind.DECIMAL:
+        values = _scaled(values, odd, slots, changes)
+    return pc.replace_with_mask(plain, is_odd, pa.array(values, kind.on_wire))
+
+
+_UNREAD: Any = object()
+
+
+def _guessed(kind: Kind, raws: Sequence[Raw]) -> Iterator[Any]:
+    """Each value where it is what it should be, and `_UNREAD` where it has to be looked at."""
+    if kind not in _OF_ANY_TYPE:
+        yield from [_UNREAD] * len(raws)
+        return
+    decoder, expected = _OF_ANY_TYPE[kind]
+    for start in range(0, len(raws), _BLOCK):
+        block = raws[start : start + _BLOCK]
+        values = _whole(decoder, block)
+        if values is None:
+            yield from [_UNREAD] * len(block)
+        elif expected is int:
+            yield from (v if v is None or (type(v) is int and -(1 << 63) <= v < 1 << 63) else _UNREAD for v in values)
+        else:
+            yield from (v if v is None or type(v) is expected else _UNREAD for v in values)
+
+
+def _scaled(
+    values: Sequence[Decimal | None],
+    positions: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    slots: Slots,
+    changes: Changes,
+) -> list[Decimal | None]:
+    """Rounded to the digits that the column has, where there are more."""
+    rounded = [None if each is None else each.quantize(_TINY, ROUND_HALF_EVEN, _DIGITS) for each in values]
+    is_cut = [old != new for old, new in zip(values, rounded, strict=True)]
+    changes.truncated(slots, positions[np.array(is_cut, bool)])
+    return rounded
+
+
+def _whole(decoder: msgspec.json.Decoder[Any], raws: Sequence[Raw]) -> Any | None:
+    """All of it at once; None where it cannot be read that way."""
+    try:
+        texts = raws if all(map(len, raws)) else [raw if len(raw) else _NULL for raw in raws]
+        values = decoder.decode(b"[%b]" % b",".join(texts))
+    except _REFUSALS:
+        return None
+    return values if len(values) == len(raws) else None
+
+
+def _each(raws: Sequence[Raw], slots: Slots, changes: Changes, read: Callable[[Any], Any]) -> list[Any]:
+    misfits: list[tuple[int, str]] = []
+    values = [_read(read, raw, position, misfits) for position, raw in enumerate(raws)]
+    changes.nulled_each(slots, misfits)
+    return values
+
+
+def _read(read: Callable[[Any], Any], raw: Raw, position: int, misfits: list[tuple[int, str]]) -> Any:
     text = bytes(raw)
     if not text or text == _NULL:
         return None
     try:
-        if depth:
-            return [
-                _value(element, kind, depth - 1, nulled, f"{name}.{position}")
-                for position, element in enumerate(elements(raw))
-            ]
-        return _SCALARS.get(kind, _string_only)(text)
+        return read(text)
     except Misfit as misfit:
-        nulled(name, misfit.reason)
+        misfits.append((position, misfit.reason))
     except ValueError:
-        nulled(name)
+        misfits.append((position, TYPECAST_ERROR))
     return None
+
+
+def _absent(values: Sequence[Any]) -> pa.Array | None:
+    absent = np.fromiter((each is None for each in values), bool, len(values))
+    return pa.array(absent) if absent.any() else None
 
 
 def _string_only(text: bytes) -> str:
@@ -111,30 +258,43 @@ def _boolean(text: bytes) -> bool:
 
 
 def _integer(text: bytes) -> int:
-    number = int(_whole(text))
+    number = int(_whole_number(text))
     if not -(1 << 63) <= number < 1 << 63:
         raise Misfit(SIZE_LIMITATION)
     return number
 
 
 def _big_integer(text: bytes) -> Decimal:
-    return _whole(text.strip(b'"') if text.startswith(b'"') else text)
+    return _whole_number(text.strip(b'"') if text.startswith(b'"') else text)
 
 
-def _whole(text: bytes) -> Decimal:
+def _whole_number(text: bytes) -> Decimal:
     """A whole number of at most 38 digits, however it is written (1, 1.0, 1e3)."""
-    if not _NUMBER.fullmatch(text):
-        raise Misfit
-    number = Decimal(text.decode())
-    if number and number.adjusted() >= 38:
-        raise Misfit(SIZE_LIMITATION)
+    number = _decimal(text, 38)
     try:
-        whole = number.to_integral_value(context=_WHOLE)
+        whole = number.to_integral_value(context=_DIGITS)
     except InvalidOperation as error:
         raise Misfit(SIZE_LIMITATION) from error
     if whole != number:
         raise Misfit
     return whole
+
+
+def _fraction(text: bytes) -> Decimal:
+    """A number of at most 29 digits before its point."""
+    number = _decimal(text, 38 - _SCALE)
+    if abs(number) > _LARGEST_FRACTION:  # It would be rounded up to a digit more.
+        raise Misfit(SIZE_LIMITATION)
+    return number
+
+
+def _decimal(text: bytes, digits: int) -> Decimal:
+    if not _NUMBER.fullmatch(text):
+        raise Misfit
+    number = Decimal(text.decode())
+    if number and number.adjusted() >= digits:
+        raise Misfit(SIZE_LIMITATION)
+    return number
 
 
 def _float(text: bytes) -> float:
@@ -152,5 +312,5 @@ _SCALARS = {
     Kind.INTEGER: _integer,
     Kind.BIG_INTEGER: _big_integer,
     Kind.NUMBER: _float,
-    Kind.JSON: _json,
+    Kind.DECIMAL: _fraction,
 }

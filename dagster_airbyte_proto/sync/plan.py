@@ -18,6 +18,7 @@ from dagster_airbyte_proto.model import (
     Stream,
     StreamId,
     TableName,
+    TypeChoices,
     WriteMode,
 )
 from dagster_airbyte_proto.schema.names import unique_names
@@ -176,6 +177,7 @@ def _planned(
         slice=wanted.slice.key if wanted.slice else None,
         shaping=_shaping(options),
         keeps_deleted=write is WriteMode.SOFT_DELETE,
+        types=options.types.over(connection.types.over(TypeChoices())),
     )
 
 

@@ -47,7 +47,6 @@ def _of(properties: Mapping[str, Any], key: Sequence[FieldPath] = (), cursor: Fi
         ({"type": "array", "items": {"type": "integer"}}, pa.list_(pa.int64())),
         ({"type": "array", "items": {"type": "array", "items": {"type": "object"}}}, pa.list_(pa.list_(pa.string()))),
         ({"type": "array"}, pa.string()),
-        ({"type": "array", "items": [{"type": "string"}]}, pa.string()),
         ({"type": ["string", "object"]}, pa.string()),
         ({"oneOf": [{"type": "null"}, {"type": "integer"}]}, pa.int64()),
         ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, pa.string()),
