@@ -19,12 +19,14 @@ from dagster_airbyte_proto.model import Load, StreamId
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import held_lease
+from dagster_airbyte_proto.sync.plan import Wanted
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.rollback import Rollback, roll_back
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from tests.fake_source import command
+from tests.sync.shop import EVERYTHING
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +42,7 @@ class Lake:
         self._folder = folder
         self._session = session
 
-    def sync(self, streams: Mapping[str, Any], write: Mapping[str, str]) -> SyncReport:
+    def sync(self, streams: Mapping[str, Any], write: Mapping[str, str], wanted: Wanted = EVERYTHING) -> SyncReport:
         scenario = self._folder / "scenario.json"
         scenario.write_text(json.dumps({"streams": streams, "state_every": 5}))
         written = {
@@ -52,7 +54,7 @@ class Lake:
         }
         file = self._folder / "shop.yaml"
         file.write_text(yaml.safe_dump(written))
-        report = sync_connection(self.engine, Connection.from_file(file))
+        report = sync_connection(self.engine, Connection.from_file(file), wanted)
         assert report.status is SyncStatus.COMPLETE, report
         return report
 
