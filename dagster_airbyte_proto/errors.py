@@ -51,6 +51,17 @@ class TableError(ProtoError):
     """A table refuses: its schema, its catalog, its warehouse. Its rows are not in, its state stands."""
 
 
+class SchemaRefused(TableError):
+    """A table and its stream do not go together. Each of `misfits` is a column, its type in the table (empty where the
+    table has none) and in the stream."""
+
+    def __init__(
+        self, doing: str, found: str, *, remedy: str = "", misfits: tuple[tuple[str, str, str], ...] = ()
+    ) -> None:
+        super().__init__(doing, found, remedy=remedy)
+        self.misfits = misfits
+
+
 class StateConflict(ProtoError):
     """Another run holds the connection, or took it over. This run must not write any more."""
 

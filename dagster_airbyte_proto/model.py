@@ -66,6 +66,23 @@ class TypeChoices(msgspec.Struct, frozen=True):
     numbers: NumbersAs = NumbersAs.DOUBLE
 
 
+class SchemaPolicy(StrEnum):
+    """What becomes of what a stream has and its table lacks: added; the stream refused; left out of each row; or the
+    rows rejected that have a value there."""
+
+    EVOLVE = "evolve"
+    FREEZE = "freeze"
+    DISCARD_COLUMN = "discard_column"
+    DISCARD_ROW = "discard_row"
+
+
+class ColumnName(NamedTuple):
+    """What a field of a stream, by its path in a record, is called in the table: once given, for good."""
+
+    path: FieldPath
+    name: str
+
+
 class Stream(msgspec.Struct, frozen=True):
     """A stream as `discover` offers it. `raw` is the connector's own JSON for it, handed back as it came."""
 
@@ -111,6 +128,9 @@ class PlannedStream(msgspec.Struct, frozen=True):
     """A stream with all that was chosen for it in one sync. `slice` is the partition that it is read for, if any.
 
     `soft_delete` is planned as `append_dedup` that `keeps_deleted`: the row with which the source deletes a key stays.
+
+    `wish` is what the table would be called if there was no other. `names` are those that its columns have had before;
+    `formerly` has the old name of each field that the source renamed.
     """
 
     stream: Stream
@@ -125,6 +145,10 @@ class PlannedStream(msgspec.Struct, frozen=True):
     shaping: Shaping | None = None
     keeps_deleted: bool = False
     types: TypeChoices = TypeChoices()
+    policy: SchemaPolicy = SchemaPolicy.EVOLVE
+    wish: TableName | None = None
+    names: tuple[ColumnName, ...] = ()
+    formerly: Mapping[str, str] = {}
 
     @property
     def id(self) -> StreamId:

@@ -111,7 +111,32 @@ CREATE TABLE airbyte_proto_kept_configs (
 )
 """
 
-MIGRATIONS = (_FIRST,)
+_SHAPES = """
+CREATE TABLE airbyte_proto_shapes (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    body TEXT NOT NULL,
+    changed_at {time} NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (connection, namespace, stream)
+);
+CREATE TABLE airbyte_proto_stream_changes (
+    number {number},
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    what TEXT NOT NULL,
+    column_name TEXT NOT NULL,
+    was TEXT NOT NULL,
+    became TEXT NOT NULL,
+    changed_at {time} NOT NULL,
+    run_id TEXT NOT NULL
+);
+CREATE INDEX airbyte_proto_stream_changes_of_connection ON airbyte_proto_stream_changes (connection, number)
+"""
+
+MIGRATIONS = (_FIRST, _SHAPES)
 _PREFIX = "airbyte_proto_"
 # Before the first release names had no prefix, and were in the way of Dagster's tables in the same database.
 _UNPREFIXED = (

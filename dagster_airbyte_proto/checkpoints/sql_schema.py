@@ -156,3 +156,29 @@ kept_configs = Table(
     Column("kept_at", UtcTime, nullable=False),
     Column("run_id", Text, nullable=False),
 )
+
+shapes = Table(
+    "airbyte_proto_shapes",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("body", Text, nullable=False),
+    Column("changed_at", UtcTime, nullable=False),
+    Column("run_id", Text, nullable=False),
+)
+
+stream_changes = Table(
+    "airbyte_proto_stream_changes",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("connection", Text, ForeignKey("airbyte_proto_connections.connection"), nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("column_name", Text, nullable=False),
+    Column("was", Text, nullable=False),
+    Column("became", Text, nullable=False),
+    Column("changed_at", UtcTime, nullable=False),
+    Column("run_id", Text, nullable=False),
+)

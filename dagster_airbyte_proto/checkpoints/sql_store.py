@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from dagster_airbyte_proto.checkpoints import sql_leases, sql_loads, sql_runs
+from dagster_airbyte_proto.checkpoints import sql_leases, sql_loads, sql_runs, sql_shapes
 from dagster_airbyte_proto.checkpoints.sql_counters import count
 from dagster_airbyte_proto.checkpoints.sql_database import Clock, Database
 from dagster_airbyte_proto.checkpoints.sql_schema import connections, kept_configs
@@ -34,9 +34,12 @@ from dagster_airbyte_proto.checkpoints.store import (
     RunStart,
     StateChange,
     StoredState,
+    StreamChange,
 )
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import CommittedRows, Load, State, StreamId
+from dagster_airbyte_proto.schema.evolution import Change
+from dagster_airbyte_proto.schema.shape import StreamShape
 
 
 class SqlStateStore:
@@ -216,6 +219,22 @@ class SqlStateStore:
             kept = {"connection": lease.connection, "run_id": lease.run_id, "kept_at": self._database.now(tx)}
             tx.execute(delete(kept_configs).where(kept_configs.c.connection == lease.connection))
             tx.execute(insert(kept_configs).values(config=text, based_on=based_on, **kept))
+
+    def shapes(self, connection: str) -> Mapping[StreamId, StreamShape]:
+        with self._database.read() as tx:
+            return sql_shapes.kept(tx, connection)
+
+    def keep_shapes(
+        self, lease: Lease, shapes: Mapping[StreamId, StreamShape], changes: Sequence[tuple[StreamId, Change]] = ()
+    ) -> None:
+        with self._fenced(lease) as tx:
+            now = self._database.now(tx)
+            sql_shapes.keep(tx, lease, shapes, now)
+            sql_shapes.note(tx, lease, changes, now)
+
+    def stream_changes(self, connection: str, *, limit: int = 100) -> Sequence[StreamChange]:
+        with self._database.read() as tx:
+            return sql_shapes.newest(tx, connection, limit)
 
     @contextmanager
     def _fenced(self, lease: Lease) -> Iterator[Connection]:

@@ -17,6 +17,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.model import CommittedRows, Load, State, StreamId
+from dagster_airbyte_proto.schema.evolution import Change
+from dagster_airbyte_proto.schema.shape import StreamShape
 
 
 class Lease(NamedTuple):
@@ -78,6 +80,15 @@ class KeptConfig(NamedTuple):
 
     config: Mapping[str, Any]
     based_on: str
+
+
+class StreamChange(NamedTuple):
+    """Something that changed in what a stream looks like, and the run that found it."""
+
+    stream: StreamId
+    change: Change
+    changed_at: datetime
+    run_id: str
 
 
 class StateStore(Protocol):
@@ -194,4 +205,18 @@ class StateStore(Protocol):
 
     def keep_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
         """Keeps what the connector made of its config. `based_on` is a digest of the user's own config."""
+        ...
+
+    def shapes(self, connection: str) -> Mapping[StreamId, StreamShape]:
+        """What the connection's streams looked like last, those of today and gone."""
+        ...
+
+    def keep_shapes(
+        self, lease: Lease, shapes: Mapping[StreamId, StreamShape], changes: Sequence[tuple[StreamId, Change]] = ()
+    ) -> None:
+        """Keeps these shapes, and writes down what has changed for them."""
+        ...
+
+    def stream_changes(self, connection: str, *, limit: int = 100) -> Sequence[StreamChange]:
+        """Newest first."""
         ...

@@ -95,8 +95,11 @@ def _summary(report: "SyncReport") -> list[str | Grid]:
 
 
 def _complaints(report: "SyncReport") -> list[str]:
+    from dagster_airbyte_proto.schema.shape import text
+
     lines = [f"warning: {warning}" for warning in report.warnings]
     for name, told in report.streams.items():
+        lines += [f"{name}: {text(change)}" for change in told.schema_changes]
         lines += [f"{name}: {counted(rows, 'row')} rejected: {reason}" for reason, rows in told.rejections.items()]
         if told.ignored_fields:
             lines.append(f"{name}: fields without a column: {', '.join(sorted(told.ignored_fields))}")

@@ -1,4 +1,5 @@
-"""`table show|history|compact|expire|rollback`. What takes long to import is imported when a command runs; see call.py.
+"""`table show|history|changes|compact|expire|rollback`. What takes long to import is imported when a command runs; see
+call.py.
 
 A table that refuses leaves the others to be cared for: each answers for itself, and the exit code is 1.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _HISTORY = ("snapshot", "at", "operation", "added", "removed", "deletes", "load", "run", "")
 _COMPACTED = ("table", "rewritten files", "written files", "delete files", "attempts", "status")
 _EXPIRED = ("table", "snapshots", "orphans", "status")
+_CHANGES = ("at", "stream", "table", "change", "run")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -88,6 +90,43 @@ def history(call: Call, names: tuple[str, ...], limit: int) -> Answer:
     return Answer(value, tuple(parts))
 
 
+@answers(group, "changes")
+@click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
+def changes(call: Call, names: tuple[str, ...], limit: int) -> Answer:
+    """How columns, keys and cursors changed: what, when, found by which run. Starts no Spark."""
+    from dagster_airbyte_proto.schema.shape import text
+    from dagster_airbyte_proto.sync.shapes import recorded_changes
+
+    store = call.store()
+    found = recorded_changes(store, [_connection_name(call, name) for name in names], limit)
+    value = [
+        {
+            "connection": each.connection,
+            "stream": str(each.noted.stream),
+            "table": str(each.table),
+            "at": each.noted.changed_at.isoformat(),
+            "what": each.noted.change.what.value,
+            "column": each.noted.change.column,
+            "before": each.noted.change.before,
+            "after": each.noted.change.after,
+            "run_id": each.noted.run_id,
+        }
+        for each in found
+    ]
+    rows = [
+        (
+            time_text(each.noted.changed_at),
+            str(each.noted.stream),
+            str(each.table),
+            text(each.noted.change),
+            each.noted.run_id,
+        )
+        for each in found
+    ]
+    return Answer({"changes": value}, (Grid(_CHANGES, rows),))
+
+
 @answers(group, "compact")
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 def compact(call: Call, names: tuple[str, ...]) -> Answer:
@@ -142,6 +181,11 @@ def rollback(call: Call, name: str, snapshot_id: str) -> Answer:
     value = {"status": "complete", "table": str(opened.named[0]), "snapshot_id": snapshot_id, "has_moved": has_moved}
     where = f"{opened.named[0]} is as in snapshot {snapshot_id}"
     return Answer(value, (where if has_moved else f"{where}, and was before",))
+
+
+def _connection_name(call: Call, named: str) -> str:
+    """The name of a connection that is meant by its file; else what was written."""
+    return call.open(named).name if Path(named).is_file() else named
 
 
 def _of_connection(call: Call, engine: "Engine", named: str) -> "list[TableName]":

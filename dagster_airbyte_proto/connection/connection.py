@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
@@ -17,7 +17,7 @@ from dagster_airbyte_proto.connection.launch import AnyText, Connector
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import AlsoWritten, RelativePath, Written, validated
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import SchemaPolicy, StreamId
 
 _SHORTEST_HASH_KEY = 16
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) *((?P<unit>[kmgt])(?P<binary>i?))?b?", re.IGNORECASE)
@@ -68,7 +68,7 @@ class Destination(Written):
 
     namespace: AnyText = ""
     table_prefix: AnyText = ""
-    schema_policy: Literal["evolve", "freeze", "discard_column", "discard_row"] = "evolve"
+    schema_policy: SchemaPolicy = SchemaPolicy.EVOLVE
 
     @field_validator("namespace")
     @classmethod

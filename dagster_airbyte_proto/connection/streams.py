@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from dagster_airbyte_proto.connection.launch import Text
 from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import AlsoWritten, Written
-from dagster_airbyte_proto.model import FieldPath, ReadMode, WriteMode
+from dagster_airbyte_proto.model import FieldPath, ReadMode, SchemaPolicy, WriteMode
 
 OTHERS = "*"
 """The name under which a user says what the streams get that are not named."""
@@ -46,8 +46,19 @@ def _paths(key: Any) -> tuple[FieldPath, ...]:
 _Paths = Annotated[tuple[FieldPath, ...], BeforeValidator(_paths), AlsoWritten(_PATHS)]
 
 
+def _formerly(names: Any) -> Any:
+    if not isinstance(names, Mapping) or not all(isinstance(old, str) and old for old in names.values()):
+        raise ValueError("must be a mapping of each field's name of today to its old one")
+    if len(set(names.values())) < len(names):
+        raise ValueError("says of two fields that they had one name")
+    if twice := sorted(set(names) & set(names.values())):
+        raise ValueError(f"has {twice[0]} as a new name and as an old one")
+    return names
+
+
 class StreamOptions(Written):
-    """None means: as the catalog has it. `rename` names the table, `rename_columns` its columns.
+    """None means: as the catalog has it, or the connection. `rename` names the table, `rename_columns` its columns.
+    `formerly` is for what the source renamed: the old name of a field, by the one that it has today.
 
     Columns are named as the source names them, whatever they are called in the table.
     """
@@ -63,6 +74,8 @@ class StreamOptions(Written):
     hash: _Paths | None = None
     filter: Text | None = None
     types: TypeOptions = TypeOptions()
+    schema_policy: SchemaPolicy | None = None
+    formerly: Annotated[dict[str, str], BeforeValidator(_formerly)] | None = None
 
 
 def _by_name(streams: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
+from dagster_airbyte_proto.schema.shape import text
 from dagster_airbyte_proto.sync.delivery import Delivered
 from dagster_airbyte_proto.sync.report import StreamReport
 
@@ -38,6 +39,7 @@ class StreamMetadata(NamespacedMetadataSet):
     state_after: dg.JsonMetadataValue | dg.TextMetadataValue | None = None
     rejections: dg.JsonMetadataValue | None = None
     ignored_fields: dg.JsonMetadataValue | None = None
+    schema_changes: dg.JsonMetadataValue | None = None
 
     @classmethod
     def namespace(cls) -> str:
@@ -124,7 +126,13 @@ def _texts(report: StreamReport) -> dict[str, Any]:
         "state_after": _state(report.state),
         "rejections": _counts(report.rejections),
         "ignored_fields": _counts(report.ignored_fields),
+        "schema_changes": _changes(report),
     }
+
+
+def _changes(report: StreamReport) -> dg.JsonMetadataValue | None:
+    changes = [text(change) for change in report.schema_changes]
+    return dg.JsonMetadataValue(changes) if changes else None
 
 
 def _listed(load_ids: tuple[str, ...]) -> str | None:

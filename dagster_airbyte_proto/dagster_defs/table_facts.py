@@ -40,12 +40,14 @@ class Asked(NamedTuple):
 
 
 class LandedTable(NamedTuple):
-    """A table after a sync. `name` is its name in SQL, `sync_id` that of the rows that came."""
+    """A table after a sync. `name` is its name in SQL, `sync_id` that of the rows that came.
+    `lacking` are columns of the stream that it does not have."""
 
     name: str
     planned: PlannedStream
     sync_id: int
     query: Query
+    lacking: frozenset[str] = frozenset()
 
 
 def column_metadata(table: LandedTable, source: dg.AssetKey | None) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def sample_query(table: LandedTable, columns: Sequence[str], rows: int) -> str:
 
 
 def _columns(table: LandedTable) -> Sequence[Column]:
-    return table_columns(table.planned).all
+    return [column for column in table_columns(table.planned).all if column.name not in table.lacking]
 
 
 def _is_ranged(column: Column) -> bool:

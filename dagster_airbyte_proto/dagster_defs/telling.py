@@ -104,7 +104,13 @@ class Telling:
     def _landed(self, delivered: Delivered) -> LandedTable | None:
         if self._tables is None or delivered.planned is None:
             return None
-        return LandedTable(self._tables.sql_name(delivered.table), delivered.planned, delivered.sync_id, self._query)
+        return LandedTable(
+            self._tables.sql_name(delivered.table),
+            delivered.planned,
+            delivered.sync_id,
+            self._query,
+            delivered.lacking,
+        )
 
     def _query(self, sql: str) -> "QueryResult":
         assert self._tables is not None
@@ -117,7 +123,7 @@ class Telling:
             return []
         table = self._tables.sql_name(delivered.table) if self._tables else told.table
         query = self._query if self._tables else None
-        policy = self._definition.connection.destination.schema_policy
+        policy = delivered.planned.policy
         evidence = Evidence(delivered.planned, told, table, policy, told.miscounts, query)
         return check_results(key, evidence, checks, self._context.selected_asset_check_keys)
 

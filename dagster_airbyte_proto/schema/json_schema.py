@@ -4,6 +4,7 @@ Nothing here fails on a schema that is odd; only a key or a cursor that the sche
 """
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import METADATA, Column, Columns, Kind, ValueType, member_at
-from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.schema.names import LONGEST_COLUMN_BYTES, RESERVED_COLUMNS, column_name, unique_names
 from dagster_airbyte_proto.schema.shaping import SHAPING, named_fields, shaped
 from dagster_airbyte_proto.schema.value_types import JSON, Schema, declared_properties, value_type
 
@@ -28,9 +29,15 @@ def table_columns(planned: PlannedStream) -> Columns:
         _require(planned, root, path, "plan keys and cursor")
     for path in named_fields(planned):
         _require(planned, root, path, SHAPING)
-    names = unique_names(((name, name) for name in properties), taken=METADATA.names)
+    names = unique_names(
+        ((column_name(source), source) for source in properties),
+        taken=(*METADATA.names, *RESERVED_COLUMNS),
+        kept={_identity(kept.path): kept.name for kept in planned.names if len(kept.path) == 1},
+        longest_bytes=LONGEST_COLUMN_BYTES,
+        hands_on=True,
+    )
     top = [
-        Column(name, (source,), value_type(schema, root, planned.types), _comment(schema))
+        Column(name, (source,), value_type(schema, root, planned.types), _comment(schema, source, name))
         for name, (source, schema) in zip(names, properties.items(), strict=True)
     ]
     by_path = {column.path: column for column in top}
@@ -45,9 +52,11 @@ def table_columns(planned: PlannedStream) -> Columns:
     return shaped(Columns((*top, *nested), keys, planned.cursor), planned)
 
 
-def _comment(schema: Any) -> str:
+def _comment(schema: Any, source: str, name: str) -> str:
+    """What the source says of a field, and what it calls it where the column has another name."""
     text = schema.get("description") if isinstance(schema, Mapping) else None
-    return text if isinstance(text, str) else ""
+    own = "" if source == name else f"the source calls it {json.dumps(source, ensure_ascii=False)}"
+    return "; ".join(part for part in (text if isinstance(text, str) else "", own) if part)
 
 
 def _at(root: Schema, path: FieldPath) -> Any:
@@ -97,9 +106,19 @@ def _suggestion(step: str, known: Iterable[str]) -> str:
     return f"The nearest field is {near[0]}." if near else "The stream declares no fields."
 
 
+def _identity(path: FieldPath) -> str:
+    """A path in one piece: the name itself, for a field of the record's own."""
+    return "\x1f".join(path)
+
+
 def _key_columns(planned: PlannedStream, top: Mapping[FieldPath, Column], taken: Iterable[str]) -> list[Column]:
     paths = [path for path in planned.primary_key if len(path) > 1]
-    names = unique_names(((f"_airbyte_key_{'_'.join(path)}", ".".join(path)) for path in paths), taken=taken)
+    names = unique_names(
+        ((column_name(f"_airbyte_key_{'_'.join(path)}"), _identity(path)) for path in paths),
+        taken=taken,
+        kept={_identity(kept.path): kept.name for kept in planned.names if len(kept.path) > 1},
+        longest_bytes=LONGEST_COLUMN_BYTES,
+    )
     return [
         Column(name, path, _key_type(planned, top[path[:1]], path), f"the key {'.'.join(path)}")
         for name, path in zip(names, paths, strict=True)

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import FileContent, StagedFile
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import META
+from dagster_airbyte_proto.schema.names import folded
 from dagster_airbyte_proto.staging.area import Folder, on_disk, remove, settle
 
 ROW_GROUP_BYTES: Final = 32 << 20
@@ -111,14 +112,27 @@ def _aligned(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
     """The batch in the table's schema: its order, its types, nulls for what the stream lacks."""
     if batch.schema.equals(schema):  # The writer has the field ids; rows need not carry them.
         return pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    names = set(batch.schema.names)
-    if unknown := names - set(schema.names):
-        raise InternalError("write a staged file", f"the table lacks the columns {', '.join(sorted(unknown))}")
+    places = {name: place for place, name in enumerate(batch.schema.names)}
+    if unknown := places.keys() - set(schema.names):
+        # The table's own spelling of a name may differ in case.
+        spelled = {folded(name): name for name in schema.names if name not in places}
+        if lacking := [name for name in unknown if folded(name) not in spelled]:
+            raise InternalError("write a staged file", f"the table lacks the columns {', '.join(sorted(lacking))}")
+        places |= {spelled[folded(name)]: places[name] for name in unknown}
     arrays = [
-        _fitted(batch.column(field.name), field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        _fitted(batch.column(places[field.name]), field.type)
+        if field.name in places
+        else pa.nulls(len(batch), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def field_of(schema: pa.Schema, name: str) -> pa.Field:
+    """A table's field, whose spelling may differ in case."""
+    if name in schema.names:
+        return schema.field(name)
+    return next(field for field in schema if folded(field.name) == folded(name))
 
 
 def _fitted(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

@@ -11,8 +11,9 @@ from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, run_folder
 from dagster_airbyte_proto.staging.batches import Parsed
 from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, resolve
-from dagster_airbyte_proto.staging.parquet import OpenFile
+from dagster_airbyte_proto.staging.parquet import OpenFile, field_of
 from dagster_airbyte_proto.staging.ranking import InFiles, InOneFile, Ranking, ranked
+from dagster_airbyte_proto.staging.withheld import without_withheld
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget
 
 
@@ -33,19 +34,26 @@ class Shelf:
         self.is_weighed = False
         self._target = target
         self._run_id = run_id
-        self._place: tuple[Folder, pa.Schema] | None = None
+        self._place: tuple[Folder, TableTarget] | None = None
         self._mark = os.urandom(4).hex()
         self._files = 0
 
+    def fitting(self, parsed: Parsed) -> Parsed:
+        """Without what the table does not take."""
+        target = self._ready()[1]
+        if not target.fit.withheld:
+            return parsed
+        return without_withheld(parsed, target.fit.withheld, self.planned.policy, target.schema)
+
     def new_file(self) -> OpenFile:
-        return self._new("rows", self._ready()[1], FileContent.ROWS)
+        return self._new("rows", self._ready()[1].schema, FileContent.ROWS)
 
     def new_position_deletes(self) -> OpenFile:
         return self._new("positions", POSITION_DELETES, FileContent.POSITION_DELETES)
 
     def new_equality_deletes(self) -> OpenFile:
-        schema = self._ready()[1]
-        keys = pa.schema([schema.field(key) for key in self.columns.keys])
+        schema = self._ready()[1].schema
+        keys = pa.schema([field_of(schema, key) for key in self.columns.keys])
         return self._new("keys", keys, FileContent.EQUALITY_DELETES)
 
     def remove(self, file: StagedFile) -> None:
@@ -57,12 +65,12 @@ class Shelf:
         name = file_name(kind, str(self.planned.id), self._mark, self._files)
         return OpenFile(self._ready()[0], name, schema, content)
 
-    def _ready(self) -> tuple[Folder, pa.Schema]:
+    def _ready(self) -> tuple[Folder, TableTarget]:
         if self._place is None:
             target = self._target()
             folder = Folder.at(run_folder(target, self._run_id))
             make(folder)
-            self._place = folder, target.schema
+            self._place = folder, target
         return self._place
 
 
@@ -90,6 +98,8 @@ class Portion:
 
     def write(self, parsed: Parsed, lines: int, record_bytes: int) -> None:
         """Adds a parsed segment of so many lines and bytes."""
+        if parsed.batch.num_rows:
+            parsed = self._shelf.fitting(parsed)
         self.lines += lines
         self.record_bytes += record_bytes
         self._rejected.update(parsed.rejected)

@@ -10,7 +10,8 @@ from dagster_airbyte_proto.sync.report import StreamReport
 class Delivered(NamedTuple):
     """A complete stream, all of whose rows are in its table. `part` is what the last load, `load_id`, brought it.
     `connector` names the very version that it came from, `planned` says what was chosen for it. `location` is the
-    table's folder or URI, as in a TableTarget; the rows of this sync have `sync_id` in their `_airbyte_meta`."""
+    table's folder or URI, as in a TableTarget; the rows of this sync have `sync_id` in their `_airbyte_meta`. `lacking`
+    are columns of the stream that the table does not have, by its policy."""
 
     stream: StreamId
     table: TableName
@@ -21,6 +22,7 @@ class Delivered(NamedTuple):
     planned: PlannedStream | None = None
     location: str = ""
     sync_id: int = 0
+    lacking: frozenset[str] = frozenset()
 
 
 class Delivery(Protocol):

@@ -17,6 +17,9 @@ def refuse_unfit(connection: str, planned: Sequence[PlannedStream], abilities: A
         if each.slice is not None and not abilities.has_slices:
             found = f"it is read for partition {each.slice}, and tables of the format {abilities.format} have none"
             raise _unfit(connection, each, found, "Take the templates of partitions out of the config")
+        if each.formerly and not abilities.has_renames:
+            found = f"formerly renames columns, and tables of the format {abilities.format} are read by their names"
+            raise _unfit(connection, each, found, "Take formerly out of the stream's options")
 
 
 def _unfit(connection: str, planned: PlannedStream, found: str, way_out: str) -> ConfigError:

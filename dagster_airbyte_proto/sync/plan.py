@@ -21,7 +21,7 @@ from dagster_airbyte_proto.model import (
     TypeChoices,
     WriteMode,
 )
-from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.schema.names import LONGEST_TABLE_BYTES, folded, shortened, table_name, unique_names
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, REPLACING
 
 _KEYED = DEDUPLICATING | {WriteMode.SOFT_DELETE}
@@ -51,6 +51,13 @@ class Slice(NamedTuple):
         return {**self.window, "key": self.key}
 
 
+class KnownTable(NamedTuple):
+    """What a stream's table is called since the stream was first synced, and what it was to be called then."""
+
+    wish: TableName
+    table: TableName
+
+
 class Wanted(NamedTuple):
     """What one call asks for beyond the connection: some of its streams, or all anew, or one partition.
 
@@ -76,25 +83,40 @@ class Wanted(NamedTuple):
         return self.slice.key if self.slice else ""
 
 
-def planned_streams(connection: Connection, catalog: Catalog, wanted: Wanted) -> tuple[PlannedStream, ...]:
-    """The streams of one sync, each with its table and modes; generations are the state store's to fill in."""
+def planned_streams(
+    connection: Connection,
+    catalog: Catalog,
+    wanted: Wanted,
+    known: Mapping[StreamId, KnownTable] = {},
+) -> tuple[PlannedStream, ...]:
+    """The streams of one sync, each with its table and modes; generations are the state store's to fill in. `known` are
+    the tables that streams of the connection have had, of today and gone."""
     if wanted.slice is not None and not wanted.slice.key:
         raise ConfigError(_planning(connection), "the partition has no key")
     offered = {str(stream.id): stream for stream in catalog.streams}
     chosen = _chosen(connection, offered)
     # Told apart among all that the connection has: a stream that is synced alone must find its own table again.
-    names = _tables(connection, [(offered[name], options) for name, options in chosen.items()])
-    tables = dict(zip(chosen, names, strict=True))
+    wishes = {offered[name].id: _wish(connection, offered[name], options) for name, options in chosen.items()}
+    tables = _tables(wishes, known)
     if wanted.only is not None:
-        known = [_known(name, chosen, "--streams") for name in wanted.only]
-        chosen = {name: chosen[name] for name in known}
+        asked = [_known(name, chosen, "--streams") for name in wanted.only]
+        chosen = {name: chosen[name] for name in asked}
     if not chosen:
         raise ConfigError(
             _planning(connection),
             "no stream is chosen",
             remedy=f"The connector offers: {', '.join(sorted(offered)) or 'none'}",
         )
-    return tuple(_planned(connection, offered[name], options, tables[name], wanted) for name, options in chosen.items())
+    planned = (_planned(connection, offered[name], options, wanted) for name, options in chosen.items())
+    return tuple(msgspec.structs.replace(each, table=tables[each.id], wish=wishes[each.id]) for each in planned)
+
+
+def _wish(connection: Connection, stream: Stream, options: StreamOptions) -> TableName:
+    """What a stream's table would be called if there was no other."""
+    source_namespace = stream.id.namespace or connection.name
+    namespace = connection.namespace.replace("${source_namespace}", source_namespace)
+    name = connection.destination.table_prefix + (options.rename or stream.id.name)
+    return TableName(namespace, name)
 
 
 def with_generations(
@@ -152,10 +174,8 @@ def _known(name: str, offered: Collection[str], where: str) -> str:
     )
 
 
-def _planned(
-    connection: Connection, stream: Stream, options: StreamOptions, table: TableName, wanted: Wanted
-) -> PlannedStream:
-    _refuse_what_is_to_come(connection, stream)
+def _planned(connection: Connection, stream: Stream, options: StreamOptions, wanted: Wanted) -> PlannedStream:
+    """All but its table."""
     read = _read_mode(connection, stream, options)
     write = _write_mode(stream, options, read)
     key = options.primary_key or stream.primary_key
@@ -169,7 +189,7 @@ def _planned(
     in_table = _IN_TABLE.get(write, write)
     return PlannedStream(
         stream=stream,
-        table=table,
+        table=_wish(connection, stream, options),
         read=read,
         write=_REFRESHED.get(in_table, in_table) if wanted.is_anew else in_table,
         primary_key=key,
@@ -178,6 +198,8 @@ def _planned(
         shaping=_shaping(options),
         keeps_deleted=write is WriteMode.SOFT_DELETE,
         types=options.types.over(connection.types.over(TypeChoices())),
+        policy=options.schema_policy or connection.destination.schema_policy,
+        formerly=options.formerly or {},
     )
 
 
@@ -230,24 +252,25 @@ def _cursor(stream: Stream, options: StreamOptions) -> FieldPath:
     return options.cursor or stream.cursor
 
 
-def _tables(connection: Connection, chosen: Sequence[tuple[Stream, StreamOptions]]) -> list[TableName]:
-    """Where each stream lands. Two streams that would land in one table are told apart by a hash of their names."""
-    destination = connection.destination
-    wishes = []
-    for stream, options in chosen:
-        source_namespace = stream.id.namespace or connection.name
-        namespace = connection.namespace.replace("${source_namespace}", source_namespace)
-        wishes.append((namespace, destination.table_prefix + (options.rename or stream.id.name), str(stream.id)))
-    names = unique_names([(f"{namespace}.{name}", identity) for namespace, name, identity in wishes])
-    return [
-        TableName(namespace, full[len(namespace) + 1 :]) for (namespace, _, _), full in zip(wishes, names, strict=True)
-    ]
+def _tables(wishes: Mapping[StreamId, TableName], known: Mapping[StreamId, KnownTable]) -> dict[StreamId, TableName]:
+    """Where each stream lands. Two streams that would land in one table are told apart by a hash of their names; a
+    table that a stream has had stays its own, also while the stream is gone."""
+    kept = {stream: had.table for stream, had in known.items() if wishes.get(stream, had.wish) == had.wish}
+    spaces = {stream: _namespace(wish.namespace) for stream, wish in wishes.items()}
+    found: dict[StreamId, TableName] = {}
+    for space in dict.fromkeys(map(folded, spaces.values())):
+        here = [stream for stream in wishes if folded(spaces[stream]) == space]
+        names = unique_names(
+            [(table_name(wishes[stream].name), str(stream)) for stream in here],
+            kept={str(stream): had.name for stream, had in kept.items() if folded(had.namespace) == space},
+            longest_bytes=LONGEST_TABLE_BYTES,
+        )
+        found |= {stream: TableName(spaces[stream], name) for stream, name in zip(here, names, strict=True)}
+    return found
 
 
-def _refuse_what_is_to_come(connection: Connection, stream: Stream) -> None:
-    if connection.destination.schema_policy != "evolve":
-        policy = connection.destination.schema_policy
-        raise _fault(connection, stream, f"schema_policy: {policy} is not built yet", "Use schema_policy: evolve")
+def _namespace(wish: str) -> str:
+    return shortened(table_name(wish) or "_", wish, LONGEST_TABLE_BYTES)
 
 
 def _fault(connection: Connection, stream: Stream, found: str, remedy: str) -> ConfigError:

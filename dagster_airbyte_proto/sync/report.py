@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.schema.evolution import Change
+
 
 class SyncStatus(StrEnum):
     COMPLETE = "complete"
@@ -17,6 +19,7 @@ class SyncStatus(StrEnum):
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason. `filtered` of the
     rejected were left out by the stream's own filter. `retryable`: what failed may succeed with nothing changed.
+    `schema_changes` are those that no sync before has told of.
 
     `deleted`: the rows that a replacement took out; else the keys that the source said were deleted, and that each load
     took out or, in `soft_delete`, marked. Whether the table had them is not looked at.
@@ -42,6 +45,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     miscounts: tuple[str, ...] = ()
     table_rows: int | None = None
     snapshot_id: str | None = None
+    schema_changes: tuple[Change, ...] = ()
 
 
 class LineCounts(msgspec.Struct):

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateSco
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.session import ConfigEvent, ReadRequest
 from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.evolution import Terms as SchemaTerms
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit import Committer
@@ -28,6 +29,7 @@ from dagster_airbyte_proto.sync.plan import Wanted, replaces, with_generations
 from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
+from dagster_airbyte_proto.sync.shapes import Shapes
 from dagster_airbyte_proto.sync.shared_state import planned_together
 from dagster_airbyte_proto.sync.source import Source
 from dagster_airbyte_proto.sync.streams import StreamRun
@@ -155,28 +157,35 @@ class _Sync:
         stored = self._stored()
         catalog = wanted.catalog or self._source.catalog()
         # Streams of a slice all start from nothing: none can leave another behind.
-        chosen = planned_together(self._source, catalog, wanted, () if wanted.slice else stored)
+        shapes = Shapes(self._store, self._lease, self._log)
+        chosen = planned_together(self._source, catalog, wanted, () if wanted.slice else stored, shapes.tables)
         refuse_unfit(self._source.connection.name, chosen, self._engine.abilities)
+        chosen = shapes.named(chosen)
         if self._source.unkept_config is not None:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
         if any(each.shape and each.shape.hashed for each in columns.values()):
             self._hash_key = self._source.hash_key()
+        terms = {planned.id: shapes.terms(planned, columns[planned.id]) for planned in chosen}
         streams, sync_id = self._numbered(chosen)
         states = () if wanted.is_anew else _resumed(streams, stored)
         request = ReadRequest(self._source.config, streams, states, sync_id)
-        staging = self._staging(streams, columns, sync_id, committer)
+        shapes.begin(streams, columns)
+        shapes.note_gone(catalog)
+        specs = {each.id: _table_spec(each, columns[each.id], terms[each.id]) for each in streams}
+        staging = self._staging(streams, columns, specs, (sync_id, committer))
         _note_states(staging.runs, stored)
         self._terms.watcher.began(self._lease.run_id, staging.runs)
         pull = Pull(
             self._source.protocol,
             staging.runs,
             (staging.stage, staging.ledger, staging.loader),
-            self._around(staging),
+            self._around(staging, shapes),
             self._terms.patience,
         )
         fatal = self._pull(pull, staging, request)
         report = self._report(pull, staging, recovered, fatal)
+        report = msgspec.structs.replace(report, warnings=(*shapes.warnings, *report.warnings))
         self._end(report)
         return _Done(report, staging.runs.values())
 
@@ -197,11 +206,11 @@ class _Sync:
         self,
         streams: Sequence[PlannedStream],
         columns: Mapping[StreamId, Columns],
-        sync_id: int,
-        committer: Committer,
+        specs: Mapping[StreamId, TableSpec],
+        numbered: tuple[int, Committer],
     ) -> _Staging:
+        sync_id, committer = numbered
         runs = {planned.id: StreamRun(planned) for planned in streams}
-        specs = {planned.id: _table_spec(planned, columns[planned.id]) for planned in streams}
         targets = Targets(lambda: self._engine.tables, specs, (self._store, self._lease), self._terms.cancel)
         blind = self._engine.settings.staging_folder
         inputs = [
@@ -223,17 +232,22 @@ class _Sync:
         before = tuple(state for state in self._stored() if state.scope is StateScope.GLOBAL)
         return self._source.protocol.merged(before, state)[0]
 
-    def _around(self, staging: _Staging) -> Surroundings:
+    def _around(self, staging: _Staging, shapes: Shapes) -> Surroundings:
         def is_cancelled() -> bool:
             self._keeper.check()
             return self._terms.cancel.is_set()
+
+        def settle_tables(runs: Iterable[StreamRun]) -> None:
+            waited = list(runs)
+            staging.targets.settle(waited)
+            shapes.note(waited)
 
         return Surroundings(
             self._log,
             is_cancelled,
             self._keep_config,
             self._terms.watcher.progressed,
-            staging.targets.settle,
+            settle_tables,
             partial(self._deliver, staging),
         )
 
@@ -252,6 +266,7 @@ class _Sync:
                     run.planned,
                     run.location,
                     staging.sync_id,
+                    run.lacking,
                 )
                 for stream, run in staging.runs.items()
                 if run.status is SyncStatus.COMPLETE
@@ -325,9 +340,9 @@ class _Sync:
         reach("run.ended")
 
 
-def _table_spec(planned: PlannedStream, columns: Columns) -> TableSpec:
+def _table_spec(planned: PlannedStream, columns: Columns, terms: SchemaTerms) -> TableSpec:
     slice_column = None if planned.slice is None else SLICE_COLUMN
-    return TableSpec(planned.table, columns.schema, columns.keys, slice_column=slice_column)
+    return TableSpec(planned.table, columns.schema, columns.keys, slice_column=slice_column, terms=terms)
 
 
 def _resumed(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:

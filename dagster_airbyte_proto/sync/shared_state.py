@@ -4,24 +4,28 @@ Such a state is one position in the source for all of them. Where it moves on fo
 have in between is never sent again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StateScope
+from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.session import SourceProtocol
-from dagster_airbyte_proto.sync.plan import SharedState, Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan import KnownTable, SharedState, Wanted, planned_streams
 from dagster_airbyte_proto.sync.source import Source
 
 
 def planned_together(
-    source: Source, catalog: Catalog, wanted: Wanted, stored: Iterable[State]
+    source: Source,
+    catalog: Catalog,
+    wanted: Wanted,
+    stored: Iterable[State],
+    known: Mapping[StreamId, KnownTable],
 ) -> tuple[PlannedStream, ...]:
     """The plan with every stream that shares a stored state with one of it, or ConfigError that names them."""
-    chosen = planned_streams(source.connection, catalog, wanted)
+    chosen = planned_streams(source.connection, catalog, wanted, known)
     shared = [state for state in stored if state.scope is not StateScope.STREAM]
     if wanted.only is None or not shared or not _incremental(chosen):
         return chosen
-    every = planned_streams(source.connection, catalog, wanted._replace(only=None))
+    every = planned_streams(source.connection, catalog, wanted._replace(only=None), known)
     group = _group(source.protocol, shared, _incremental(every))
     asked = {planned.id for planned in chosen}
     missing = [planned for planned in group if planned.id not in asked]

@@ -8,9 +8,10 @@ from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import CommittedRows, PlannedStream, StagedRows, State
 from dagster_airbyte_proto.protocols.session import SourceProtocol, StreamStatus
+from dagster_airbyte_proto.schema.evolution import Change
 from dagster_airbyte_proto.staging.shaping import FILTERED
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
-from dagster_airbyte_proto.tables.writer import REPLACING
+from dagster_airbyte_proto.tables.writer import REPLACING, TableFit, TableTarget
 
 UNCOVERED = "read again next time: no state covered it when the stream failed"
 REFUSED = "the table refused the load"
@@ -48,8 +49,16 @@ class StreamRun:
         self.miscounts: list[str] = []
         self.states_seen = 0
         self.landed: CommittedRows | None = None
+        self.fit: TableFit | None = None
+        self.schema_changes: tuple[Change, ...] = ()
         self.is_complete = False
         self.is_refused = False
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """The columns that its table does not have, and does not get."""
+        withheld = self.fit.withheld if self.fit else ()
+        return frozenset(misfit.column for misfit in withheld if not misfit.in_table and len(misfit.path) == 1)
 
     @property
     def has_failed(self) -> bool:
@@ -62,6 +71,10 @@ class StreamRun:
         if self.is_complete or self.said is StreamStatus.COMPLETE:
             return Phase.COMPLETE
         return Phase.READING if self.said or self.emitted else Phase.WAITING
+
+    def place(self, target: TableTarget) -> None:
+        """Its table is ready."""
+        self.table, self.location, self.fit = target.qualified, target.location, target.fit
 
     def fail(self, error: ProtoError) -> None:
         """The first error is kept: what follows is mostly its echo."""
@@ -123,6 +136,7 @@ class StreamRun:
             ignored_fields=dict(self.ignored_fields),
             table_rows=self.landed.table_rows if self.landed else None,
             snapshot_id=self.landed.snapshot_id if self.landed else None,
+            schema_changes=self.schema_changes,
         )
 
     def _account(self, part: StagedRows) -> None:

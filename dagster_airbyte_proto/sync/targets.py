@@ -51,6 +51,7 @@ class Targets:
         stream = run.planned.id
         try:
             target = self._ready(stream)
+            run.place(target)
         except TableError as error:
             run.refuse_all(error)
             spec = self._specs[stream]
@@ -59,15 +60,13 @@ class Targets:
         self._store.note_folders(self._lease, [folder])
         self.folders.append(folder)
         reach("run.folders_noted")
-        run.table, run.location = target.qualified, target.location
         return target
 
     def settle(self, runs: Iterable[StreamRun]) -> None:
         """Waits for the tables of streams that sent nothing: they too must stand, or have failed, at the end."""
         for run in runs:
             try:
-                target = self._ready(run.planned.id)
-                run.table, run.location = target.qualified, target.location
+                run.place(self._ready(run.planned.id))
             except TableError as error:
                 run.refuse_all(error)
 

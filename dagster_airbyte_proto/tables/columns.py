@@ -1,25 +1,22 @@
 """A table's columns, in Iceberg's own JSON for a schema, and as pyarrow sees them.
 
 The JSON is what tables keep in their logs: every field, nested ones too, has an id that stays with it for life, so a
-file written under a name is still read right after a rename. Names compare without case, as Spark compares them.
+file written under a name is still read right after a rename. Names compare without case, as Spark compares them. What
+becomes of a table whose stream has changed is decided in `schema/evolution.py`.
 """
 
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.schema.evolution import Columns, Type
 
 FIELD_ID = b"PARQUET:field_id"
 COMMENT = b"comment"
-
-Columns = dict[str, Any]
-"""`{"type": "struct", "fields": [{"id", "name", "required", "type", "doc"?}, ...]}`"""
-
-_Type = str | Columns
 
 _PLAIN: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -52,16 +49,7 @@ _ARROW = {
     "timestamptz": pa.timestamp("us", "UTC"),
     "uuid": pa.binary(16),
 }
-_WIDER = {("int", "long"), ("float", "double")}
 _SIZED = re.compile(r"(decimal|fixed)[(\[]\s*(\d+)\s*(?:,\s*(\d+)\s*)?[)\]]")
-
-
-class Difference(NamedTuple):
-    """A column that a table and a stream see differently."""
-
-    column: str
-    in_table: str
-    in_stream: str
 
 
 def columns_of(schema: pa.Schema) -> Columns:
@@ -102,32 +90,6 @@ def optional(kind: Any) -> Any:
     return {name: False if name in required else optional(value) for name, value in kind.items()}
 
 
-def differences(existing: Columns, wanted: Columns) -> Iterator[Difference]:
-    """What stands in the way of writing `wanted` into a table of `existing` columns, once it has been widened."""
-    yield from _struct_differences(existing, wanted, "")
-
-
-def refuse_differences(doing: str, existing: Columns, wanted: Columns) -> None:
-    """Raises TableError with every difference and the way out, if there is one."""
-    if found := list(differences(existing, wanted)):
-        raise TableError(
-            doing,
-            "; ".join(f"column {d.column} is {d.in_table} in the table and {d.in_stream} in the stream" for d in found),
-            remedy="Drop the table and sync with --refresh, or give the stream another table by `rename` in the "
-            "connection file.",
-        )
-
-
-def united(existing: Columns, wanted: Columns, last_id: int) -> tuple[Columns, int]:
-    """`existing` with what it lacks of `wanted`, and the last id given out. Equal to `existing` when it lacks nothing.
-
-    Call it only where there are no `differences`.
-    """
-    ids = itertools.count(last_id + 1)
-    columns = _united(existing, wanted, ids)
-    return columns, next(ids) - 1
-
-
 def key_ids(columns: Columns, keys: tuple[str, ...]) -> list[int]:
     """The field ids of key columns. Raises TableError for a key that is no column."""
     by_name = {field["name"].casefold(): int(field["id"]) for field in columns["fields"]}
@@ -147,7 +109,7 @@ def _field(field: pa.Field, ids: Iterator[int]) -> Columns:
     return column
 
 
-def _type(kind: pa.DataType, name: str, ids: Iterator[int]) -> _Type:
+def _type(kind: pa.DataType, name: str, ids: Iterator[int]) -> Type:
     if plain := _PLAIN.get(kind):
         return plain
     if pa.types.is_decimal128(kind):
@@ -179,11 +141,11 @@ def _arrow_field(field: Columns) -> pa.Field:
     return _numbered(field["name"], field["type"], field["id"], required=field["required"])
 
 
-def _numbered(name: str, kind: _Type, field_id: int, *, required: bool) -> pa.Field:
+def _numbered(name: str, kind: Type, field_id: int, *, required: bool) -> pa.Field:
     return pa.field(name, _arrow(kind), nullable=not required, metadata={FIELD_ID: str(field_id).encode()})
 
 
-def _arrow(kind: _Type) -> pa.DataType:
+def _arrow(kind: Type) -> pa.DataType:
     if isinstance(kind, str):
         return _sized(kind) or _ARROW[kind]
     if kind["type"] == "struct":
@@ -217,7 +179,7 @@ def _is_writable(field: Columns) -> bool:
     return True
 
 
-def _last_id(kind: _Type) -> int:
+def _last_id(kind: Type) -> int:
     """The highest id that is given out in a type."""
     if isinstance(kind, str):
         return 0
@@ -225,87 +187,3 @@ def _last_id(kind: _Type) -> int:
         return max((max(int(field["id"]), _last_id(field["type"])) for field in kind["fields"]), default=0)
     parts = ("element",) if kind["type"] == "list" else ("key", "value")
     return max(max(int(kind[f"{part}-id"]), _last_id(kind[part])) for part in parts)
-
-
-def _by_name(columns: Columns) -> dict[str, Columns]:
-    return {field["name"].casefold(): field for field in columns["fields"]}
-
-
-def _struct_differences(existing: Columns, wanted: Columns, prefix: str) -> Iterator[Difference]:
-    old, new = _by_name(existing), _by_name(wanted)
-    for name, field in old.items():
-        column = prefix + field["name"]
-        if name in new:
-            yield from _type_differences(field["type"], new[name]["type"], column)
-        elif field["required"]:
-            yield Difference(column, f"{_said(field['type'])} not null", "nothing")
-
-
-def _type_differences(old: _Type, new: _Type, column: str) -> Iterator[Difference]:
-    if isinstance(old, str) or isinstance(new, str):
-        if old != new and not _widens(old, new) and not _widens(new, old):
-            yield Difference(column, _said(old), _said(new))
-    elif old["type"] != new["type"]:
-        yield Difference(column, _said(old), _said(new))
-    elif old["type"] == "struct":
-        yield from _struct_differences(old, new, f"{column}.")
-    else:
-        for part in ("element",) if old["type"] == "list" else ("key", "value"):
-            yield from _type_differences(old[part], new[part], f"{column}.{part}")
-
-
-def _widens(narrow: _Type, wide: _Type) -> bool:
-    if not (isinstance(narrow, str) and isinstance(wide, str)):
-        return False
-    small, big = _SIZED.fullmatch(narrow), _SIZED.fullmatch(wide)
-    if small and big and small[1] == big[1] == "decimal":
-        return small[3] == big[3] and int(small[2]) < int(big[2])
-    return (narrow, wide) in _WIDER
-
-
-def _united(existing: Columns, wanted: Columns, ids: Iterator[int]) -> Columns:
-    old, new = _by_name(existing), _by_name(wanted)
-    fields = [_united_field(field, new[name], ids) if name in new else field for name, field in old.items()]
-    added = [_renumbered_field(field, ids) for name, field in new.items() if name not in old]
-    return {**existing, "fields": fields + added}
-
-
-def _united_field(old: Columns, new: Columns, ids: Iterator[int]) -> Columns:
-    return {**old, "required": False, "type": _united_type(old["type"], new["type"], ids)}
-
-
-def _united_type(old: _Type, new: _Type, ids: Iterator[int]) -> _Type:
-    if isinstance(old, str) or isinstance(new, str):
-        return new if _widens(old, new) else old
-    if old["type"] == "struct":
-        return _united(old, new, ids)
-    parts = ("element",) if old["type"] == "list" else ("value",)
-    return {**old, **{part: _united_type(old[part], new[part], ids) for part in parts}}
-
-
-def _renumbered_field(field: Columns, ids: Iterator[int]) -> Columns:
-    return {**field, "id": next(ids), "type": _renumbered(field["type"], ids)}
-
-
-def _renumbered(kind: _Type, ids: Iterator[int]) -> _Type:
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        return {**kind, "fields": [_renumbered_field(field, ids) for field in kind["fields"]]}
-    parts = ("element",) if kind["type"] == "list" else ("key", "value")
-    return {
-        **kind,
-        **{f"{part}-id": next(ids) for part in parts},
-        **{part: _renumbered(kind[part], ids) for part in parts},
-    }
-
-
-def _said(kind: _Type) -> str:
-    """A type as a user writes it in SQL, near enough to recognise it."""
-    if isinstance(kind, str):
-        return {"long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}.get(kind, kind)
-    if kind["type"] == "struct":
-        return "struct<" + ", ".join(f"{field['name']}: {_said(field['type'])}" for field in kind["fields"]) + ">"
-    if kind["type"] == "list":
-        return f"array<{_said(kind['element'])}>"
-    return f"map<{_said(kind['key'])}, {_said(kind['value'])}>"

@@ -10,7 +10,7 @@ slice than their own.
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -23,21 +23,15 @@ import pyarrow.parquet as pq
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
-from dagster_airbyte_proto.tables.columns import (
-    Columns,
-    arrow_schema,
-    columns_of,
-    key_ids,
-    refuse_differences,
-    united,
-    with_text,
-    without,
-)
+from dagster_airbyte_proto.schema.evolution import Columns, decided
+from dagster_airbyte_proto.tables.columns import FIELD_ID, arrow_schema, columns_of, key_ids, with_text, without
 from dagster_airbyte_proto.tables.writer import (
     FOLDER,
     REPLACING,
+    TableFit,
     TableSpec,
     TableTarget,
+    fit_of,
     landing,
     refuse_mode,
     refuse_part,
@@ -132,12 +126,14 @@ class FolderTables:
                 view = self._view(spec.name)
                 if view.number:
                     refuse_slices(doing, view.slice_column, spec.slice_column)
-                refuse_differences(doing, view.columns, wanted)
-                columns, last_id = united(view.columns, wanted, view.last_column_id)
-                entry = _Entry(columns=columns, last_column_id=last_id, slice_column=spec.slice_column)
+                verdict = decided(view.columns, wanted, view.last_column_id, spec.terms)
+                verdict.refuse(doing, spec.terms)
+                columns = verdict.columns
+                entry = _Entry(columns=columns, last_column_id=verdict.last_id, slice_column=spec.slice_column)
                 is_new = view.number == 0 or columns != view.columns
                 if not is_new or self._append(spec.name, view, entry):
-                    return self._target(spec.name, without(columns, spec.slice_column))
+                    fit = fit_of(verdict, wanted, spec.terms)
+                    return self._target(spec.name, without(columns, spec.slice_column), fit)
         raise TableError(doing, "other writers keep changing it")
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -190,8 +186,8 @@ class FolderTables:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _target(self, name: TableName, columns: Columns) -> TableTarget:
-        return TableTarget(name, arrow_schema(columns), str(self.folder(name)), str(name))
+    def _target(self, name: TableName, columns: Columns, fit: TableFit) -> TableTarget:
+        return TableTarget(name, arrow_schema(columns), str(self.folder(name)), str(name), fit)
 
     def folder(self, name: TableName, *inside: str) -> Path:
         """Where a table lies, or something inside of it."""
@@ -274,12 +270,12 @@ def _keys(view: View) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[obj
     """By slice and key columns: each deleted key with the number of the last entry that deletes it. Null equals null
     here."""
     found: dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]] = {}
-    names = {field["name"].casefold(): field["name"] for field in view.columns["fields"]}
+    names = {field["id"]: field["name"] for field in view.columns["fields"]}
     for (number, entry), file in view.files(FileContent.EQUALITY_DELETES):
-        columns = tuple(names[key.casefold()] for key in entry.keys)
         deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
+        columns = tuple(names[_field_id(field)] for field in deletes.schema)
         ages = found.setdefault((entry.slice, columns), {})
-        ages.update(dict.fromkeys(zip(*(deletes[column].to_pylist() for column in columns), strict=True), number))
+        ages.update(dict.fromkeys(zip(*(column.to_pylist() for column in deletes.columns), strict=True), number))
     return found
 
 
@@ -288,16 +284,24 @@ def _read(file: StagedFile, view: View, entry: _Entry) -> pa.Table:
     rows = pq.read_table(without_file_scheme(file.path), partitioning=None)
     if view.slice_column is None:
         return rows
-    return rows.append_column(view.slice_column, pa.repeat(pa.scalar(entry.slice, pa.string()), rows.num_rows))
+    slices = pa.repeat(pa.scalar(entry.slice, pa.string()), rows.num_rows)
+    return rows.append_column(arrow_schema(view.columns).field(view.slice_column), slices)
 
 
 def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows of an older file in the columns of today."""
-    columns: Iterable[pa.ChunkedArray] = (
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+    """Rows of an older file in the columns of today: a column is known by its id, for it may have had another name."""
+    places = {_field_id(field): place for place, field in enumerate(rows.schema)}
+    columns = (
+        rows.column(places[_field_id(field)]).cast(field.type)
+        if _field_id(field) in places
+        else pa.nulls(rows.num_rows, field.type)
         for field in schema
     )
     return pa.table(list(columns), schema=schema)
+
+
+def _field_id(field: pa.Field) -> int:
+    return int(field.metadata[FIELD_ID])
 
 
 def _sync_folder(folder: Path) -> None:

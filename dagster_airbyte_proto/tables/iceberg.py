@@ -15,15 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName
-from dagster_airbyte_proto.tables.columns import (
-    Columns,
-    arrow_schema,
-    columns_of,
-    refuse_differences,
-    united,
-    with_text,
-    without,
-)
+from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
+from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_text, without
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
@@ -31,8 +24,10 @@ from dagster_airbyte_proto.tables.spark import SparkSettings
 from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
     REPLACING,
+    TableFit,
     TableSpec,
     TableTarget,
+    fit_of,
     qualified,
     refuse_mode,
     refuse_part,
@@ -51,6 +46,7 @@ class _Wanted(NamedTuple):
     slice_column: str | None
     comment: str = ""
     is_by_reference: bool = True
+    terms: Terms = Terms()
 
     def refuse(self, doing: str, log: TableLog) -> None:
         """Raises TableError for a table that stands and is made otherwise."""
@@ -58,7 +54,14 @@ class _Wanted(NamedTuple):
             if log.is_partitioned and log.slice_column is None:
                 raise TableError(doing, "it is partitioned in a way that is not supported")
             refuse_slices(doing, log.slice_column, self.slice_column)
-        refuse_differences(doing, log.columns, self.columns)
+
+    def verdict(self, log: TableLog) -> Verdict:
+        return decided(log.columns, self.columns, log.last_column_id, self.terms)
+
+
+class _Fitting(NamedTuple):
+    table: JavaTable
+    fit: TableFit
 
 
 class IcebergTables:
@@ -89,7 +92,7 @@ class IcebergTables:
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         columns = with_text(columns_of(spec.schema), spec.slice_column)
-        return self._target(_Wanted(spec.name, columns, spec.slice_column, spec.comment))
+        return self._target(_Wanted(spec.name, columns, spec.slice_column, spec.comment, terms=spec.terms))
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
@@ -177,32 +180,34 @@ class IcebergTables:
         return bool(found.collect())
 
     def _target(self, wanted: _Wanted) -> TableTarget:
-        table = self._prepared(wanted)
+        table, fit = self._prepared(wanted)
         return TableTarget(
             name=wanted.name,
             schema=arrow_schema(without(table.log.columns, wanted.slice_column)),
             location=without_file_scheme(table.log.location),
             qualified=self._qualified(wanted.name),
+            fit=fit,
         )
 
-    def _prepared(self, wanted: "_Wanted") -> JavaTable:
+    def _prepared(self, wanted: "_Wanted") -> "_Fitting":
         doing = f"preparing table {self._qualified(wanted.name)}"
         iceberg = self._iceberg()
         with self._refusals(doing):
             for _ in range(_ATTEMPTS):
                 try:
-                    table = self._fitting(iceberg, wanted, doing)
+                    fitting = self._fitting(iceberg, wanted, doing)
                 except CALL_ERRORS as error:
                     # Another writer made the table, or changed its columns, at the same moment.
                     if failure_of(error) not in (Failure.EXISTS, Failure.CONFLICT):
                         raise
                 else:
-                    self._tables[wanted.name] = table
-                    return table
+                    self._tables[wanted.name] = fitting.table
+                    return fitting
         raise TableError(doing, "other writers keep changing it")
 
-    def _fitting(self, iceberg: JavaIceberg, wanted: "_Wanted", doing: str) -> JavaTable:
-        """The table with all its columns: as it is, made wider, or new."""
+    def _fitting(self, iceberg: JavaIceberg, wanted: "_Wanted", doing: str) -> "_Fitting":
+        """The table with all its columns: as it is, made wider, or new. A rename goes by itself: Iceberg compares what
+        is added in the same change with the old names."""
         try:
             table = iceberg.load(wanted.name)
         except CALL_ERRORS as error:
@@ -211,13 +216,19 @@ class IcebergTables:
             iceberg.create_namespace(wanted.name.namespace)
             table = iceberg.create(wanted.name, wanted.columns, wanted.comment, wanted.slice_column)
             table.refresh()
-            return table
+            created = Verdict(table.log.columns, table.log.last_column_id)
+            return _Fitting(table, fit_of(created, wanted.columns, wanted.terms))
         table.refresh()
         wanted.refuse(doing, table.log)
-        if united(table.log.columns, wanted.columns, table.log.last_column_id)[0] != table.log.columns:
-            table.evolve(wanted.columns)
+        verdict = wanted.verdict(table.log)
+        verdict.refuse(doing, wanted.terms)
+        if verdict.renames:
+            table.rename(verdict.renames)
             table.refresh()
-        return table
+        if wanted.verdict(table.log).columns != table.log.columns:
+            table.evolve(verdict.columns)
+            table.refresh()
+        return _Fitting(table, fit_of(verdict, wanted.columns, wanted.terms))
 
     def _table(self, name: TableName) -> JavaTable:
         if name not in self._tables:

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, TableName, WriteMode
-from dagster_airbyte_proto.tables.columns import Columns, key_ids, optional
+from dagster_airbyte_proto.schema.evolution import Columns
+from dagster_airbyte_proto.tables.columns import key_ids, optional
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.writer import REPLACING, landing
 
@@ -55,6 +56,13 @@ class JavaTable:
             self.log = _LOG.decode(self._iceberg.metadata_parser.toJson(metadata))
             self._read = read = _Read(location, History.of(self.log))
         return read.history
+
+    def rename(self, renames: Sequence[tuple[str, str]]) -> None:
+        """Gives columns (old name, new name) new names. Their ids stay, and with those their values."""
+        update = self._table.updateSchema()
+        for old, new in renames:
+            update.renameColumn(old, new)
+        update.commit()
 
     def evolve(self, wanted: Columns) -> None:
         """Adds and widens columns until `wanted` fits."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from dagster_airbyte_proto.model import TableTotals
-from dagster_airbyte_proto.tables.columns import Columns
+from dagster_airbyte_proto.schema.evolution import Columns
 
 LOAD_ID = "airbyte-proto.load-id"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dagster_airbyte_proto.tables.columns import Columns
+from dagster_airbyte_proto.schema.evolution import Columns
 
 SparkType = str | dict[str, Any]
 

@@ -6,12 +6,15 @@ try, paused or dead ones among them, the rows of a load are in the table once or
 """
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.schema.evolution import Change, Columns, Misfit, Terms, Verdict, flat
+from dagster_airbyte_proto.schema.names import folded
 
 MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 """The write modes that tables know."""
@@ -32,12 +35,23 @@ class Abilities(NamedTuple):
     format: str
     modes: frozenset[WriteMode] = MODES
     has_slices: bool = True
+    has_renames: bool = True
 
 
 ICEBERG, FOLDER = Abilities("iceberg"), Abilities("folder")
-PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False)
+PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False)
 FORMATS = {each.format: each for each in (ICEBERG, PARQUET, FOLDER)}
 
+# What ANSI SQL reserves, in Spark's list: `null` and `current_date`, unquoted, are no columns.
+_RESERVED = re.compile(
+    r"all|and|anti|any|as|authorization|both|case|cast|check|collate|collation|column|constraint|create|cross|"
+    r"current_date|current_time|current_timestamp|current_user|distinct|else|end|escape|except|execute|exists|"
+    r"false|fetch|filter|for|foreign|from|full|function|grant|group|having|in|inner|intersect|interval|into|is|"
+    r"join|lateral|leading|left|localtimestamp|natural|not|null|offset|on|only|or|order|outer|overlaps|primary|"
+    r"references|right|select|semi|session_user|some|sql|struct|table|then|time|to|trailing|true|union|unique|"
+    r"unknown|user|using|values|when|where|window|with",
+    re.IGNORECASE,
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -46,7 +60,7 @@ class TableSpec(NamedTuple):
 
     With a `slice_column`, which is not in `schema`, the table is made of slices: each part that is committed is of one,
     and replaces or upserts rows of that slice alone. A table that stands with slices takes no part without, nor the
-    other way round.
+    other way round. `terms` say what becomes of a table that stands and has other columns.
     """
 
     name: TableName
@@ -54,6 +68,16 @@ class TableSpec(NamedTuple):
     keys: tuple[str, ...] = ()
     comment: str = ""
     slice_column: str | None = None
+    terms: Terms = Terms()
+
+
+class TableFit(NamedTuple):
+    """How a table and a stream go together: what was changed in the table for it, what of the stream it does not take
+    (to be left out of the files), and what it takes, by dotted names with their types."""
+
+    changes: tuple[Change, ...] = ()
+    withheld: tuple[Misfit, ...] = ()
+    landed: Mapping[str, str] = {}
 
 
 class TableTarget(NamedTuple):
@@ -73,6 +97,7 @@ class TableTarget(NamedTuple):
     schema: pa.Schema
     location: str
     qualified: str
+    fit: TableFit = TableFit()
 
 
 class TableWriter(Protocol):
@@ -82,7 +107,7 @@ class TableWriter(Protocol):
     def abilities(self) -> Abilities: ...
 
     def prepare(self, spec: TableSpec) -> TableTarget:
-        """Creates the table, or adds the columns that it lacks. Any other change is refused."""
+        """Creates the table, or makes it what `schema/evolution.py` decides. Raises SchemaRefused where that is no."""
         ...
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -96,6 +121,20 @@ class TableWriter(Protocol):
     def close(self) -> None:
         """Lets go of what it holds (a session it made itself, for one)."""
         ...
+
+
+def fit_of(verdict: Verdict, wanted: Columns, terms: Terms) -> TableFit:
+    """What is to be known of a verdict once the table is as it says."""
+    own = set(map(folded, terms.own))
+    stream = {folded(name) for name in flat(wanted)}
+    out = {folded(misfit.column) for misfit in verdict.withheld}
+    landed = {
+        name: kind
+        for name, kind in flat(verdict.columns).items()
+        if folded(name) in stream - out and folded(name.partition(".")[0]) not in own
+    }
+    changes = tuple(change for change in verdict.changes if folded(change.column.partition(".")[0]) not in own)
+    return TableFit(changes, verdict.withheld, landed)
 
 
 def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
@@ -119,7 +158,8 @@ def refuse_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
 
 def quoted(name: str) -> str:
     """A name as Spark SQL takes it: in backticks where it needs them."""
-    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    is_plain = _PLAIN_NAME.fullmatch(name) and not _RESERVED.fullmatch(name)
+    return name if is_plain else "`" + name.replace("`", "``") + "`"
 
 
 def qualified(catalog: str, name: TableName) -> str:

@@ -123,8 +123,12 @@ class SqlStoreConformance(StateStoreConformance):
         lease = self.acquired(store, "run-1")
         store.change_state(lease, USERS, stream_state(USERS, "7"), who="ann")
         with Database(state_url).write() as tx:
-            for name in reversed(metadata.sorted_tables):
-                tx.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {str(name).removeprefix('airbyte_proto_')}")
+            later = {"airbyte_proto_shapes", "airbyte_proto_stream_changes"}
+            for name in later:
+                tx.exec_driver_sql(f"DROP TABLE {name}")
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 1")
+            for name in set(metadata.tables) - later:
+                tx.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {name.removeprefix('airbyte_proto_')}")
             for index in ("loads_of_connection", "loads_of_run"):
                 tx.exec_driver_sql(f"DROP INDEX airbyte_proto_{index}")
             tx.exec_driver_sql("CREATE INDEX loads_of_connection ON loads (connection, status, number)")

@@ -35,6 +35,29 @@ def test_the_history_of_a_folder_table_names_loads_and_runs(place: Place) -> Non
     assert runs[1] in place.run("table", "history", "shop").out
 
 
+def test_changes_of_a_stream_are_shown_by_connection_and_by_table(place: Place) -> None:
+    shop = place.connect(USERS)
+    place.run("sync", shop)
+    assert place.json("table", "changes", "shop") == {"changes": []}
+    email = {"values": {"email": "a"}, "properties": {"email": {"type": "string"}}}
+    place.connect({**USERS, "streams": {"users": {"records": 30, **email}}})
+    synced = place.run("sync", shop)
+    assert "users: column email is new (string)" in synced.out
+    [told] = place.json("table", "changes", shop)["changes"]
+    assert [told] == place.json("table", "changes", "shop.users")["changes"]
+    assert {key: told[key] for key in ("stream", "table", "what", "column", "before", "after")} == {
+        "stream": "users",
+        "table": "shop.users",
+        "what": "column_added",
+        "column": "email",
+        "before": "",
+        "after": "string",
+    }
+    assert told["run_id"] in place.run("table", "changes", "shop").out
+    refused = place.json("table", "changes", "shop.usrs", code=2)
+    assert "Write NAMESPACE.TABLE" in refused["error"]["remedy"]
+
+
 @pytest.mark.parametrize(
     "words", [("compact", "shop"), ("expire", "shop.users"), ("rollback", "shop.users", "--to", "2")]
 )

@@ -5,11 +5,13 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from dagster_airbyte_proto.checkpoints.store import KeptConfig, Lease, LoadStatus, StateStore
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtocolViolation, StateConflict
 from dagster_airbyte_proto.model import (
+    ColumnName,
     CommittedRows,
     FileContent,
     Load,
@@ -21,6 +23,8 @@ from dagster_airbyte_proto.model import (
     TableName,
     WriteMode,
 )
+from dagster_airbyte_proto.schema.evolution import Change, What
+from dagster_airbyte_proto.schema.shape import StreamShape
 
 USERS, ORDERS = StreamId.of("users"), StreamId.of("orders", "eu")
 
@@ -57,6 +61,12 @@ def load_of(load_id: str, *states: State, run_id: str = "run-1", paths: tuple[st
     return Load(load_id, "shop", run_id, (part,), states)
 
 
+def shape_of(*names: str) -> StreamShape:
+    table = TableName("shop", "users")
+    named = tuple(ColumnName((name,), name) for name in names)
+    return StreamShape(table, table, named, dict.fromkeys(names, "string"), is_known=True)
+
+
 def committed_users(snapshot_id: str = "7") -> CommittedRows:
     return CommittedRows(USERS, snapshot_id, was_there=False, deleted=1, table_rows=9)
 
@@ -75,6 +85,9 @@ FENCED: Mapping[str, Callable[[StateStore, Lease], object]] = {
     "drop": lambda store, lease: store.drop(lease, load_of("open"), "late"),
     "change_state": lambda store, lease: store.change_state(lease, USERS, None, who="late"),
     "rollback": lambda store, lease: store.rollback(lease, 0, who="late"),
+    "keep_shapes": lambda store, lease: store.keep_shapes(
+        lease, {USERS: shape_of("late")}, [(USERS, Change(What.STREAM_GONE))]
+    ),
     "keep_config": lambda store, lease: store.keep_config(lease, {"late": 1}, based_on="x"),
 }
 
@@ -543,3 +556,26 @@ class StateStoreConformance:
             renewing.join()
         assert failures == []
         assert self.standing(store) == [stream_state(USERS, "19")]
+
+    # What streams look like
+
+    def test_shapes_are_kept_and_their_changes_noted(self, store: StateStore, lease: Lease, clock: HandClock) -> None:
+        assert (store.shapes("shop"), store.stream_changes("shop")) == ({}, [])
+        odd = msgspec.structs.replace(
+            shape_of("id", "Größe 🙂"), withheld={"a.b": ("", "string")}, key=(("a", "b"),), formerly={"x": "y"}
+        )
+        store.keep_shapes(lease, {USERS: shape_of("id"), ORDERS: odd}, [(ORDERS, Change(What.STREAM_BACK))])
+        assert store.shapes("shop") == {USERS: shape_of("id"), ORDERS: odd}
+        clock.advance(5)
+        added = Change(What.COLUMN_ADDED, "email", "", "string")
+        store.keep_shapes(lease, {USERS: shape_of("id", "email")}, [(USERS, added), (USERS, Change(What.KEY_CHANGED))])
+        assert store.shapes("shop") == {USERS: shape_of("id", "email"), ORDERS: odd}
+        noted = store.stream_changes("shop")
+        assert [(each.stream, each.change.what.value) for each in noted] == [
+            (USERS, "key_changed"),
+            (USERS, "column_added"),
+            (ORDERS, "stream_back"),
+        ]
+        assert (noted[1].change, noted[1].changed_at, noted[1].run_id) == (added, clock.now, "run-1")
+        assert store.stream_changes("shop", limit=1) == noted[:1]
+        assert (store.shapes("other"), store.stream_changes("other")) == ({}, [])

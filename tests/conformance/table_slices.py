@@ -49,7 +49,7 @@ class SlicedTableConformance:
         wider = TableSpec(filled.name, pa.schema([*SCHEMA, ("email", pa.string())]), slice_column=SLICE_COLUMN)
         target = bench.writer.prepare(wider)
         assert target.schema.names == [*SCHEMA.names, "email"]
-        assert bench.writer.prepare(wider) == target
+        assert bench.writer.prepare(wider).schema == target.schema
         bench.writer.commit("l3", in_slice(target, WriteMode.OVERWRITE, MONDAY, [(3, "new")]))
         assert sliced(bench.read(target))[0] == (MONDAY, 3, "new")
 

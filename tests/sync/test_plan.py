@@ -7,7 +7,7 @@ import pytest
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, ReadMode, Stream, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.sync.plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan import KnownTable, Wanted, planned_streams
 
 BOTH = (ReadMode.FULL_REFRESH, ReadMode.INCREMENTAL)
 USERS = Stream(StreamId.of("users"), {}, BOTH, primary_key=(("id",),), cursor=("at",), is_cursor_fixed=True)
@@ -101,6 +101,45 @@ def test_two_streams_never_share_a_table() -> None:
     catalog = Catalog((USERS, Stream(StreamId.of("users", "sales"), {}), Stream(StreamId.of("Users"), {})))
     tables = [str(each.table).casefold() for each in planned_streams(connection(), catalog, Wanted())]
     assert len(set(tables)) == 3
+
+
+@pytest.mark.parametrize(
+    ("stream", "table"), [("a/b:c", "a_b_c"), ("select", "select"), ("..", "__"), ("Füße 1", "Füße 1"), ("1st", "1st")]
+)
+def test_a_table_has_a_name_that_a_folder_can_have(stream: str, table: str) -> None:
+    [planned] = planned_streams(connection(), Catalog((Stream(StreamId.of(stream), {}),)), Wanted())
+    assert planned.table == TableName("shop", table)
+
+
+def test_a_name_that_is_too_long_is_cut_and_still_its_own() -> None:
+    catalog = Catalog(tuple(Stream(StreamId.of("x" * 200 + end, "n" * 200), {}) for end in "ab"))
+    written = connection(destination={"namespace": "${source_namespace}"})
+    first, second = (planned.table for planned in planned_streams(written, catalog, Wanted()))
+    assert first.namespace == second.namespace
+    assert max(len(first.namespace), len(first.name), len(second.name)) <= 128
+    assert first.name != second.name
+
+
+def test_a_table_that_a_stream_has_had_stays_its_own() -> None:
+    upper, lower = Stream(StreamId.of("Users"), {}), Stream(StreamId.of("users"), {})
+    [first] = planned_streams(connection(), Catalog((lower,)), Wanted())
+    assert first.wish == first.table == TableName("shop", "users")
+    known = {lower.id: KnownTable(first.table, first.table)}
+    for catalog in (Catalog((upper, lower)), Catalog((upper,))):
+        other, *same = planned_streams(connection(), catalog, Wanted(), known)
+        assert other.table.name.startswith("Users_")
+        assert [each.table for each in same] == [first.table for _ in same]
+    # What the user calls a table goes before what it was called.
+    [renamed] = planned_streams(connection(streams={"users": {"rename": "people"}}), Catalog((lower,)), Wanted(), known)
+    assert renamed.table == TableName("shop", "people")
+
+
+def test_a_streams_policy_goes_before_the_connections() -> None:
+    written = connection(
+        destination={"schema_policy": "freeze"}, streams={"users": {"schema_policy": "discard_row"}, "events": {}}
+    )
+    policies = {str(each.id): each.policy.value for each in planned_streams(written, CATALOG, Wanted())}
+    assert policies == {"users": "discard_row", "events": "freeze"}
 
 
 def test_every_chosen_mode_is_what_the_plan_says() -> None:
