@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 FieldPath = tuple[str, ...]
+PartitionValue = bool | int | str | None
+"""Of one field of a partition: dates and times counted from 1970."""
 
 
 class StreamId(NamedTuple):
@@ -111,6 +113,20 @@ class TableName(NamedTuple):
         return f"{self.namespace}.{self.name}"
 
 
+class PartitionField(NamedTuple):
+    """What a table's rows are parted by: a column, or what a transform makes of it. `width` is the number of buckets,
+    or what is truncated to; 0 for the others."""
+
+    transform: str
+    column: str
+    width: int = 0
+
+    def __str__(self) -> str:
+        if self.transform == "identity":
+            return self.column
+        return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
+
+
 class Shaping(msgspec.Struct, frozen=True):
     """What is to become of a stream's columns and rows on their way. Columns are named as the source names them.
 
@@ -122,6 +138,7 @@ class Shaping(msgspec.Struct, frozen=True):
     renames: tuple[tuple[str, str], ...] = ()
     hashed: tuple[FieldPath, ...] = ()
     filter: str = ""
+    partition_by: tuple[str, ...] = ()
 
 
 class PlannedStream(msgspec.Struct, frozen=True):
@@ -180,12 +197,17 @@ class FileContent(StrEnum):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A Parquet file that lies in a table's data location; part of the table only once committed."""
+    """A Parquet file that lies in a table's data location; part of the table only once committed.
+
+    All its rows are of one `partition`, or are deleted in that one alone; None where the table's rows are not parted,
+    and for deletes that reach into each.
+    """
 
     path: str
     content: FileContent
     rows: int
     size_bytes: int
+    partition: tuple[PartitionValue, ...] | None = None
 
 
 class StagedRows(msgspec.Struct, frozen=True):
@@ -195,7 +217,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     of the same part takes out again (`duplicates` of them). `changed` rows have a value nulled or truncated.
     `deleted` is the number of keys whose latest record is a deletion.
     All rows are of one `slice`, where the table has slices: it is no column of the files, and nothing that the part
-    does reaches beyond it.
+    does reaches beyond it. `partitioned_by` is what the rows were parted by, as a user writes it.
     """
 
     stream: StreamId
@@ -213,6 +235,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     ignored_fields: Mapping[str, int] = {}
     record_bytes: int = 0
     slice: str | None = None
+    partitioned_by: tuple[str, ...] = ()
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -73,6 +73,7 @@ class StreamOptions(Written):
     rename_columns: Annotated[dict[Text, Text], Field(min_length=1)] | None = None
     hash: _Paths | None = None
     filter: Text | None = None
+    partition_by: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
     types: TypeOptions = TypeOptions()
     schema_policy: SchemaPolicy | None = None
     formerly: Annotated[dict[str, str], BeforeValidator(_formerly)] | None = None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from dagster_airbyte_proto.model import FieldPath
+from dagster_airbyte_proto.model import FieldPath, PartitionField
 from dagster_airbyte_proto.schema.conditions import Condition
 
 RAW_ID = "_airbyte_raw_id"
@@ -152,12 +152,16 @@ class Shape(NamedTuple):
 
 
 class Columns(msgspec.Struct, frozen=True, dict=True):
-    """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record."""
+    """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record.
+
+    `partitioning` is what the table's rows are parted by, in its own names.
+    """
 
     all: tuple[Column, ...]
     keys: tuple[str, ...] = ()
     cursor: FieldPath = ()
     shape: Shape | None = None
+    partitioning: tuple[PartitionField, ...] = ()
 
     @cached_property
     def schema(self) -> pa.Schema:

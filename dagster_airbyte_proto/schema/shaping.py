@@ -9,14 +9,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
+import msgspec
+
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, Shaping, WriteMode
-from dagster_airbyte_proto.schema.columns import DELETED_AT, METADATA, Column, Columns, Kind, Pruning, Shape, ValueType
+from dagster_airbyte_proto.schema.columns import (
+    DELETED_AT,
+    EXTRACTED_AT,
+    METADATA,
+    Column,
+    Columns,
+    Kind,
+    Pruning,
+    Shape,
+    ValueType,
+)
 from dagster_airbyte_proto.schema.conditions import Condition, fields_of
 from dagster_airbyte_proto.schema.filters import parsed_filter
 from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.schema.partitioning import partition_fields
 
 SHAPING = "plan the columns"
+_EMITTED = Column(EXTRACTED_AT, (EXTRACTED_AT,), ValueType(Kind.TIMESTAMP))
 _HASHED = ValueType(Kind.STRING)
 _BY_KEY = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP, WriteMode.SOFT_DELETE))
 
@@ -31,7 +45,21 @@ def shaped(columns: Columns, planned: PlannedStream) -> Columns:
     """The columns as the stream's shaping has them. Raises ConfigError where that cannot be."""
     if planned.shaping is None:
         return columns
-    return _Shaped(columns, planned, planned.shaping).columns()
+    made = columns
+    if msgspec.structs.replace(planned.shaping, partition_by=()) != Shaping():
+        made = _Shaped(columns, planned, planned.shaping).columns()
+    return _parted(made, planned, planned.shaping.partition_by)
+
+
+def _parted(columns: Columns, planned: PlannedStream, partition_by: Sequence[str]) -> Columns:
+    if not partition_by:
+        return columns
+    if planned.slice is not None:
+        found = "partition_by, and a run of one partition: a table of slices is parted by them alone"
+        remedy = "Leave out partition_by, or sync without partitions."
+        raise ConfigError(SHAPING, found, remedy=remedy, stream=str(planned.id))
+    fields = {column.path[0]: column for column in (*columns.all, _EMITTED) if not column.is_nested}
+    return msgspec.structs.replace(columns, partitioning=partition_fields(partition_by, fields, planned.id))
 
 
 class _Shaped:
@@ -154,6 +182,9 @@ class _Shaped:
         return found
 
     def _refuse_to_prune(self, column: Column) -> None:
+        if column.type.kind is Kind.STRUCT:
+            remedy = "Add types: {objects: json}, or name it as a whole."
+            self._refuse(f"{column.path[0]} lands as a struct, whose members stay together", remedy)
         if column.type != ValueType(Kind.JSON):
             self._refuse(f"{column.path[0]} has no members to choose from", f"Name {column.path[0]} as a whole.")
 

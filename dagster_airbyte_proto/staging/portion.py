@@ -2,19 +2,26 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dagster_airbyte_proto.model import FileContent, PlannedStream, StagedFile, StagedRows, WriteMode
+from dagster_airbyte_proto.model import FileContent, PartitionValue, PlannedStream, StagedFile, StagedRows, WriteMode
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, run_folder
 from dagster_airbyte_proto.staging.batches import Parsed
 from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, resolve
 from dagster_airbyte_proto.staging.parquet import OpenFile, field_of
+from dagster_airbyte_proto.staging.partitions import parted
 from dagster_airbyte_proto.staging.ranking import InFiles, InOneFile, Ranking, ranked
 from dagster_airbyte_proto.staging.withheld import without_withheld
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget
+
+_MOST_OPEN = 100
+_Partition = tuple[PartitionValue, ...] | None
 
 
 class Shelf:
@@ -75,15 +82,17 @@ class Shelf:
 
 
 class Portion:
-    """Rows that are committed together or not at all. At most one of its files is open."""
+    """Rows that are committed together or not at all. One of its files is open at the most, or of each partition one:
+    of very many partitions those that had rows last."""
 
     def __init__(self, shelf: Shelf, max_file_bytes: int) -> None:
         self._shelf = shelf
         self._max_file_bytes = max_file_bytes
         self._files: list[StagedFile] = []
-        self._open: OpenFile | None = None
-        self._open_record_bytes = self._open_key_bytes = 0
+        self._open: dict[_Partition, OpenFile] = {}
+        self._open_record_bytes = self._open_key_bytes = self._closed_bytes = 0
         self._rankings: list[Ranking] = []
+        self._partitions: dict[str, _Partition] = {}
         self._rejected: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
         self._rows = 0
@@ -94,7 +103,7 @@ class Portion:
     @property
     def waiting_bytes(self) -> int:
         """Memory that `write_waiting` would free."""
-        return self._open.waiting_bytes if self._open else 0
+        return sum(file.waiting_bytes for file in self._open.values())
 
     def write(self, parsed: Parsed, lines: int, record_bytes: int) -> None:
         """Adds a parsed segment of so many lines and bytes."""
@@ -107,33 +116,29 @@ class Portion:
         self._changed += parsed.changed
         rows = parsed.rows
         self._rows += rows.num_rows
-        if rows.num_rows and self._open is None:
-            self._open = self._shelf.new_file()
+        self._open_record_bytes += record_bytes if rows.num_rows else 0
+        places = self._written(rows)
         if parsed.batch.num_rows and self._shelf.resolves_keys:
-            self._rank(parsed)
-        if self._open is not None and rows.num_rows:
-            self._write_rows(self._open, rows, record_bytes)
+            self._rank(parsed, places)
+        self._settle()
 
     def write_waiting(self) -> None:
-        if self._open is not None:
-            self._open.write_waiting()
-            self._weigh(self._open.size_bytes)
+        for file in self._open.values():
+            file.write_waiting()
+        self._weigh()
 
-    def close_file(self) -> None:
+    def close_files(self) -> None:
         """No row that comes later gets into a file of this portion."""
-        if self._open is not None:
-            file = self._open.close()
-            self._files.append(file)
-            self._weigh(file.size_bytes)
-            self._open = None  # Not before: `drop` must find a file that the disk did not let us close.
-            self._open_record_bytes = self._open_key_bytes = 0
+        for partition in list(self._open):
+            self._close(partition)
 
     def absorb(self, later: "Portion") -> None:
-        """Takes over the rows that came right behind. Their open file stays open; ours must be closed."""
+        """Takes over the rows that came right behind. Their open files stay open; ours must be closed."""
         self._files += later._files
-        self._open = later._open
+        self._open, self._closed_bytes = later._open, later._closed_bytes
         self._open_record_bytes, self._open_key_bytes = later._open_record_bytes, later._open_key_bytes
         self._rankings += later._rankings
+        self._partitions |= later._partitions
         self._rejected.update(later._rejected)
         self._ignored.update(later._ignored)
         self._rows += later._rows
@@ -143,7 +148,7 @@ class Portion:
 
     def staged(self) -> StagedRows:
         """Closes what is open and describes it all. The files are the caller's from now on."""
-        self.close_file()
+        self.close_files()
         planned, columns = self._shelf.planned, self._shelf.columns
         duplicates, deleted = self._stage_deletes() if self._shelf.resolves_keys and self._rankings else (0, 0)
         return StagedRows(
@@ -162,36 +167,72 @@ class Portion:
             ignored_fields=dict(self._ignored),
             record_bytes=self.record_bytes,
             slice=planned.slice,
+            partitioned_by=tuple(map(str, columns.partitioning)),
         )
 
     def drop(self) -> None:
         """Removes all its files."""
-        if self._open is not None:
-            self._open.abandon()
+        for open_file in self._open.values():
+            open_file.abandon()
         for file in self._files:
             self._shelf.remove(file)
-        self._files, self._open = [], None
+        self._files, self._open = [], {}
 
-    def _rank(self, parsed: Parsed) -> None:
+    def _written(self, rows: pa.RecordBatch) -> InOneFile | InFiles:
+        """Writes rows where they belong. Where each of them lies."""
+        fields = self._shelf.columns.partitioning
+        if not rows.num_rows:
+            return InOneFile("", 0)
+        if not fields:
+            return self._write(None, rows)
+        files: list[str] = []
+        owners, positions = np.empty(rows.num_rows, np.int64), np.empty(rows.num_rows, np.int64)
+        for partition, which in parted(rows, fields):
+            place = self._write(partition, rows.take(pa.array(which)))
+            owners[which], positions[which] = len(files), np.arange(len(which)) + place.first_position
+            files.append(place.file)
+        return InFiles(files, owners, positions)
+
+    def _write(self, partition: _Partition, rows: pa.RecordBatch) -> InOneFile:
+        file = self._open.pop(partition, None)
+        if file is None:
+            if len(self._open) >= _MOST_OPEN:
+                self._close(next(iter(self._open)))
+            file = self._shelf.new_file()
+        self._open[partition] = file  # Last in line to be closed for another.
+        place = InOneFile(file.uri, file.rows)
+        if partition is not None:
+            self._partitions[file.uri] = partition
+        file.write(rows)
+        return place
+
+    def _settle(self) -> None:
+        if not self._shelf.is_weighed:  # What is not weighed counts whole, and would close the first load early.
+            self.write_waiting()
+        if not self.waiting_bytes:
+            self._weigh()
+        for partition in [at for at, file in self._open.items() if file.size_bytes >= self._max_file_bytes]:
+            self._close(partition)
+
+    def _close(self, partition: _Partition) -> None:
+        closed = self._open[partition].close()
+        self._files.append(msgspec.structs.replace(closed, partition=partition) if partition is not None else closed)
+        del self._open[partition]  # Not before: `drop` must find a file that the disk did not let us close.
+        self._closed_bytes += closed.size_bytes
+        if not self._open:
+            self._weigh()
+            self._open_record_bytes = self._open_key_bytes = self._closed_bytes = 0
+
+    def _rank(self, parsed: Parsed, places: InOneFile | InFiles) -> None:
         order = ranked(parsed.batch, self._shelf.columns)
-        place = InOneFile("", 0) if self._open is None else InOneFile(self._open.uri, self._open.rows)
-        places = place if parsed.gone is None else InFiles.without(parsed.gone, place)
-        self._rankings.append(Ranking(order, places, parsed.deletions))
+        spread = places if parsed.gone is None else InFiles.without(parsed.gone, places)
+        self._rankings.append(Ranking(order, spread, parsed.deletions))
         self._open_key_bytes += order.nbytes
 
-    def _write_rows(self, file: OpenFile, rows: pa.RecordBatch, record_bytes: int) -> None:
-        file.write(rows)
-        self._open_record_bytes += record_bytes
-        if not self._shelf.is_weighed:  # What is not weighed counts whole, and would close the first load early.
-            file.write_waiting()
-        if not file.waiting_bytes:
-            self._weigh(file.size_bytes)
-        if file.size_bytes >= self._max_file_bytes:
-            self.close_file()
-
-    def _weigh(self, size_bytes: int) -> None:
-        """Learns from the open file, all rows of which are written."""
+    def _weigh(self) -> None:
+        """Learns from the open files, all rows of which are written, and those that were closed beside them."""
         if self._open_record_bytes:
+            size_bytes = self._closed_bytes + sum(file.size_bytes for file in self._open.values())
             self._shelf.weight = (size_bytes + self._open_key_bytes) / self._open_record_bytes
             self._shelf.is_weighed = True
 
@@ -199,13 +240,27 @@ class Portion:
         """How many rows are taken out again, and how many keys are deleted."""
         keeps_deleted = self._shelf.planned.keeps_deleted
         resolution = resolve(self._rankings, self._shelf.columns, keeps_deleted=keeps_deleted)
-        if resolution.losers.num_rows:
-            self._stage(self._shelf.new_position_deletes(), resolution.losers)
+        for partition, losers in self._by_partition(resolution.losers):
+            self._stage(self._shelf.new_position_deletes(), losers, partition)
         if self._shelf.planned.write is not WriteMode.OVERWRITE_DEDUP:  # which leaves no older row to delete
-            self._stage(self._shelf.new_equality_deletes(), resolution.keys)
+            # Of no partition: a key is deleted wherever its older row lies.
+            self._stage(self._shelf.new_equality_deletes(), resolution.keys, None)
         return len(resolution.losers), resolution.deleted
 
-    def _stage(self, file: OpenFile, rows: pa.Table) -> None:
-        self._open = file  # Where `drop` finds it should the disk fail.
+    def _by_partition(self, losers: pa.Table) -> Iterator[tuple[_Partition, pa.Table]]:
+        """A file of position deletes speaks of files of one partition."""
+        if not losers.num_rows:
+            return
+        if not self._shelf.columns.partitioning:
+            yield None, losers
+            return
+        files = losers.column("file_path").combine_chunks().dictionary_encode()
+        partitions = [self._partitions[path] for path in files.dictionary.to_pylist()]
+        for partition in dict.fromkeys(partitions):
+            its = [number for number, each in enumerate(partitions) if each == partition]
+            yield partition, losers.filter(pc.is_in(files.indices, pa.array(its, files.indices.type)))
+
+    def _stage(self, file: OpenFile, rows: pa.Table, partition: _Partition) -> None:
+        self._open[partition] = file  # Where `drop` finds it should the disk fail.
         file.write(rows)
-        self.close_file()
+        self._close(partition)

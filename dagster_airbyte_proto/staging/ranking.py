@@ -41,10 +41,15 @@ class InFiles(NamedTuple):
     positions: Rows
 
     @classmethod
-    def without(cls, gone: pa.BooleanArray, place: InOneFile) -> "InFiles":
-        """One after the other, but for those that are `gone`."""
+    def without(cls, gone: pa.BooleanArray, others: "InOneFile | InFiles") -> "InFiles":
+        """The rows that are `gone` in none, and the others, which are told of without them, where they lie."""
         is_there = ~gone.to_numpy(zero_copy_only=False)
-        return cls([place.file], is_there.astype(np.int64) - 1, np.cumsum(is_there) - 1 + place.first_position)
+        owners, positions = np.full(len(gone), -1, np.int64), np.zeros(len(gone), np.int64)
+        if isinstance(others, InFiles):
+            owners[is_there], positions[is_there] = others.owners, others.positions
+            return cls(others.files, owners, positions)
+        owners[is_there], positions[is_there] = 0, np.arange(np.count_nonzero(is_there)) + others.first_position
+        return cls([others.file], owners, positions)
 
     def of(self, rows: Rows) -> tuple[pa.Array, Rows]:
         rows = rows[self.owners[rows] >= 0]

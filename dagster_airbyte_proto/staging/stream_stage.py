@@ -128,7 +128,7 @@ class StreamStage:
             return
         if self._beyond is None:
             if self._ready is not None:
-                self._ready.close_file()
+                self._ready.close_files()
             self._beyond = Portion(self._shelf, self._max_file_bytes)
         self._write(self._beyond, len(self._held))
 

@@ -20,6 +20,9 @@ def refuse_unfit(connection: str, planned: Sequence[PlannedStream], abilities: A
         if each.formerly and not abilities.has_renames:
             found = f"formerly renames columns, and tables of the format {abilities.format} are read by their names"
             raise _unfit(connection, each, found, "Take formerly out of the stream's options")
+        if each.shaping and each.shaping.partition_by and not abilities.has_partitioning:
+            found = f"tables of the format {abilities.format} have no partition_by"
+            raise _unfit(connection, each, found, "Leave it out")
 
 
 def _unfit(connection: str, planned: PlannedStream, found: str, way_out: str) -> ConfigError:

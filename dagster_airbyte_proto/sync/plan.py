@@ -210,6 +210,7 @@ def _shaping(options: StreamOptions) -> Shaping | None:
         tuple((options.rename_columns or {}).items()),
         options.hash or (),
         options.filter or "",
+        options.partition_by or (),
     )
     return None if shaping == Shaping() else shaping
 

@@ -342,7 +342,14 @@ class _Sync:
 
 def _table_spec(planned: PlannedStream, columns: Columns, terms: SchemaTerms) -> TableSpec:
     slice_column = None if planned.slice is None else SLICE_COLUMN
-    return TableSpec(planned.table, columns.schema, columns.keys, slice_column=slice_column, terms=terms)
+    return TableSpec(
+        planned.table,
+        columns.schema,
+        columns.keys,
+        slice_column=slice_column,
+        terms=terms,
+        partitioning=columns.partitioning,
+    )
 
 
 def _resumed(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:

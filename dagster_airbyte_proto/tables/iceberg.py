@@ -6,7 +6,7 @@ that finishes what its dead Python asked for, fails its validation. Refused, we 
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
-from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName
+from dagster_airbyte_proto.model import CommittedRows, PartitionField, StagedRows, TableName
 from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_text, without
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
@@ -24,6 +24,7 @@ from dagster_airbyte_proto.tables.spark import SparkSettings
 from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
     REPLACING,
+    SLICE_COLUMN,
     TableFit,
     TableSpec,
     TableTarget,
@@ -31,6 +32,7 @@ from dagster_airbyte_proto.tables.writer import (
     qualified,
     refuse_mode,
     refuse_part,
+    refuse_partitioning,
     refuse_slices,
     without_file_scheme,
 )
@@ -45,15 +47,17 @@ class _Wanted(NamedTuple):
     columns: Columns
     slice_column: str | None
     comment: str = ""
+    partitioning: tuple[PartitionField, ...] = ()
     is_by_reference: bool = True
     terms: Terms = Terms()
 
     def refuse(self, doing: str, log: TableLog) -> None:
         """Raises TableError for a table that stands and is made otherwise."""
         if self.is_by_reference or self.slice_column is not None:
-            if log.is_partitioned and log.slice_column is None:
-                raise TableError(doing, "it is partitioned in a way that is not supported")
-            refuse_slices(doing, log.slice_column, self.slice_column)
+            if self.partitioning or (log.is_partitioned and log.slice_column is None):
+                refuse_partitioning(doing, _words(log.partitioning), _words(self.partitioning))
+            else:
+                refuse_slices(doing, log.slice_column, self.slice_column)
 
     def verdict(self, log: TableLog) -> Verdict:
         return decided(log.columns, self.columns, log.last_column_id, self.terms)
@@ -92,7 +96,10 @@ class IcebergTables:
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         columns = with_text(columns_of(spec.schema), spec.slice_column)
-        return self._target(_Wanted(spec.name, columns, spec.slice_column, spec.comment, terms=spec.terms))
+        wanted = _Wanted(
+            spec.name, columns, spec.slice_column, spec.comment, partitioning=spec.partitioning, terms=spec.terms
+        )
+        return self._target(wanted)
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
@@ -103,7 +110,7 @@ class IcebergTables:
                 history = table.refresh()
                 if known := self._known(table, history, load_id, part):
                     return known
-                refuse_part(doing, table.log.slice_column, part)
+                _refuse_part(doing, table.log, part)
                 if landed := self._land(table, history, load_id, part):
                     self._iceberg().show(part.table, self._qualified(part.table))
                     return landed
@@ -214,7 +221,9 @@ class IcebergTables:
             if failure_of(error) is not Failure.MISSING_TABLE:
                 raise
             iceberg.create_namespace(wanted.name.namespace)
-            table = iceberg.create(wanted.name, wanted.columns, wanted.comment, wanted.slice_column)
+            table = iceberg.create(
+                wanted.name, wanted.columns, wanted.comment, wanted.slice_column, wanted.partitioning
+            )
             table.refresh()
             created = Verdict(table.log.columns, table.log.last_column_id)
             return _Fitting(table, fit_of(created, wanted.columns, wanted.terms))
@@ -285,6 +294,18 @@ class IcebergTables:
             else:
                 remedy = f"Is the warehouse there, writable and not full? It is {self._warehouse}"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error
+
+
+def _words(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:
+    return tuple(map(str, partitioning))
+
+
+def _refuse_part(doing: str, log: TableLog, part: StagedRows) -> None:
+    """Raises TableError where the part's files cannot lie in the table as it is parted now."""
+    if part.partitioned_by or (part.files and log.is_partitioned and log.slice_column is None):
+        refuse_partitioning(doing, _words(log.partitioning), part.partitioned_by, stream=str(part.stream))
+    elif part.files or part.slice is not None or log.slice_column == SLICE_COLUMN:
+        refuse_part(doing, log.slice_column, part)
 
 
 def _has_moved(table: JavaTable, history: History, error: BaseException) -> bool:

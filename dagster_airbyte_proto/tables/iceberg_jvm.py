@@ -11,10 +11,11 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.model import FileContent, PartitionField, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Columns
 from dagster_airbyte_proto.tables.columns import key_ids, optional
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_partitions import create_partitioned, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.writer import REPLACING, landing
 
 _PROPERTIES = {
@@ -154,10 +155,10 @@ class JavaTable:
 
     def _data_file(self, file: StagedFile, part: StagedRows) -> Any:
         metrics = self._iceberg.metrics_config.forTable(self._table)
-        return self._described(file, self._placed(self._iceberg.data_files.builder, part), metrics)
+        return self._described(file, self._placed(self._iceberg.data_files.builder, part, file), metrics)
 
     def _delete_file(self, file: StagedFile, part: StagedRows) -> Any:
-        builder = self._placed(self._iceberg.file_metadata.deleteFileBuilder, part)
+        builder = self._placed(self._iceberg.file_metadata.deleteFileBuilder, part, file)
         if file.content is FileContent.POSITION_DELETES:
             if self.log.format_version > 2:
                 raise TableError("committing a load", "format 3 tables take no position delete files")
@@ -167,9 +168,13 @@ class JavaTable:
         metrics = self._iceberg.metrics_config.forTable(self._table)
         return self._described(file, builder.ofEqualityDeletes(ids), metrics)
 
-    def _placed(self, builder: Callable[[Any], Any], part: StagedRows) -> Any:
-        """A file's builder, in the part's slice."""
+    def _placed(self, builder: Callable[[Any], Any], part: StagedRows, file: StagedFile) -> Any:
+        """A file's builder, in its partition or the part's slice."""
         spec = self._table.spec()
+        if part.partitioned_by:
+            if file.partition is None:
+                return builder(unpartitioned(self._table))
+            return builder(spec).withPartition(partition_data(self._iceberg.data_files, spec, file.partition))
         if part.slice is None:
             return builder(spec)
         data = self._iceberg.partition_data(spec.partitionType())
@@ -219,7 +224,14 @@ class JavaIceberg:
         self._catalog.invalidateTable(self._identifier(name))
         return JavaTable(self, self._catalog.loadTable(self._identifier(name)))
 
-    def create(self, name: TableName, columns: Columns, comment: str, slice_column: str | None) -> JavaTable:
+    def create(
+        self,
+        name: TableName,
+        columns: Columns,
+        comment: str,
+        slice_column: str | None,
+        partitioning: Sequence[PartitionField] = (),
+    ) -> JavaTable:
         schema = self.schema(columns)
         builder = self._catalog.buildTable(self._identifier(name), schema)
         if slice_column is not None:
@@ -228,6 +240,9 @@ class JavaIceberg:
             builder.withProperty(key, value)
         if comment:
             builder.withProperty("comment", comment)
+        if partitioning:
+            create_partitioned(builder, partitioning, self.expressions)
+            return self.load(name)
         return JavaTable(self, builder.create())
 
     def show(self, name: TableName, qualified: str) -> None:

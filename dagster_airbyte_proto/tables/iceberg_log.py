@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dagster_airbyte_proto.model import TableTotals
+from dagster_airbyte_proto.model import PartitionField, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns
 
 LOAD_ID = "airbyte-proto.load-id"
@@ -97,6 +97,16 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
             return None
         by_id = {field["id"]: str(field["name"]) for field in self.columns["fields"]}
         return by_id.get(self._partition_fields[0].source_id)
+
+    @property
+    def partitioning(self) -> tuple[PartitionField, ...]:
+        """What its rows are parted by, in the order of the fields; what we know no word for, as Iceberg writes it."""
+        by_id = {field["id"]: str(field["name"]) for field in self.columns["fields"]}
+        return tuple(
+            PartitionField(transform, by_id.get(field.source_id, "?"), int(width or 0))
+            for field in self._partition_fields
+            for transform, _, width in [field.transform.removesuffix("]").partition("[")]
+        )
 
     @property
     def _partition_fields(self) -> tuple[_PartitionField, ...]:

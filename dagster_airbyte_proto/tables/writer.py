@@ -6,13 +6,21 @@ try, paused or dead ones among them, the rows of a load are in the table once or
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import InternalError, TableError
-from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.model import (
+    CommittedRows,
+    FileContent,
+    PartitionField,
+    StagedFile,
+    StagedRows,
+    TableName,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.evolution import Change, Columns, Misfit, Terms, Verdict, flat
 from dagster_airbyte_proto.schema.names import folded
 
@@ -36,9 +44,11 @@ class Abilities(NamedTuple):
     modes: frozenset[WriteMode] = MODES
     has_slices: bool = True
     has_renames: bool = True
+    has_partitioning: bool = False
 
 
-ICEBERG, FOLDER = Abilities("iceberg"), Abilities("folder")
+ICEBERG = Abilities("iceberg", has_partitioning=True)
+FOLDER = Abilities("folder", has_partitioning=True)
 PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False)
 FORMATS = {each.format: each for each in (ICEBERG, PARQUET, FOLDER)}
 
@@ -60,7 +70,8 @@ class TableSpec(NamedTuple):
 
     With a `slice_column`, which is not in `schema`, the table is made of slices: each part that is committed is of one,
     and replaces or upserts rows of that slice alone. A table that stands with slices takes no part without, nor the
-    other way round. `terms` say what becomes of a table that stands and has other columns.
+    other way round. `terms` say what becomes of a table that stands and has other columns. With `partitioning`, which
+    goes with no slices, each file of rows is of one partition, and so is each of position deletes.
     """
 
     name: TableName
@@ -69,6 +80,7 @@ class TableSpec(NamedTuple):
     comment: str = ""
     slice_column: str | None = None
     terms: Terms = Terms()
+    partitioning: tuple[PartitionField, ...] = ()
 
 
 class TableFit(NamedTuple):
@@ -185,6 +197,22 @@ def refuse_part(doing: str, made_by: str | None, part: StagedRows) -> None:
     """Raises TableError for a part of a slice where the table has none, and for one of none where it has."""
     wanted = None if part.slice is None else made_by or SLICE_COLUMN
     refuse_slices(doing, made_by, wanted, stream=str(part.stream))
+
+
+def refuse_partitioning(
+    doing: str, made_by: Sequence[str], wanted: Sequence[str], *, stream: str | None = None
+) -> None:
+    """Raises TableError where a table's rows are not parted by what is wanted, as a user writes it."""
+    if [each.casefold() for each in made_by] == [each.casefold() for each in wanted]:
+        return
+    made, want = (f"by {', '.join(each)}" if each else "by nothing" for each in (made_by, wanted))
+    raise TableError(
+        doing,
+        f"the table is partitioned {made}, and the stream {want}",
+        remedy=(f"Set partition_by: [{', '.join(made_by)}], or drop" if made_by else "Leave out partition_by, or drop")
+        + " the table to have it made anew.",
+        stream=stream,
+    )
 
 
 def without_file_scheme(location: str) -> str:

@@ -126,3 +126,21 @@ def test_a_row_that_no_longer_passes_the_filter_leaves_the_table(max_bytes: int,
         left.append(sorted((row["id"], row["at"]) for row in found))
     assert left == [[(1, 1), (3, 1)], [(3, 1)], [(2, 2), (3, 3)], [(3, 3)]]
     assert place.loose_files() == []
+
+
+def test_a_partitioned_table_has_each_row_once_wherever_it_moves(shop: OpenShop) -> None:
+    place = shop(max_bytes=1)
+    place.modes = {"users": {"write": "append_dedup", "partition_by": ["hour(updated_at)", "truncate(5, id)"]}}
+    for records in (12, 23):
+        _offer(place, records, keys=7)
+        assert place.sync().status is SyncStatus.COMPLETE
+    assert sorted(row["id"] for row in _rows(place)) == list(range(16, 23))
+    assert place.loose_files() == []
+
+
+def test_a_format_without_partitions_refuses_them(shop: OpenShop) -> None:
+    place = shop(settings={"catalog": {"format": "parquet"}})
+    place.modes = {"users": {"write": "append", "partition_by": ["hour(updated_at)"]}}
+    _offer(place)
+    with pytest.raises(ConfigError, match="tables of the format parquet have no partition_by"):
+        place.sync()
