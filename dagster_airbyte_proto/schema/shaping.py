@@ -5,6 +5,7 @@ Fields that nobody needs are not read at all. What a table cannot do without (it
 rows) is not left out quietly: the error says so.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
@@ -154,14 +155,14 @@ class _Shaped:
 
     def _in_table(self, column: Column) -> Column:
         field = column.path[0]
-        notes = [f"{field} in the source"] if field in dict(self._shaping.renames) else []
+        source = f"the source calls it {json.dumps(field, ensure_ascii=False)}"
+        notes = [source] if field in dict(self._shaping.renames) and source not in column.comment else []
         if field in self._hashed:
             notes.append("hashed")
             column = column._replace(type=_HASHED._replace(depth=column.type.depth))
         if not notes:
             return column
-        note = ", ".join(notes)
-        return column._replace(comment=f"{column.comment} ({note})" if column.comment else note)
+        return column._replace(comment="; ".join(filter(None, (column.comment, *notes))))
 
     def _keys(self, table: Iterable[Column]) -> tuple[str, ...]:
         """None where a part was left out, which only modes allow that look at no keys."""

@@ -71,9 +71,9 @@ def test_a_name_does_not_depend_on_what_else_is_selected() -> None:
 def test_a_column_that_is_called_otherwise_keeps_the_sources_name_in_its_comment_and_its_path() -> None:
     columns = _columns(WriteMode.APPEND_DEDUP, renames=(("email", "mail"), ("id", "user_id")))
     mail = next(column for column in columns.all if column.name == "mail")
-    assert (mail.path, mail.comment) == (("email",), "where letters go (email in the source)")
+    assert (mail.path, mail.comment) == (("email",), 'where letters go; the source calls it "email"')
     assert columns.keys == ("user_id",)
-    assert columns.schema.field("user_id").metadata == {b"comment": b"id in the source"}
+    assert columns.schema.field("user_id").metadata == {b"comment": b'the source calls it "id"'}
 
 
 def test_a_hashed_column_is_text_and_read_as_what_it_is() -> None:
