@@ -105,7 +105,7 @@ def test_rows_lie_where_spark_would_have_put_them_and_are_found_there(lake: _Lak
     assert lake.query(f"select count(*) from {table}.delete_files") == [(0,)]
 
 
-def test_every_kind_of_bucket_is_icebergs_own(lake: _Lake) -> None:
+def test_every_kind_of_bucket_is_icebergs_own_and_replaced_as_a_whole(lake: _Lake) -> None:
     names = ["id", "at", "on", "country", "big"]
     planned = _planned("buckets", [f"bucket(7, {name})" for name in names], WriteMode.OVERWRITE)
     lake.land(planned, "load-1", [_row(number) for number in range(40)])
@@ -114,6 +114,14 @@ def test_every_kind_of_bucket_is_icebergs_own(lake: _Lake) -> None:
     theirs = ", ".join(f"lake.system.bucket(7, {name})" for name in names)
     found = lake.query(f"select id, {ours} from lake.shop.buckets")
     assert (len(found), found) == (25, lake.query(f"select id, {theirs} from lake.shop.buckets"))
+
+    deduplicated = msgspec.structs.replace(planned, write=WriteMode.OVERWRITE_DEDUP)
+    rows = [_row(number, version) for number in range(9) for version in (1, 0)]
+    assert lake.land(deduplicated, "load-3", rows).duplicates == 9
+    found = lake.query("select id, n from lake.shop.buckets")
+    assert found == sorted(((row["id"], row["n"]) for row in rows[::2]), key=repr)
+    lake.tables.commit("load-4", StagedRows(planned.id, planned.table, WriteMode.OVERWRITE))
+    assert lake.query("select count(*) from lake.shop.buckets") == [(0,)]
 
 
 def test_a_table_that_is_parted_otherwise_is_refused_with_both(lake: _Lake) -> None:
