@@ -1,20 +1,15 @@
 """52 kinds of bad values through one sync: each row lands, the value is null with its reason, no other is touched."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent
 from dagster_airbyte_proto.sync.plan import Wanted, planned_streams
+from tests.fidelity.lines import offer_lines, record_line
 from tests.fidelity.report import compare
 from tests.fidelity.sent import sent_records
 from tests.sync.conftest import OpenShop
-from tests.sync.shop import Shop
 
 _TYPE, _SIZE = "DESTINATION_TYPECAST_ERROR", "DESTINATION_FIELD_SIZE_LIMITATION"
 _WHOLE = {"type": "integer"}
@@ -96,39 +91,12 @@ _BAD: list[tuple[str, str, str, str]] = [
 ]
 
 
-def _line(number: int, values: Mapping[str, str]) -> bytes:
-    data = ",".join([f'"id":{number}', *(f'"{name}":{text}' for name, text in values.items())])
-    record = f'{{"stream":"odd","data":{{{data}}},"emitted_at":1700000000000}}'
-    return f'{{"type":"RECORD","record":{record}}}\n'.encode("utf-8", "surrogateescape")
-
-
-def _offer(place: Shop, output: bytes) -> CatalogEvent:
-    """A connector that prints files, for bytes that no scenario can hold."""
-    stream = {"name": "odd", "json_schema": {"properties": _SCHEMA}, "supported_sync_modes": ["full_refresh"]}
-    catalog = json.dumps({"type": "CATALOG", "catalog": {"streams": [stream]}}).encode()
-    answers = {
-        "spec": b'{"type":"SPEC","spec":{"connectionSpecification":{}}}',
-        "check": b'{"type":"CONNECTION_STATUS","connectionStatus":{"status":"SUCCEEDED"}}',
-        "discover": catalog,
-        "read": output,
-    }
-    for verb, answer in answers.items():
-        (place.folder / f"{verb}.jsonl").write_bytes(answer)
-    place.program = ["sh", "-c", 'cat "$0/$1.jsonl"', str(place.folder)]
-    place.offer({})
-    written = yaml.safe_load(place.connection_file.read_text())
-    place.connection_file.write_text(yaml.safe_dump({**written, "types": {"objects": "struct"}}))
-    event = AirbyteSource().event(catalog)
-    assert isinstance(event, CatalogEvent)
-    return event
-
-
 def test_each_bad_value_is_null_with_its_reason_and_its_neighbours_are_untouched(shop: OpenShop) -> None:
     assert len({(field, text) for field, text, _, _ in _BAD}) == 52
     rows = [row for field, text, _, _ in _BAD for row in (_GOOD, {**_GOOD, field: text})]
-    output = b"".join(_line(number, values) for number, values in enumerate(rows))
+    output = b"".join(record_line("odd", {"id": str(number), **values}) for number, values in enumerate(rows))
     place = shop(read="full_refresh")
-    catalog = _offer(place, output)
+    catalog = offer_lines(place, "odd", _SCHEMA, output, types={"objects": "struct"})
 
     told = place.sync().streams["odd"]
 
@@ -138,7 +106,7 @@ def test_each_bad_value_is_null_with_its_reason_and_its_neighbours_are_untouched
     noted = [[(entry["field"], entry["reason"]) for entry in row["_airbyte_meta"]["changes"]] for row in landed]
     assert noted[::2] == [[]] * 52
     assert noted[1::2] == [[(path, reason)] for _, _, path, reason in _BAD]
-    [planned] = planned_streams(Connection.from_file(place.connection_file), catalog.catalog, Wanted())
+    [planned] = planned_streams(Connection.from_file(place.connection_file), catalog, Wanted())
     report = compare(planned, sent_records(output)[planned.id], table)
     assert report.wrong == []
     assert sum(report.accounted.values()) == 52

@@ -1,0 +1,42 @@
+"""A connector that prints what it is given, byte for byte: for values that no JSON writer would write."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from dagster_airbyte_proto.model import Catalog
+from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
+from dagster_airbyte_proto.protocols.session import CatalogEvent
+from tests.sync.shop import Shop
+
+
+def record_line(stream: str, values: Mapping[str, str]) -> bytes:
+    """A record from the JSON texts of its fields; surrogate escapes become the bytes they stand for."""
+    data = ",".join(f'"{name}":{text}' for name, text in values.items())
+    record = f'{{"stream":"{stream}","data":{{{data}}},"emitted_at":1700000000000}}'
+    return f'{{"type":"RECORD","record":{record}}}\n'.encode("utf-8", "surrogateescape")
+
+
+def offer_lines(
+    place: Shop, stream: str, properties: Mapping[str, Any], output: bytes, *, types: Mapping[str, str]
+) -> Catalog:
+    """From now on the shop's source has this one stream, and prints the output. The catalog that it offers."""
+    offered = {"name": stream, "json_schema": {"properties": properties}, "supported_sync_modes": ["full_refresh"]}
+    catalog = json.dumps({"type": "CATALOG", "catalog": {"streams": [offered]}}).encode()
+    answers = {
+        "spec": b'{"type":"SPEC","spec":{"connectionSpecification":{}}}',
+        "check": b'{"type":"CONNECTION_STATUS","connectionStatus":{"status":"SUCCEEDED"}}',
+        "discover": catalog,
+        "read": output,
+    }
+    for verb, answer in answers.items():
+        (place.folder / f"{verb}.jsonl").write_bytes(answer)
+    place.program = ["sh", "-c", 'cat "$0/$1.jsonl"', str(place.folder)]
+    place.offer({})
+    written = yaml.safe_load(place.connection_file.read_text())
+    place.connection_file.write_text(yaml.safe_dump({**written, "types": dict(types)}))
+    event = AirbyteSource().event(catalog)
+    assert isinstance(event, CatalogEvent)
+    return event.catalog
