@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.spark import SparkSettings
+    from tests.object_store import ObjectStore
 
 _LONGEST = (
     "sync/test_crash_sweep.py",
@@ -21,6 +22,8 @@ _LONGEST = (
     "dagster_defs/test_spark_runs.py",
     "tables/test_iceberg_zombies.py",
     "tables/test_iceberg_care.py",
+    "tables/test_catalogs.py",
+    "sync/test_object_store.py",
     "test_example.py",
 )
 """Files that take minutes."""
@@ -37,10 +40,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
     """Settings of the tests' one session: catalog `lake` in a warehouse of this run."""
     # Importing pyspark takes most of a second, which tests without it need not wait for.
-    from dagster_airbyte_proto.tables.spark import SparkSettings
+    from dagster_airbyte_proto.tables.spark import ICEBERG_VERSION, SparkSettings
 
     folder: Path = tmp_path_factory.mktemp("spark")
-    config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    config = {
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        # A session has its packages from its start, and tests of other catalogs add those to this one.
+        "spark.jars.packages": ",".join(
+            (
+                f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}",
+                "org.postgresql:postgresql:42.7.8",
+                "org.xerial:sqlite-jdbc:3.50.3.0",
+            )
+        ),
+    }
     return SparkSettings(str(folder / "ware house"), config=config, jvm_log=folder / "jvm.log", short_lived=True)
 
 
@@ -61,3 +75,11 @@ def postgres_server() -> Iterator[PostgresServer]:
         pytest.skip("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
     with running_server(bin_folder) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def object_store() -> "Iterator[ObjectStore]":
+    from tests.object_store import running_store
+
+    with running_store() as store:
+        yield store

@@ -1,9 +1,11 @@
-"""A PostgreSQL server of the tests' own: in a folder of its own, on a socket in there, gone afterwards."""
+"""A PostgreSQL server of the tests' own: in a folder of its own, gone afterwards. It is asked by a socket in there; for
+Java, which knows no such sockets, it also listens on a port of this machine."""
 
 import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,18 +22,23 @@ _STARTS_WITHIN_SECONDS = 60
 class PostgresServer:
     """Makes one empty place after the other."""
 
-    def __init__(self, socket_folder: Path) -> None:
+    def __init__(self, socket_folder: Path, port: int) -> None:
         self._socket_folder = socket_folder
+        self._port = port
 
     def new_schema(self) -> str:
         """The URL of a database that looks empty. A schema takes a millisecond to make, a database many and 7 MB."""
         name = f"t{uuid4().hex}"
         with psycopg.connect(self.conninfo(), autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {name}".encode())
-        return f"postgresql://tester@/postgres?host={self._socket_folder}&options=-csearch_path%3D{name}"
+        place = f"host={self._socket_folder}&port={self._port}"
+        return f"postgresql://tester@/postgres?{place}&options=-csearch_path%3D{name}"
+
+    def jdbc_uri(self, password: str = "") -> str:
+        return f"jdbc:postgresql://127.0.0.1:{self._port}/postgres?user=tester&password={password}"
 
     def conninfo(self) -> str:
-        return f"host={self._socket_folder} user=tester dbname=postgres"
+        return f"host={self._socket_folder} port={self._port} user=tester dbname=postgres"
 
 
 def programs() -> Path | None:
@@ -54,12 +61,13 @@ def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
         initdb = [f"{bin_folder}/initdb", "-D", f"{data}", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
         subprocess.run(initdb, check=True, capture_output=True, cwd=folder, user=user, group=group)
         # Far from UTC, so that a time which is taken for another zone's does not pass.
-        settings = ["-c", "listen_addresses=", "-c", "timezone=Asia/Kolkata"]
+        port = _free_port()
+        settings = ["-c", "listen_addresses=127.0.0.1", "-p", f"{port}", "-c", "timezone=Asia/Kolkata"]
         command = [f"{bin_folder}/postgres", "-F", "-D", f"{data}", "-k", f"{folder}", *settings]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, user=user, group=group)
         try:
-            started = PostgresServer(folder)
+            started = PostgresServer(folder, port)
             _wait_until_it_answers(started, server, folder / "log")
             yield started
         finally:
@@ -67,6 +75,12 @@ def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
             server.wait(30)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 def _server_user() -> tuple[int, int] | tuple[None, None]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.tables.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.tables.writer import TableTarget
 
 _LONGEST_NAME = 60
@@ -23,10 +24,10 @@ class Folder(NamedTuple):
     uri: str
 
     @classmethod
-    def at(cls, uri: str) -> "Folder":
+    def at(cls, uri: str, storage: Storage = LOCAL) -> "Folder":
         """Raises StagingError when there is no such kind of place."""
         try:
-            filesystem, path = fs.FileSystem.from_uri(uri)
+            filesystem, path = storage.at(uri)
         except (OSError, pa.ArrowInvalid) as error:
             raise StagingError("find the staging folder", f"{uri}: {error}") from error
         return cls(filesystem, path, uri)
@@ -47,7 +48,9 @@ def file_name(kind: str, stream: str, mark: str, number: int) -> str:
 
 
 def make(folder: Folder) -> None:
-    """Creates the folder; there already is fine."""
+    """Creates the folder; there already is fine. Object stores have none, and would keep an empty object for it."""
+    if isinstance(folder.filesystem, fs.S3FileSystem):
+        return
     with on_disk("make the staging folder", folder.uri):
         folder.filesystem.create_dir(folder.path, recursive=True)
 
@@ -67,14 +70,15 @@ def settle(folder: Folder, path: str) -> None:
 
 def remove(folder: Folder, path: str) -> None:
     """Removes a staged file. Gone already is fine."""
-    with on_disk("remove a staged file", path), suppress(FileNotFoundError):
+    uri = folder.uri + path.removeprefix(folder.path)
+    with on_disk("remove a staged file", uri), suppress(FileNotFoundError):
         folder.filesystem.delete_file(path)
 
 
-def sweep(folder: str, keep: Collection[str]) -> int:
+def sweep(folder: str, keep: Collection[str], storage: Storage = LOCAL) -> int:
     """Removes the files of a dead run's folder that are not in `keep`, and the folder once it is empty. How many."""
-    place = Folder.at(folder)
-    kept = {fs.FileSystem.from_uri(path)[1] for path in keep}
+    place = Folder.at(folder, storage)
+    kept = {Folder.at(path, storage).path for path in keep}
     with on_disk("sweep the staging folder", folder):
         found = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True, recursive=True))
         removed = [info.path for info in found if info.is_file and info.path not in kept]
@@ -94,9 +98,7 @@ def on_disk(doing: str, place: str, *, size_bytes: int | None = None, stream: st
     except OSError as error:
         size = "" if size_bytes is None else f" ({size_bytes} bytes)"
         reason = error.strerror or str(error)
-        raise StagingError(
-            doing,
-            f"{place}{size}: {reason}",
-            remedy="Make room there, or make it writable; running again is safe.",
-            stream=stream,
-        ) from error
+        there = "Make room there, or make it writable"
+        elsewhere = "Is it reachable from here, and may these credentials read, write and delete there?"
+        remedy = f"{there}; running again is safe." if is_local(place) else f"{elsewhere} Running again is safe."
+        raise StagingError(doing, f"{place}{size}: {reason}", remedy=remedy, stream=stream) from error

@@ -75,7 +75,7 @@ class Shelf:
     def _ready(self) -> tuple[Folder, TableTarget]:
         if self._place is None:
             target = self._target()
-            folder = Folder.at(run_folder(target, self._run_id))
+            folder = Folder.at(run_folder(target, self._run_id), target.storage)
             make(folder)
             self._place = folder, target
         return self._place

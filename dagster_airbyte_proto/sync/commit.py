@@ -24,6 +24,7 @@ from dagster_airbyte_proto.errors import ProtoError, StagingError, StateConflict
 from dagster_airbyte_proto.model import CommittedRows, Load, StagedRows, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.area import Folder, remove, sweep
+from dagster_airbyte_proto.tables.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 _TABLES_AT_ONCE = 4
@@ -74,7 +75,7 @@ class Committer:
             self._store.announce(self._lease, load, partition=self._partition)
         except StateConflict:
             # Who took over has swept this run's folders already, or is about to forget them.
-            _remove_files(load)
+            self._remove_files(load)
             raise
         reach("load.announced")
         return self._into_tables(load)
@@ -92,11 +93,23 @@ class Committer:
         for run_id in dict.fromkeys(run_id for run_id, _ in noted):
             kept = self._store.files(self._lease.connection, run_id)
             for folder in (folder for noting_run, folder in noted if noting_run == run_id):
-                sweep(folder, keep=kept)
+                sweep(folder, kept, self._storage(folder))
                 reach("recover.swept")
             # Only now: it forgets all of the run's folders at once.
             self._store.forget_folders(self._lease, run_id)
         return outcomes
+
+    def _storage(self, place: str) -> Storage:
+        """Tables are waited for only where the place is none of this machine's."""
+        return LOCAL if is_local(place) else self._tables().storage
+
+    def _remove_files(self, load: Load) -> None:
+        """The files of a load that nobody will ever know of."""
+        with suppress(StagingError):
+            for path in (file.path for part in load.parts for file in part.files):
+                place, _, name = path.rpartition("/")
+                folder = Folder.at(place, self._storage(place))
+                remove(folder, folder.file(name)[0])
 
     def _recover(self, load: Load) -> LoadOutcome:
         reach("recover.begun")
@@ -131,15 +144,6 @@ def _gathered(
     if unknown:
         raise unknown[0]
     return tuple(committed), refused
-
-
-def _remove_files(load: Load) -> None:
-    """The files of a load that nobody will ever know of."""
-    with suppress(StagingError):
-        for path in (file.path for part in load.parts for file in part.files):
-            place, _, name = path.rpartition("/")
-            folder = Folder.at(place)
-            remove(folder, folder.file(name)[0])
 
 
 def _half_in(load: Load, refused: Mapping[StreamId, TableError]) -> TableError:

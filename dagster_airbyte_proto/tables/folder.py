@@ -25,6 +25,7 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Columns, decided
 from dagster_airbyte_proto.tables.columns import FIELD_ID, arrow_schema, columns_of, key_ids, with_text, without
+from dagster_airbyte_proto.tables.storage import LOCAL
 from dagster_airbyte_proto.tables.writer import (
     FOLDER,
     REPLACING,
@@ -113,6 +114,7 @@ class FolderTables:
     """The tables under one folder. Processes may share it; one object may serve several threads."""
 
     abilities = FOLDER
+    storage = LOCAL
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()

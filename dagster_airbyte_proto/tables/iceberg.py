@@ -5,6 +5,7 @@ have come in since that look. So a load lands once, whoever else tries: a writer
 that finishes what its dead Python asked for, fails its validation. Refused, we look again.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
-from dagster_airbyte_proto.tables.spark import SparkSettings
+from dagster_airbyte_proto.tables.spark import SparkSettings, refuse_unfenced, storage_of
+from dagster_airbyte_proto.tables.storage import LOCAL, Storage
 from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
     REPLACING,
@@ -91,8 +93,14 @@ class IcebergTables:
         self._labels = labels or {}
         self._opening = threading.Lock()
         self._opened: JavaIceberg | None = None
+        self._storage = LOCAL
         self._refusal: ConfigError | None = None
         self._tables: dict[TableName, JavaTable] = {}
+
+    @property
+    def storage(self) -> Storage:
+        self._iceberg()
+        return self._storage
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         columns = with_text(columns_of(spec.schema), spec.slice_column)
@@ -108,7 +116,7 @@ class IcebergTables:
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):
                 history = table.refresh()
-                if known := self._known(table, history, load_id, part):
+                if known := self._known(history, load_id, part):
                     return known
                 _refuse_part(doing, table.log, part)
                 if landed := self._land(table, history, load_id, part):
@@ -139,14 +147,14 @@ class IcebergTables:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _known(self, table: JavaTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
+    def _known(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """What there is to say of a load that is in already, or that has nothing to land."""
         rows, current = history.current.rows if history.current else 0, history.current
         if landed := history.landed(load_id):
             return CommittedRows(part.stream, str(landed.snapshot_id), True, _deleted(part, landed), rows)
         if not part.files and part.write not in REPLACING:
             return CommittedRows(part.stream, str(current.snapshot_id) if current else "", False, table_rows=rows)
-        if current and self._landed_long_ago(table, history, part):
+        if current and self._landed_long_ago(history, part):
             return CommittedRows(part.stream, str(current.snapshot_id), True, table_rows=rows)
         return None
 
@@ -161,6 +169,8 @@ class IcebergTables:
         except CALL_ERRORS as error:
             if failure_of(error) is Failure.CONFLICT or _has_moved(table, history, error):
                 return None
+            if failure_of(error) is Failure.NO_ANSWER:
+                raise CommitUnknown(f"committing load {load_id}", first_line(error), stream=str(part.stream)) from error
             raise
         points.reach("table.committed")
         snapshot = table.committed(load_id, history)
@@ -171,13 +181,13 @@ class IcebergTables:
         deleted, totals = _deleted(part, snapshot, history.current), snapshot.totals
         return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
 
-    def _landed_long_ago(self, table: JavaTable, history: History, part: StagedRows) -> bool:
+    def _landed_long_ago(self, history: History, part: StagedRows) -> bool:
         """Whether a load landed in a snapshot that has been expired since: then its files may still be in the table.
 
         Files younger than the oldest snapshot left were not staged when anything that is forgotten happened.
         """
         expired_before_ms = history.expired_before_ms
-        if not expired_before_ms or not part.files or table.modified_ms(part.files[0].path) > expired_before_ms:
+        if not expired_before_ms or not part.files or self._modified_ms(part.files[0].path) > expired_before_ms:
             return False
         paths = ", ".join("'" + file.path.replace("\\", "\\\\").replace("'", "\\'") + "'" for file in part.files)
         self._iceberg().show(part.table, self._qualified(part.table))
@@ -194,7 +204,14 @@ class IcebergTables:
             location=without_file_scheme(table.log.location),
             qualified=self._qualified(wanted.name),
             fit=fit,
+            storage=self._storage,
         )
+
+    def _modified_ms(self, path: str) -> int:
+        """When a file was last written. One that is not there counts as new: landing it is refused."""
+        filesystem, place = self.storage.at(path)
+        written_ns = filesystem.get_file_info(place).mtime_ns
+        return sys.maxsize if written_ns is None else int(written_ns // 1_000_000)
 
     def _prepared(self, wanted: "_Wanted") -> "_Fitting":
         doing = f"preparing table {self._qualified(wanted.name)}"
@@ -248,17 +265,20 @@ class IcebergTables:
         session = self.open_session()
         with self._opening:
             if self._opened is None:
+                # What the session says is so, whatever the settings had it start with.
+                key = f"spark.sql.catalog.{self.catalog}.warehouse"
+                self._warehouse = session.conf.get(key, None) or self._warehouse
+                refuse_unfenced(session, self.catalog, self._warehouse)
                 try:
                     self._opened = JavaIceberg(session, self.catalog)
+                    self._storage = storage_of(session, self.catalog)
                 except CALL_ERRORS as error:
                     raise ConfigError(
                         f"opening catalog {self.catalog}",
                         first_line(error),
-                        remedy=f"Does the Spark session have spark.sql.catalog.{self.catalog}, an Iceberg catalog?",
+                        remedy=f"Does the Spark session have spark.sql.catalog.{self.catalog}, an Iceberg catalog, "
+                        "and the jars that it needs? Is it reachable from here?",
                     ) from error
-                # What the session says is so, whatever the settings had it start with.
-                key = f"spark.sql.catalog.{self.catalog}.warehouse"
-                self._warehouse = session.conf.get(key, None) or self._warehouse
             return self._opened
 
     def open_session(self) -> SparkSession:
@@ -287,7 +307,9 @@ class IcebergTables:
             failure, found = failure_of(error), first_line(error)
             if failure is Failure.UNKNOWN:
                 raise CommitUnknown(doing, found, stream=stream) from error
-            if failure is Failure.MISSING_TABLE:
+            if failure is Failure.NO_ANSWER:
+                remedy = f"Is the catalog's database or server there, and does it know who asks? It is {self.catalog}"
+            elif failure is Failure.MISSING_TABLE:
                 remedy = "It was dropped after it was prepared; run again."
             elif failure is Failure.MISSING_FILE:
                 remedy = "Was something deleted from the warehouse by hand?"

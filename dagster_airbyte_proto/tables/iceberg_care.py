@@ -4,6 +4,9 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from dagster_airbyte_proto.model import TableName
@@ -22,6 +25,7 @@ from dagster_airbyte_proto.tables.iceberg_jvm import java_items
 from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot, lineage
 from dagster_airbyte_proto.tables.rewind import VERSION
 from dagster_airbyte_proto.tables.spark import query
+from dagster_airbyte_proto.tables.storage import is_s3
 from dagster_airbyte_proto.tables.writer import qualified, quoted, without_file_scheme
 
 _TARGET_BYTES = 512 << 20
@@ -32,6 +36,7 @@ class IcebergCare:
 
     def __init__(self, tables: IcebergTables) -> None:
         self._session = tables.open_session()
+        self._storage = tables.storage
         self._catalog = tables.catalog
         self._jvm: Any = self._session._jvm
 
@@ -93,33 +98,37 @@ class IcebergCare:
     def remove_orphans(self, name: TableName, *, before: datetime, but: Untouchable) -> tuple[str, ...]:
         with refusals(f"removing orphan files of table {name}"):
             table, log = opened(self._session, self._qualified(name))
-            if not self._exists(f"{log.location}/data"):
-                return ()
             before_ms = int(before.timestamp() * 1000)
             action = actions(self._session).deleteOrphanFiles(table).olderThan(before_ms)
-            listed = self._listed(log.location, but)
-            result = action.compareToFileList(listed).execute()
+            listed = self._in_store(log.location) if is_s3(log.location) else self._on_disk(log.location)
+            if listed is None:
+                return ()
+            result = action.compareToFileList(_touchable(listed, log.location, but)._jdf).execute()
             return tuple(map(str, java_items(result.orphanFileLocations())))
 
-    def _listed(self, location: str, but: Untouchable) -> Any:
-        """The files of the data folder that may be touched, as the table spells them and Iceberg asks for them."""
+    def _in_store(self, location: str) -> DataFrame | None:
+        """As `_on_disk`, where Hadoop may have no file system for what the table's FileIO reaches."""
+        filesystem, place = self._storage.at(location)
+        found = filesystem.get_file_info(fs.FileSelector(f"{place}/data", allow_not_found=True, recursive=True))
+        files = [info for info in found if info.is_file]
+        paths = [location + info.path.removeprefix(place) for info in files]
+        times = pa.array([info.mtime_ns // 1000 for info in files], pa.timestamp("us", "UTC"))
+        return self._session.createDataFrame(pa.table({"file_path": paths, "last_modified": times})) if files else None
+
+    def _on_disk(self, location: str) -> DataFrame | None:
+        """The files of the data folder, as the table spells them and Iceberg asks for them."""
+        if not self._exists(f"{location}/data"):
+            return None
         place = without_file_scheme(location)
         reader = self._session.read.format("binaryFile").option("recursiveFileLookup", "true")
         # A name may have what stands for any name in a pattern.
         found = reader.option("__globPaths__", "false").load(f"{location}/data")
         path = f.regexp_replace("path", "^file:/+", "/")
         local = f.concat(f.lit(location), f.expr(f"substring(path, {len(place) + 1})"))
-        files = found.select(path.alias("path"), "modificationTime").select(
+        return found.select(path.alias("path"), "modificationTime").select(
             (local if place.startswith("/") else f.col("path")).alias("file_path"),
             f.col("modificationTime").alias("last_modified"),
         )
-        for run_id in but.run_ids:
-            files = files.filter(~f.col("file_path").startswith(f"{location}/data/run-{run_id}/"))
-        if but.paths:
-            staged = [(location + path.removeprefix(place),) for path in map(without_file_scheme, but.paths)]
-            kept = self._session.createDataFrame(staged, "file_path string")
-            files = files.join(kept, "file_path", "left_anti")
-        return files._jdf
 
     def _exists(self, folder: str) -> bool:
         path = self._jvm.org.apache.hadoop.fs.Path(folder)
@@ -149,6 +158,18 @@ class IcebergCare:
 
     def _qualified(self, name: TableName) -> str:
         return qualified(self._catalog, name)
+
+
+def _touchable(files: DataFrame, location: str, but: Untouchable) -> DataFrame:
+    """Those that no run may still commit."""
+    place = without_file_scheme(location)
+    for run_id in but.run_ids:
+        files = files.filter(~f.col("file_path").startswith(f"{location}/data/run-{run_id}/"))
+    if not but.paths:
+        return files
+    staged = [(location + path.removeprefix(place),) for path in map(without_file_scheme, but.paths)]
+    kept = files.sparkSession.createDataFrame(staged, "file_path string")
+    return files.join(kept, "file_path", "left_anti")
 
 
 def _bare(namespace: str) -> str:

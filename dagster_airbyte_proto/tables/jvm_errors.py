@@ -1,5 +1,6 @@
 """What a failed call into the JVM means. Java's classes are named here and nowhere else."""
 
+import re
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
@@ -14,7 +15,15 @@ _CONFLICTS = {
     "org.apache.iceberg.exceptions.ValidationException",
     "org.apache.iceberg.exceptions.CommitFailedException",
 }
-_MISSING_FILES = {"java.io.FileNotFoundException", "org.apache.iceberg.exceptions.NotFoundException"}
+_NO_ANSWERS = {
+    "org.apache.iceberg.jdbc.UncheckedSQLException",
+    "org.apache.iceberg.exceptions.RESTException",
+    "org.apache.iceberg.exceptions.ServiceFailureException",
+    "org.apache.iceberg.exceptions.ServiceUnavailableException",
+}
+# A JDBC driver tells its URL, where a user may have written a password.
+_URL_SECRETS = re.compile(r"(jdbc:[^\s?;]*)[?;]\S*|(?<=//)[^\s/@]+@")
+_MISSING_FILES = ("FileNotFoundException", "iceberg.exceptions.NotFoundException", "s3.model.NoSuchKeyException")
 
 
 class Failure(Enum):
@@ -22,6 +31,7 @@ class Failure(Enum):
 
     CONFLICT = "somebody else changed the table since we looked"
     UNKNOWN = "it may have happened, or not"
+    NO_ANSWER = "the catalog's database or server broke off: it may have happened, or not"
     MISSING_TABLE = "there is no such table"
     EXISTS = "it is there already"
     MISSING_FILE = "a file is not there"
@@ -38,12 +48,14 @@ def failure_of(error: BaseException) -> Failure:
         return Failure.UNKNOWN
     if outer in _CONFLICTS:
         return Failure.CONFLICT
+    if outer in _NO_ANSWERS:
+        return Failure.NO_ANSWER
     if outer == "org.apache.iceberg.exceptions.NoSuchTableException":
         return Failure.MISSING_TABLE
     # Iceberg's, and Spark's for namespaces and for tables.
     if outer.endswith("AlreadyExistsException"):
         return Failure.EXISTS
-    return Failure.MISSING_FILE if any(name in _MISSING_FILES for name, _ in causes) else Failure.REFUSED
+    return Failure.MISSING_FILE if any(name.endswith(_MISSING_FILES) for name, _ in causes) else Failure.REFUSED
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -55,8 +67,12 @@ def first_line(error: BaseException) -> str:
     """The root cause in one line, with no Java stack: the innermost message, for the outer ones only wrap it."""
     for name, message in reversed(list(_causes(error))):
         if message:
-            return f"{message.strip().splitlines()[0]} ({name.rpartition('.')[2]})"
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+            return f"{_shown(message.strip().splitlines()[0])} ({name.rpartition('.')[2]})"
+    return _shown(str(error).strip().partition("\n")[0]) or type(error).__name__
+
+
+def _shown(message: str) -> str:
+    return _URL_SECRETS.sub(lambda match: f"{match[1]}?***" if match[1] else "***@", message)
 
 
 def _causes(error: BaseException) -> Iterator[tuple[str, str]]:

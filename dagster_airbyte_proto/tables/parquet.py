@@ -28,6 +28,7 @@ from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedRows, TableName
 from dagster_airbyte_proto.tables.columns import arrow_schema
 from dagster_airbyte_proto.tables.folder import FolderTables, View
+from dagster_airbyte_proto.tables.storage import LOCAL
 from dagster_airbyte_proto.tables.writer import (
     PARQUET,
     TableSpec,
@@ -50,6 +51,7 @@ class ParquetTables:
     """
 
     abilities = PARQUET
+    storage = LOCAL
 
     def __init__(self, root: Path, *, catalog: str = "spark_catalog", lock_seconds: float = 30.0) -> None:
         self.folders = FolderTables(root)

@@ -29,10 +29,13 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.java_home import java_home
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
 from dagster_airbyte_proto.tables.writer import without_file_scheme
 
 ICEBERG_VERSION = "1.11.0"
 _ICEBERG = "org.apache.iceberg"
+_S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+_OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _LOG_TAIL_BYTES = 2000
 _LOOK_SECONDS = 0.1
 _ABANDON_SECONDS = 3.0
@@ -87,7 +90,6 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         **_IN_FORMAT[settings.format](settings),
-        **_jars(settings),
     }
     if settings.short_lived:
         # Without the optimising compiler and the parallel collector: 6 s of CPU to the first commit instead of 12.
@@ -99,7 +101,8 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
             defaults["spark.driver.bindAddress"],
             defaults["spark.sql.shuffle.partitions"],
         )
-    return {**defaults, **settings.config}
+    config = {**defaults, **settings.config}
+    return {**config, **_jars(settings, config)}
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
@@ -160,6 +163,8 @@ def _for_iceberg(settings: SparkSettings) -> dict[str, str]:
     if settings.config.get(f"{catalog}.type") != "rest":
         # To a REST catalog it is a name on the server, not a place.
         config[f"{catalog}.warehouse"] = settings.warehouse_location
+        if settings.warehouse_location.startswith("s3://"):
+            config[f"{catalog}.io-impl"] = _S3_FILE_IO
     return config
 
 
@@ -168,15 +173,43 @@ def _for_parquet(settings: SparkSettings) -> dict[str, str]:
 
 
 _IN_FORMAT = {"iceberg": _for_iceberg, "parquet": _for_parquet}
-_PACKAGES = {"iceberg": _ICEBERG + ":iceberg-spark-runtime-{spark}_2.13:" + ICEBERG_VERSION}
+# What is needed of each format: without its version, and with it.
+_PACKAGES = {"iceberg": (f"{_ICEBERG}:iceberg-spark-runtime-", "{spark}_2.13:" + ICEBERG_VERSION)}
+_S3_PACKAGE = (f"{_ICEBERG}:iceberg-aws-bundle:", ICEBERG_VERSION)
 
 
-def _jars(settings: SparkSettings) -> dict[str, str]:
-    config = settings.config
-    if settings.format not in _PACKAGES or config.get("spark.jars") or config.get("spark.jars.packages"):
+def storage_of(session: SparkSession, catalog: str) -> Storage:
+    """What the session knows of object stores: from its catalog, and from Hadoop."""
+    hadoop = session._jsparkSession.sessionState().newHadoopConf()
+    of_catalog = {key: session.conf.get(f"spark.sql.catalog.{catalog}.{key}", None) for key in CATALOG_SETTINGS}
+    of_hadoop = {key: hadoop.get(key) for key in HADOOP_SETTINGS}
+    return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value})
+
+
+def refuse_unfenced(session: SparkSession, catalog: str, warehouse: str) -> None:
+    """Raises ConfigError for tables that are folders of an object store: what makes their commits exclusive is a
+    rename, which such a store has not, and two writers would undo each other's without a sign."""
+    said = f"spark.sql.catalog.{catalog}"
+    is_hadoop = session.conf.get(f"{said}.type", None) == "hadoop" and not session.conf.get(f"{said}.lock-impl", None)
+    if is_hadoop and warehouse.partition("://")[0] in _OBJECT_STORES:
+        raise ConfigError(
+            f"opening catalog {catalog}",
+            f"it is of type hadoop, and {warehouse} has no rename that only one writer can win",
+            remedy=f"Set {said}.type to jdbc or rest, or another catalog whose commits are exclusive.",
+        )
+
+
+def _jars(settings: SparkSettings, config: Mapping[str, str]) -> dict[str, str]:
+    """What the tables need, before the packages that the user names. Who names files has them all."""
+    if settings.format not in _PACKAGES or config.get("spark.jars"):
         return {}
+    theirs = [package for package in config.get("spark.jars.packages", "").split(",") if package]
+    wanted = [_PACKAGES[settings.format]]
+    if config.get(f"spark.sql.catalog.{settings.catalog}.io-impl") == _S3_FILE_IO:
+        wanted.append(_S3_PACKAGE)
     version = ".".join(pyspark.__version__.split(".")[:2])
-    return {"spark.jars.packages": _PACKAGES[settings.format].format(spark=version)}
+    ours = [name + rest.format(spark=version) for name, rest in wanted if not any(x.startswith(name) for x in theirs)]
+    return {"spark.jars.packages": ",".join([*ours, *theirs])}
 
 
 def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:

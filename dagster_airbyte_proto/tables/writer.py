@@ -23,6 +23,7 @@ from dagster_airbyte_proto.model import (
 )
 from dagster_airbyte_proto.schema.evolution import Change, Columns, Misfit, Terms, Verdict, flat
 from dagster_airbyte_proto.schema.names import folded
+from dagster_airbyte_proto.tables.storage import LOCAL, Storage
 
 MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 """The write modes that tables know."""
@@ -102,7 +103,8 @@ class TableTarget(NamedTuple):
 
     `location` is a folder for the table's files: an absolute path without a scheme where it is local, else a URI. A
     file's path is `location` + "/" + what you like, and goes verbatim into `StagedFile.path` and into the `file_path`
-    of position deletes: tables compare the two letter by letter, so `/a` and `file:/a` would be two files.
+    of position deletes: tables compare the two letter by letter, so `/a` and `file:/a` would be two files. `storage`
+    reaches it.
     """
 
     name: TableName
@@ -110,6 +112,7 @@ class TableTarget(NamedTuple):
     location: str
     qualified: str
     fit: TableFit = TableFit()
+    storage: Storage = LOCAL
 
 
 class TableWriter(Protocol):
@@ -117,6 +120,11 @@ class TableWriter(Protocol):
 
     @property
     def abilities(self) -> Abilities: ...
+
+    @property
+    def storage(self) -> Storage:
+        """What reaches the files of its tables that are not on this machine's disk."""
+        ...
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         """Creates the table, or makes it what `schema/evolution.py` decides. Raises SchemaRefused where that is no."""

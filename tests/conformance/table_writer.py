@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -46,10 +45,11 @@ def table_name() -> TableName:
 
 
 def put(target: TableTarget, rows: pa.Table, content: FileContent = FileContent.ROWS) -> StagedFile:
-    path = Path(target.location) / "data" / f"{uuid.uuid4()}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, path)
-    return StagedFile(str(path), content, rows.num_rows, path.stat().st_size)
+    location = f"{target.location}/data/{uuid.uuid4()}.parquet"
+    filesystem, path = target.storage.at(location)
+    filesystem.create_dir(path.rpartition("/")[0])
+    pq.write_table(rows, path, filesystem=filesystem)
+    return StagedFile(location, content, rows.num_rows, filesystem.get_file_info(path).size)
 
 
 def staged(target: TableTarget, rows: Sequence[Row]) -> StagedFile:
@@ -424,7 +424,8 @@ class TableWriterConformance:
 
     def test_a_file_that_is_gone_is_an_error_and_nothing_lands(self, bench: Bench, target: TableTarget) -> None:
         load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
-        Path(load.files[0].path).unlink()
+        filesystem, path = target.storage.at(load.files[0].path)
+        filesystem.delete_file(path)
         with pytest.raises(TableError, match=r"parquet"):
             bench.writer.commit("l1", load)
         assert bench.read(target) == []

@@ -21,10 +21,31 @@ def test_the_iceberg_runtime_fits_the_running_spark() -> None:
     assert packages == f"org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13:1.11.0"
 
 
-@pytest.mark.parametrize("key", ["spark.jars", "spark.jars.packages"])
-def test_jars_that_the_user_names_are_taken(key: str) -> None:
-    config = spark_config(SparkSettings("warehouse", config={key: "theirs"}))
-    assert {name: value for name, value in config.items() if name.startswith("spark.jars")} == {key: "theirs"}
+def jars(warehouse: str, **config: str) -> dict[str, str]:
+    written = {f"spark.{name}": value for name, value in config.items()}
+    told = spark_config(SparkSettings(warehouse, config=written))
+    return {name: value for name, value in told.items() if name.startswith("spark.jars")}
+
+
+def test_jars_that_the_user_names_are_all_there_is() -> None:
+    assert jars("s3://bucket/lake", jars="theirs") == {"spark.jars": "theirs"}
+
+
+def test_packages_that_the_user_names_come_beside_what_tables_need() -> None:
+    [runtime] = jars("w").values()
+    named = {"jars.packages": "org.xerial:sqlite-jdbc:3.50.3.0"}
+    assert jars("w", **named) == {"spark.jars.packages": f"{runtime},org.xerial:sqlite-jdbc:3.50.3.0"}
+    aws = "org.apache.iceberg:iceberg-aws-bundle:1.11.0"
+    assert jars("s3://b/w", **named) == {"spark.jars.packages": f"{runtime},{aws},org.xerial:sqlite-jdbc:3.50.3.0"}
+    older = runtime.replace("1.11.0", "1.10.0")
+    assert jars("w", **{"jars.packages": older}) == {"spark.jars.packages": older}
+
+
+def test_a_warehouse_on_s3_is_reached_by_icebergs_own_file_io() -> None:
+    key = "spark.sql.catalog.lake.io-impl"
+    assert spark_config(SparkSettings("s3://bucket/lake"))[key] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert spark_config(SparkSettings("s3://bucket/lake", config={key: "theirs"}))[key] == "theirs"
+    assert key not in spark_config(SparkSettings("s3a://bucket/lake"))
 
 
 def test_the_catalog_is_a_folder_unless_the_user_names_another() -> None:
