@@ -10,8 +10,8 @@ from dagster_airbyte_proto.connection.document import Document, read_document
 from dagster_airbyte_proto.connection.validation import Written, validated
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
-_LOCAL = ("parquet", "folder")
-_IN_SESSION_CATALOG = ("parquet",)
+_LOCAL = ("delta", "parquet", "folder")
+_IN_SESSION_CATALOG = ("delta", "parquet")
 SESSION_CATALOG = "spark_catalog"
 """What Spark's own catalog is called, by which it knows tables of those formats."""
 
@@ -28,7 +28,7 @@ class CatalogSettings(Written):
     it is the home's own."""
 
     name: str = ""
-    format: Literal["iceberg", "parquet", "folder"] = "iceberg"
+    format: Literal["iceberg", "delta", "parquet", "folder"] = "iceberg"
     warehouse: str = ""
 
     @field_validator("name")

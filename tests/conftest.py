@@ -38,12 +38,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
-    """Settings of the tests' one session: catalog `lake` in a warehouse of this run."""
+    """Settings of the tests' one session: catalog `lake` in a warehouse of this run, and Delta's catalog beside it."""
     # Importing pyspark takes most of a second, which tests without it need not wait for.
-    from dagster_airbyte_proto.tables.spark import ICEBERG_VERSION, SparkSettings
+    from dagster_airbyte_proto.tables.spark import ICEBERG_VERSION, SparkSettings, spark_config
 
     folder: Path = tmp_path_factory.mktemp("spark")
+    iceberg = spark_config(SparkSettings(str(folder)))
+    delta = spark_config(SparkSettings(str(folder), catalog="spark_catalog", format="delta"))
     config = {
+        **{key: value for key, value in delta.items() if key not in iceberg},
+        "spark.sql.extensions": ",".join(each["spark.sql.extensions"] for each in (iceberg, delta)),
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
         # A session has its packages from its start, and tests of other catalogs add those to this one.
@@ -52,6 +56,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
                 f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}",
                 "org.postgresql:postgresql:42.7.8",
                 "org.xerial:sqlite-jdbc:3.50.3.0",
+                delta["spark.jars.packages"],
             )
         ),
     }

@@ -67,7 +67,7 @@ def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: s
         ("lease_seconds: 0", "line 1, lease_seconds: must be at least 1"),
         (
             "catalog: {format: icebreg}",
-            'line 1, catalog.format: must be one of iceberg, parquet, folder; did you mean "iceberg"?',
+            'line 1, catalog.format: must be one of iceberg, delta, parquet, folder; did you mean "iceberg"?',
         ),
         (
             "catalog: {name: my-lake}",

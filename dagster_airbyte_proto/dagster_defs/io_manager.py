@@ -107,6 +107,12 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         from dagster_airbyte_proto.tables.iceberg import IcebergTables
         from dagster_airbyte_proto.tables.spark import SparkSettings
 
+        if (form := str(getattr(self.spark, "format", "iceberg"))) != "iceberg":
+            raise ConfigError(
+                "opening the tables of the Spark resource",
+                f"its format is {form}, and assets are kept in Iceberg tables",
+                remedy="Leave `format` out, or sync with airbyte-proto, whose settings take every format.",
+            )
         settings = SparkSettings(str(getattr(self.spark, "warehouse", "")), catalog)
         return IcebergTables(lambda: self._session(catalog), settings, labels=dict(labels))
 

@@ -21,7 +21,7 @@ class SparkSessionResource(dg.ConfigurableResource[Any]):
     """
 
     catalog: str = Field(default="lake", description="What the catalog is called in SQL.")
-    format: str = Field(default="iceberg", description="What its tables are; iceberg is all there is.")
+    format: str = Field(default="iceberg", description="What its tables are; assets are kept in iceberg.")
     warehouse: str = Field(default="", description="Where the tables are kept: a folder or a URL.")
     jars: list[str] = Field(default=[], description="Jar files, for machines that do not reach Maven Central.")
     config: dict[str, str] = Field(default={}, description="Spark's settings; they win over every default.")

@@ -75,7 +75,11 @@ def care_of(tables: TableWriter) -> TableCare:
 
     if isinstance(tables, IcebergTables):
         return IcebergCare(tables)
-    raise ConfigError("caring for tables", f"{type(tables).__name__} cannot be looked into")
+    raise ConfigError(
+        "caring for tables",
+        f"tables of the format {tables.abilities.format} are not looked into from here",
+        remedy="Delta has DESCRIBE HISTORY, OPTIMIZE, VACUUM and RESTORE: run them in a Spark session, or by a query.",
+    )
 
 
 def tables_of(store: StateStore, connection: str) -> list[TableName]:

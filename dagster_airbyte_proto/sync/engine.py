@@ -82,12 +82,16 @@ class Engine:
                 "tables of the format folder are not read by Spark",
                 remedy="Set catalog: {format: iceberg}, delta or parquet in the settings.",
             )
+        from dagster_airbyte_proto.tables.delta import DeltaTables
         from dagster_airbyte_proto.tables.session_catalog import register
         from dagster_airbyte_proto.tables.spark import query, start_session
 
-        session = start_session(self._spark_settings())
-        if self.settings.catalog.format == "parquet":
-            register(session, ParquetTables(Path(self.settings.catalog.warehouse)))
+        settings = self._spark_settings()
+        session = start_session(settings)
+        if settings.format == "parquet":
+            register(session, ParquetTables(Path(settings.warehouse)))
+        elif settings.format == "delta":
+            DeltaTables(session, settings).register_all()
         return query(session, sql)
 
     def close(self) -> None:
@@ -126,11 +130,13 @@ class Engine:
             return FolderTables(Path(catalog.warehouse))
         if catalog.format == "parquet":
             return ParquetTables(Path(catalog.warehouse), catalog=catalog.name)
+        from dagster_airbyte_proto.tables.delta import DeltaTables
         from dagster_airbyte_proto.tables.iceberg import IcebergTables
         from dagster_airbyte_proto.tables.spark import start_session
 
         settings = self._spark_settings()
-        return IcebergTables(start_session(settings), settings)
+        in_session = DeltaTables if settings.format == "delta" else IcebergTables
+        return in_session(start_session(settings), settings)
 
     def _spark_settings(self) -> "SparkSettings":
         from dagster_airbyte_proto.tables.spark import SparkSettings

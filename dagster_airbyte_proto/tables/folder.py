@@ -193,7 +193,7 @@ class FolderTables:
 
     def folder(self, name: TableName, *inside: str) -> Path:
         """Where a table lies, or something inside of it."""
-        return self._root.joinpath(*(_folder_name(part) for part in name), *inside)
+        return self._root.joinpath(*(folder_name(part) for part in name), *inside)
 
     def _view(self, name: TableName) -> View:
         """The table as of now. Entries never change, so only new ones are read."""
@@ -225,7 +225,7 @@ class FolderTables:
         return True
 
 
-def _folder_name(name: str) -> str:
+def folder_name(name: str) -> str:
     """A name may hold what a folder's may not: a slash, a zero byte, dots alone."""
     safe = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
     return safe.replace(".", "%2E") if not safe.strip(".") else safe

@@ -24,6 +24,9 @@ _NO_ANSWERS = {
 # A JDBC driver tells its URL, where a user may have written a password.
 _URL_SECRETS = re.compile(r"(jdbc:[^\s?;]*)[?;]\S*|(?<=//)[^\s/@]+@")
 _MISSING_FILES = ("FileNotFoundException", "iceberg.exceptions.NotFoundException", "s3.model.NoSuchKeyException")
+_DELTA_CONFLICT = re.compile(
+    r"(io\.delta\.exceptions|org\.apache\.spark\.sql\.delta)\.(Concurrent|Metadata|Protocol)\w+Exception"
+)
 
 
 class Failure(Enum):
@@ -46,7 +49,7 @@ def failure_of(error: BaseException) -> Failure:
     outer = causes[0][0]
     if outer == "org.apache.iceberg.exceptions.CommitStateUnknownException":
         return Failure.UNKNOWN
-    if outer in _CONFLICTS:
+    if outer in _CONFLICTS or _DELTA_CONFLICT.fullmatch(outer):
         return Failure.CONFLICT
     if outer in _NO_ANSWERS:
         return Failure.NO_ANSWER

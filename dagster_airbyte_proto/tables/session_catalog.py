@@ -14,7 +14,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, first_line
 from dagster_airbyte_proto.tables.parquet import ParquetTables
 from dagster_airbyte_proto.tables.spark_columns import spark_schema
-from dagster_airbyte_proto.tables.writer import qualified
+from dagster_airbyte_proto.tables.writer import qualified, text_literal
 
 _CATALOG = "spark_catalog"
 _TAKEN = re.compile(r"\w+", re.ASCII)
@@ -37,12 +37,9 @@ def _register(session: SparkSession, tables: ParquetTables, name: TableName) -> 
     place = f"file://{tables.shown(name)}"
     if session.catalog.tableExists(table):
         if session.read.table(table).schema == schema:
-            session.sql(f"alter table {table} set location '{_escaped(place)}'")
+            session.sql(f"alter table {table} set location {text_literal(place)}")
             return
         session.sql(f"drop table {table}")
-    session.sql(f"create namespace if not exists {qualified(_CATALOG, name).rpartition('.')[0]}")
+    above = text_literal(str(tables.folders.folder(name).parent))
+    session.sql(f"create namespace if not exists {table.rpartition('.')[0]} location {above}")
     session.catalog.createTable(table, place, source="parquet", schema=schema)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -33,6 +33,7 @@ from dagster_airbyte_proto.tables.storage import CATALOG_SETTINGS, HADOOP_SETTIN
 from dagster_airbyte_proto.tables.writer import without_file_scheme
 
 ICEBERG_VERSION = "1.11.0"
+DELTA_VERSION = "4.4.0"
 _ICEBERG = "org.apache.iceberg"
 _S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
@@ -172,10 +173,40 @@ def _for_parquet(settings: SparkSettings) -> dict[str, str]:
     return {"spark.sql.warehouse.dir": settings.warehouse_location}
 
 
-_IN_FORMAT = {"iceberg": _for_iceberg, "parquet": _for_parquet}
+def _for_delta(settings: SparkSettings) -> dict[str, str]:
+    return {
+        "spark.sql.warehouse.dir": settings.warehouse_location,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # A table's log is read by a job of so many tasks; the default is 50.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+_IN_FORMAT = {"iceberg": _for_iceberg, "delta": _for_delta, "parquet": _for_parquet}
 # What is needed of each format: without its version, and with it.
-_PACKAGES = {"iceberg": (f"{_ICEBERG}:iceberg-spark-runtime-", "{spark}_2.13:" + ICEBERG_VERSION)}
+_PACKAGES = {
+    "iceberg": (f"{_ICEBERG}:iceberg-spark-runtime-", "{spark}_2.13:" + ICEBERG_VERSION),
+    "delta": ("io.delta:delta-spark_", "{spark}_2.13:" + DELTA_VERSION),
+}
 _S3_PACKAGE = (f"{_ICEBERG}:iceberg-aws-bundle:", ICEBERG_VERSION)
+# What delta-spark asks for and Spark has, 80 MB of it.
+_EXCLUDED = (
+    "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.core:jackson-core",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "com.fasterxml.jackson.datatype:jackson-datatype-jdk8",
+    "com.google.code.findbugs:jsr305",
+    "javax.annotation:javax.annotation-api",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.logging.log4j:log4j-api",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+    "org.apache.parquet:parquet-hadoop",
+    "org.roaringbitmap:RoaringBitmap",
+    "org.slf4j:slf4j-api",
+)
 
 
 def storage_of(session: SparkSession, catalog: str) -> Storage:
@@ -209,7 +240,8 @@ def _jars(settings: SparkSettings, config: Mapping[str, str]) -> dict[str, str]:
         wanted.append(_S3_PACKAGE)
     version = ".".join(pyspark.__version__.split(".")[:2])
     ours = [name + rest.format(spark=version) for name, rest in wanted if not any(x.startswith(name) for x in theirs)]
-    return {"spark.jars.packages": ",".join([*ours, *theirs])}
+    excluded = {"spark.jars.excludes": ",".join(_EXCLUDED)} if settings.format == "delta" else {}
+    return {"spark.jars.packages": ",".join([*ours, *theirs]), **excluded}
 
 
 def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:

@@ -50,8 +50,9 @@ class Abilities(NamedTuple):
 
 ICEBERG = Abilities("iceberg", has_partitioning=True)
 FOLDER = Abilities("folder", has_partitioning=True)
+DELTA = Abilities("delta")
 PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False)
-FORMATS = {each.format: each for each in (ICEBERG, PARQUET, FOLDER)}
+FORMATS = {each.format: each for each in (ICEBERG, DELTA, PARQUET, FOLDER)}
 
 # What ANSI SQL reserves, in Spark's list: `null` and `current_date`, unquoted, are no columns.
 _RESERVED = re.compile(
@@ -180,6 +181,11 @@ def quoted(name: str) -> str:
     """A name as Spark SQL takes it: in backticks where it needs them."""
     is_plain = _PLAIN_NAME.fullmatch(name) and not _RESERVED.fullmatch(name)
     return name if is_plain else "`" + name.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    """Text as Spark SQL takes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def qualified(catalog: str, name: TableName) -> str:

@@ -1,5 +1,6 @@
 """The house with Iceberg tables: each sync a process with its JVM, read by the caller's session."""
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,8 @@ _PATIENCE_SECONDS = 240.0
 class IcebergHouse(House):
     """Tables are read by their paths, so one session of the caller serves any number of houses."""
 
+    format = "iceberg"
+
     def __init__(self, folder: Path, session: SparkSession) -> None:
         super().__init__(folder)
         self._session = session
@@ -32,7 +35,8 @@ class IcebergHouse(House):
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(folder / "spark"),
         }
-        self.settings_file.write_text(yaml.safe_dump({"lease_seconds": 1, "spark": spark}))
+        catalog = {"format": self.format}
+        self.settings_file.write_text(yaml.safe_dump({"lease_seconds": 1, "spark": spark, "catalog": catalog}))
 
     def column(self, stream: str, column: str = "id") -> list[Any]:
         rows = self._read(stream)
@@ -51,6 +55,26 @@ class IcebergHouse(House):
         if not any(table.glob("metadata/v*.metadata.json")):
             return None
         return self._session.read.format("iceberg").load(f"{table}{part}")
+
+
+class DeltaHouse(IcebergHouse):
+    """With Delta tables, whose log is read as it lies there."""
+
+    format = "delta"
+
+    def landed(self, stream: str) -> list[str]:
+        log = self.home / "warehouse" / "shop" / stream / "_delta_log"
+        commits = [json.loads(line) for entry in log.glob("*.json") for line in entry.read_text().splitlines()]
+        return [commit["txn"]["appId"] for commit in commits if "txn" in commit]
+
+    def loose_files(self) -> list[str]:
+        """The log has Parquet files too."""
+        return [path for path in super().loose_files() if "_delta_log" not in path]
+
+    def _read(self, stream: str, part: str = "") -> DataFrame | None:
+        assert not part
+        table = self.home / "warehouse" / "shop" / stream
+        return self._session.read.format("delta").load(str(table)) if any(table.glob("_delta_log/*.json")) else None
 
 
 class CommandLine:

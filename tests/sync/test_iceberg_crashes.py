@@ -1,4 +1,4 @@
-"""Every named point once on Iceberg, with real processes and their JVMs.
+"""Every named point once on Iceberg, and those around commits on Delta, with real processes and their JVMs.
 
 To start no more of them than it takes, each sync that recovers what the one before it left is itself the next one to
 be killed. The whole matrix of modes, scopes and second kills is `python -m tests.soak --matrix`.
@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.points import POINTS
-from tests.sync.iceberg_house import CommandLine, IcebergHouse, processes_with
+from tests.sync.iceberg_house import CommandLine, DeltaHouse, IcebergHouse, processes_with
 from tests.sync.life import Life
 from tests.sync.shop import until
 
@@ -30,6 +30,7 @@ _WHOLE_RECOVERIES = (
     "table.committing", "load.staged", "table.committed", "load.promoted", "load.committed", "table.prepared",
     "load.announced",
 )  # fmt: skip
+_ON_DELTA = ("table.prepared", "load.announced", "table.committing", "table.committed", "load.promoted")
 _NEW_RECORDS = 5
 _MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
 
@@ -65,6 +66,17 @@ def test_a_chain_of_deaths_around_commits_that_replace_rows_loses_and_doubles_no
 ) -> None:
     life = Life(command_line, house, {"users": "append_dedup", "orders": "overwrite"}, "stream")
     for point in _WHOLE_RECOVERIES:
+        life.grow(_NEW_RECORDS)
+        life.die((point, 1))
+    life.live()
+
+
+def test_a_chain_of_deaths_around_commits_to_delta_loses_and_doubles_nothing(
+    command_line: CommandLine, spark: SparkSession, tmp_path: Path
+) -> None:
+    house = DeltaHouse(tmp_path / "ware house", spark)
+    life = Life(command_line, house, {"users": "append", "orders": "overwrite"}, "stream")
+    for point in _ON_DELTA:
         life.grow(_NEW_RECORDS)
         life.die((point, 1))
     life.live()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
@@ -50,3 +51,14 @@ def eventually() -> Callable[[Callable[[], bool]], None]:
             select.select([], [], [], 0.02)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def delta_settings(spark_settings: SparkSettings) -> SparkSettings:
+    warehouse = spark_settings.warehouse.replace("ware house", "del ta")
+    return spark_settings._replace(catalog="spark_catalog", format="delta", warehouse=warehouse)
+
+
+@pytest.fixture(scope="session")
+def delta(spark: SparkSession, delta_settings: SparkSettings) -> DeltaTables:
+    return DeltaTables(spark, delta_settings, labels={"connection": "shop", "run-id": "r1"})

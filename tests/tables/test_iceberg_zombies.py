@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.model import StagedRows, WriteMode
+from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableSpec
@@ -27,11 +28,13 @@ import msgspec
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.model import StagedRows
+from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
-settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"}, short_lived=True)
+warehouse, catalog, form = sys.argv[1:]
+settings = SparkSettings(warehouse, catalog, form, config={"spark.driver.memory": "1g"}, short_lived=True)
 session = start_session(settings)
-tables = IcebergTables(session, settings)
+tables = {"iceberg": IcebergTables, "delta": DeltaTables}[form](session, settings)
 jvm = session.sparkContext._gateway.proc
 print(jvm.pid, flush=True)
 def stop():
@@ -60,9 +63,20 @@ def jvm_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def writer(spark_settings: SparkSettings, spark: SparkSession, jvm_log: Path) -> "Iterator[subprocess.Popen[str]]":
+    yield from _writer(spark_settings, jvm_log)
+
+
+@pytest.fixture
+def delta_writer(
+    delta_settings: SparkSettings, spark: SparkSession, jvm_log: Path
+) -> "Iterator[subprocess.Popen[str]]":
+    yield from _writer(delta_settings, jvm_log)
+
+
+def _writer(settings: SparkSettings, jvm_log: Path) -> "Iterator[subprocess.Popen[str]]":
     with jvm_log.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, spark_settings.warehouse],
+            [sys.executable, "-c", _WRITER, settings.warehouse, settings.catalog, settings.format],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -124,4 +138,28 @@ def test_a_commit_whose_jvm_died_is_unknown(
     _ask(writer, "lose_jvm", load)
     assert _answer(writer) == "CommitUnknown"
     assert not iceberg.commit("l1", load).was_there
+    assert names(iceberg_rows(target)) == [(1, "a")]
+
+
+def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_in_delta_twice(
+    delta: DeltaTables, delta_writer: "subprocess.Popen[str]", iceberg_rows: Reader
+) -> None:
+    _answer(delta_writer)
+    for write in MODES:
+        target = delta.prepare(TableSpec(table_name(), SCHEMA))
+        delta.commit("l0", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
+        load = part(target, write, [{"id": 1, "name": "a"}])
+        _ask(delta_writer, "stop", load)
+        assert os.WIFSTOPPED(os.waitpid(delta_writer.pid, os.WUNTRACED)[1])
+        assert not delta.commit("l1", load).was_there
+        assert not delta.commit("l2", part(target, WriteMode.OVERWRITE, [{"id": 1, "name": "newer"}])).was_there
+        delta_writer.send_signal(signal.SIGCONT)
+        assert _answer(delta_writer) == "True"
+        assert names(iceberg_rows(target)) == [(1, "newer")]
+
+    target = delta.prepare(TableSpec(table_name(), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    _ask(delta_writer, "die", load)
+    assert delta_writer.wait(30) == -signal.SIGKILL
+    delta.commit("l1", load)
     assert names(iceberg_rows(target)) == [(1, "a")]

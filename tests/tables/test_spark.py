@@ -48,6 +48,14 @@ def test_a_warehouse_on_s3_is_reached_by_icebergs_own_file_io() -> None:
     assert key not in spark_config(SparkSettings("s3a://bucket/lake"))
 
 
+def test_only_the_formats_own_jar_is_asked_for() -> None:
+    minor = ".".join(pyspark.__version__.split(".")[:2])
+    delta = spark_config(SparkSettings("warehouse", catalog="spark_catalog", format="delta"))
+    assert delta["spark.jars.packages"] == f"io.delta:delta-spark_{minor}_2.13:4.4.0"
+    assert not any("iceberg" in value for value in delta.values())
+    assert not any(name.startswith("spark.jars") for name in spark_config(SparkSettings("warehouse", format="parquet")))
+
+
 def test_the_catalog_is_a_folder_unless_the_user_names_another() -> None:
     assert spark_config(SparkSettings("w", catalog="pond"))["spark.sql.catalog.pond.type"] == "hadoop"
     config = spark_config(SparkSettings("w", config={"spark.sql.catalog.lake.catalog-impl": "X"}))

@@ -1,0 +1,308 @@
+"""Delta tables, by reference: staged Parquet files become part of a table without being read or written again, but for
+upserts into rows that are there, and loads with duplicates of a key, which go in by a job of Spark (`delta_jobs.py`).
+
+The load id is the id of a Delta transaction (`txn`): the table itself knows which loads it holds, and refuses a commit
+whose load came in since its writer looked. So a load lands once, whoever else tries. Refused, we look again.
+
+Tables lie in the warehouse by their names, and Spark's own catalog, which may forget them with the session, is told.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
+from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName
+from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
+from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, key_ids, with_text, without
+from dagster_airbyte_proto.tables.delta_jobs import Job, run
+from dagster_airbyte_proto.tables.delta_jvm import LOAD_ID, ROWS, JavaDelta, Look, Removal
+from dagster_airbyte_proto.tables.delta_log import added_file, changed_table, new_table, transaction, widened
+from dagster_airbyte_proto.tables.delta_stats import read_footer
+from dagster_airbyte_proto.tables.folder import folder_name
+from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark import SparkSettings
+from dagster_airbyte_proto.tables.spark_columns import spark_type
+from dagster_airbyte_proto.tables.storage import LOCAL
+from dagster_airbyte_proto.tables.writer import (
+    DELTA,
+    REPLACING,
+    TableFit,
+    TableSpec,
+    TableTarget,
+    fit_of,
+    landing,
+    qualified,
+    quoted,
+    refuse_mode,
+    refuse_part,
+    refuse_slices,
+    text_literal,
+    without_file_scheme,
+)
+
+_ATTEMPTS = 8
+_ATTEMPT = "airbyte-proto.attempt"
+_CATALOG_TAKES = re.compile(r"\w+", re.ASCII)
+
+
+class DeltaTables:
+    """The Delta tables of one warehouse. Tables may be committed side by side, one thread each.
+
+    `session` may be a function: it is called when the first table is wanted, by the thread that wants it. A process has
+    one context of Spark, so `close` stops no session.
+    `labels` go into the user metadata of every commit, behind `airbyte-proto.` (the connection, the run).
+    """
+
+    abilities = DELTA
+    storage = LOCAL
+
+    def __init__(
+        self,
+        session: SparkSession | Callable[[], SparkSession],
+        settings: SparkSettings,
+        *,
+        labels: dict[str, str] | None = None,
+    ) -> None:
+        self._session = session
+        self.catalog = settings.catalog
+        self._warehouse = settings.warehouse_location
+        self._labels = labels or {}
+        self._opening = threading.Lock()
+        self._opened: JavaDelta | None = None
+        self._refusal: ConfigError | None = None
+
+    def prepare(self, spec: TableSpec) -> TableTarget:
+        doing, location = f"preparing table {self._sql_name(spec.name)}", self._location(spec.name)
+        columns = with_text(columns_of(spec.schema), spec.slice_column)
+        if spec.partitioning:
+            raise TableError(doing, "tables of the format delta have no partition_by", remedy="Leave it out.")
+        with self._refusals(doing):
+            look, fit = self._fitted(doing, spec, columns)
+            self._register(spec.name)
+        schema = arrow_schema(without(look.metadata.columns, spec.slice_column))
+        return TableTarget(spec.name, schema, location, self._sql_name(spec.name), fit)
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
+        refuse_mode(doing, self.abilities, part)
+        with self._refusals(doing, stream):
+            for _ in range(_ATTEMPTS):
+                look = self._delta().look(self._location(part.table), load_id)
+                if known := self._known(doing, look, load_id, part):
+                    return known
+                refuse_part(doing, look.metadata.slice_column, part)
+                try:
+                    return self._land(look, load_id, part)
+                except CALL_ERRORS as error:
+                    if failure_of(error) is not Failure.CONFLICT:
+                        raise
+        raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=stream)
+
+    def register_all(self) -> None:
+        """Makes every table of the warehouse known by its name to the session."""
+        with self._refusals("looking at the tables of the warehouse"):
+            for location in self._delta().tables(self._warehouse):
+                namespace, name = without_file_scheme(location).split("/")[-2:]
+                self._register_at(TableName(namespace, name), location)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def open_session(self) -> SparkSession:
+        """The session that they are tables of."""
+        if isinstance(self._session, SparkSession):
+            return self._session
+        with self._opening:
+            if self._refusal is not None:  # every table would start a JVM of its own, in vain
+                raise self._refusal
+            try:
+                self._session = self._session() if callable(self._session) else self._session
+            except ConfigError as error:
+                self._refusal = error
+                raise
+            return self._session
+
+    def _known(self, doing: str, look: Look, load_id: str, part: StagedRows) -> CommittedRows | None:
+        """What there is to say of a load that is in already, or that has nothing to land."""
+        if look.version < 0:
+            raise TableError(doing, "there is no such table", stream=str(part.stream))
+        if look.landed_at is not None:
+            landed_at = self._delta().landed_at(look, load_id)
+            return CommittedRows(part.stream, str(landed_at), was_there=True, table_rows=self._rows(part.table, look))
+        if not part.files and part.write not in REPLACING:
+            rows = self._rows(part.table, look)
+            return CommittedRows(part.stream, str(look.version), was_there=False, table_rows=rows)
+        return None
+
+    def _land(self, look: Look, load_id: str, part: StagedRows) -> CommittedRows:
+        """Commits, once."""
+        before = self._rows(part.table, look)
+        files = landing(part, holds_rows=before > 0)
+        key_ids(look.metadata.columns, part.keys)
+        removal = self._delta().removal(look, _slice_of(look, part)) if part.write in REPLACING else Removal()
+        added = list(self._added(look, part, files))
+        told = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
+        told |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
+        if any(file.content is not FileContent.ROWS for file in files):
+            return self._land_by_job(look, load_id, (part, files), told, removal)
+        rows = before - removal.rows + sum(file.rows for file in files)
+        told[ROWS] = str(rows)
+        actions = [transaction(load_id, look.version + 1), *added]
+        points.reach("table.committing")
+        version = self._delta().write(look, actions, removal, replaces=part.write in REPLACING, told=told)
+        points.reach("table.committed")
+        table_rows = rows if version == look.version + 1 else None
+        return CommittedRows(part.stream, str(version), False, deleted=removal.rows, table_rows=table_rows)
+
+    def _land_by_job(
+        self,
+        look: Look,
+        load_id: str,
+        what: tuple[StagedRows, Sequence[StagedFile]],
+        told: dict[str, str],
+        removal: Removal,
+    ) -> CommittedRows:
+        part, files = what
+        location, metadata, attempt = self._location(part.table), look.metadata, uuid4().hex
+        job = Job(part, files, location, metadata.columns, metadata.slice_column)
+        points.reach("table.committing")
+        run(self.open_session(), job, load_id, look.version + 1, {**told, _ATTEMPT: attempt})
+        points.reach("table.committed")
+        # A job for a load that came in meanwhile does nothing, and does not say so.
+        now = self._delta().look(location, load_id)
+        if now.landed_at is None:
+            raise CommitUnknown(
+                f"committing load {load_id}", "the table's log does not show it", stream=str(part.stream)
+            )
+        version = self._delta().landed_at(now, load_id)
+        was_there = self._delta().told(now, version).get(_ATTEMPT) != attempt
+        deleted = 0 if was_there else removal.rows
+        return CommittedRows(part.stream, str(version), was_there, deleted, self._rows(part.table, now))
+
+    def _added(self, look: Look, part: StagedRows, files: Sequence[StagedFile]) -> Iterator[str]:
+        names, slice_column = look.metadata.physical_names, look.metadata.slice_column
+        partition = {names[slice_column]: part.slice} if slice_column and part.slice is not None else {}
+        for file in files:
+            if file.content is not FileContent.ROWS:
+                continue
+            footer = read_footer(file, names)
+            path = without_file_scheme(file.path).removeprefix(f"{self._location(part.table)}/")
+            yield added_file(path, size_bytes=footer.size_bytes, stats=footer.stats, partition=partition)
+
+    def _rows(self, name: TableName, look: Look) -> int:
+        """As our last commit told, or counted, which Delta does from its log, where each file says how many it has."""
+        if (told := self._delta().told(look, look.version).get(ROWS)) is not None:
+            return int(told)
+        reader = self.open_session().read.format("delta").option("versionAsOf", look.version)
+        return int(reader.load(self._location(name)).count())
+
+    def _fitted(self, doing: str, spec: TableSpec, columns: Columns) -> tuple[Look, TableFit]:
+        """The table with all its columns: as it is, changed, or new. A type is widened before anything else."""
+        fit = TableFit()
+        for _ in range(_ATTEMPTS):
+            look = self._delta().look(self._location(spec.name))
+            verdict = Verdict(columns, 0)
+            if look.version >= 0:
+                if len(look.metadata.partition_columns) > 1:
+                    raise TableError(doing, "it is partitioned in a way that is not supported")
+                refuse_slices(doing, look.metadata.slice_column, spec.slice_column)
+                if not look.metadata.takes_files:
+                    raise TableError(doing, _MADE_BY_OTHERS)
+                verdict = decided(look.metadata.columns, columns, look.metadata.last_column_id, spec.terms)
+                verdict.refuse(doing, spec.terms)
+                fit = fit if fit.changes else fit_of(verdict, columns, spec.terms)
+            try:
+                if not self._fit(look, spec, verdict):
+                    return look, fit
+            except CALL_ERRORS as error:
+                # Another writer made the table, or changed its columns, at the same moment.
+                if failure_of(error) is not Failure.CONFLICT:
+                    raise
+        raise TableError(doing, "other writers keep changing it")
+
+    def _fit(self, look: Look, spec: TableSpec, verdict: Verdict) -> bool:
+        """Whether the table had to be changed."""
+        if look.version < 0:
+            self._delta().create(look, new_table(verdict.columns, spec.comment, spec.slice_column))
+            return True
+        existing = look.metadata.columns
+        if wider := list(widened(existing, verdict.columns)):
+            self._widen(f"delta.{quoted(self._location(spec.name))}", wider)
+            return True
+        if verdict.columns != existing:
+            self._delta().change(look, changed_table(look.action, verdict.columns, verdict.last_id))
+            return True
+        return False
+
+    def _widen(self, table: str, wider: Sequence[tuple[tuple[str, ...], str]]) -> None:
+        session = self.open_session()
+        session.sql(f"alter table {table} set tblproperties ('delta.enableTypeWidening' = 'true')")
+        for path, kind in wider:
+            column = ".".join(map(quoted, path))
+            session.sql(f"alter table {table} alter column {column} type {spark_type(kind, lambda _: {})}")
+
+    def _register(self, name: TableName) -> None:
+        self._register_at(name, self._location(name))
+
+    def _register_at(self, name: TableName, location: str) -> None:
+        if all(_CATALOG_TAKES.fullmatch(part) for part in name):
+            session, namespace = self.open_session(), f"{self.catalog}.{quoted(name.namespace)}"
+            place, above = text_literal(location), text_literal(location.rpartition("/")[0])
+            session.sql(f"create namespace if not exists {namespace} location {above}")
+            session.sql(f"create table if not exists {self._sql_name(name)} using delta location {place}")
+
+    def _sql_name(self, name: TableName) -> str:
+        """Spark's own catalog takes plain names alone; other tables go by their paths."""
+        if all(_CATALOG_TAKES.fullmatch(part) for part in name):
+            return qualified(self.catalog, name)
+        return f"delta.{quoted(self._location(name))}"
+
+    def _location(self, name: TableName) -> str:
+        return "/".join([self._warehouse.rstrip("/"), *map(folder_name, name)])
+
+    def _delta(self) -> JavaDelta:
+        session = self.open_session()
+        with self._opening:
+            if self._opened is None:
+                try:
+                    self._opened = JavaDelta(session)
+                except (TypeError, *CALL_ERRORS) as error:
+                    raise ConfigError(
+                        "opening Delta tables",
+                        first_line(error),
+                        remedy="Are delta-spark, its extension and its catalog in the Spark session?",
+                    ) from error
+            return self._opened
+
+    @contextmanager
+    def _refusals(self, doing: str, stream: str | None = None) -> Iterator[None]:
+        """Java's exceptions as ours, in one line."""
+        try:
+            yield
+        except CALL_ERRORS as error:
+            failure, found = failure_of(error), first_line(error)
+            if failure is Failure.UNKNOWN:
+                raise CommitUnknown(doing, found, stream=stream) from error
+            if failure is Failure.MISSING_FILE:
+                remedy = "Was something deleted from the warehouse by hand?"
+            else:
+                remedy = f"Is the warehouse there, writable and not full? It is {self._warehouse}"
+            raise TableError(doing, found, remedy=remedy, stream=stream) from error
+
+
+_MADE_BY_OTHERS = (
+    "readers find its columns by other names than files have (delta.columnMapping.mode is not id): others made it"
+)
+
+
+def _slice_of(look: Look, part: StagedRows) -> str | None:
+    """The rows that a part replaces, as SQL has it."""
+    if part.slice is None:
+        return None
+    return f"{quoted(str(look.metadata.slice_column))} = {text_literal(part.slice)}"

@@ -1,0 +1,164 @@
+"""The calls into Delta's own classes, over the session's gateway: its log, its transactions, its actions as JSON.
+
+They are not Delta's public interface, which has no way to add a file that is written already; `spark.py` names the
+version that they are of. py4j gives every Python thread a thread of its own in the JVM.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.tables.delta_log import Metadata, read_metadata, rows_of
+
+LOAD_ID = "airbyte-proto.load-id"
+ROWS = "airbyte-proto.table-rows"
+_TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
+_PACKAGE = "org.apache.spark.sql.delta"
+
+
+class Look(NamedTuple):
+    """A table as it is at a version, -1 where there is none, and a transaction that began there.
+
+    `landed_at` is where a load came in that was asked for.
+    """
+
+    transaction: Any
+    version: int
+    action: str
+    metadata: Metadata
+    landed_at: int | None = None
+
+
+class Removal(NamedTuple):
+    """Files that go, as Java has them, and the rows in them."""
+
+    files: Sequence[Any] = ()
+    rows: int = 0
+
+
+class JavaDelta:
+    """Delta's classes, looked up once. Any thread may use it."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session._jsparkSession
+        jvm: Any = session._jvm
+        self._jvm = jvm
+        delta = jvm.org.apache.spark.sql.delta
+        self._logs, self._actions = delta.DeltaLog, delta.actions.Action
+        self._write = getattr(jvm, f"{_PACKAGE}.DeltaOperations$Write")
+        self._create = getattr(jvm, f"{_PACKAGE}.DeltaOperations$CreateTable")
+        self._update_schema = getattr(jvm, f"{_PACKAGE}.DeltaOperations$UpdateSchema")
+        self._names = delta.util.FileNames
+        self._modes = jvm.org.apache.spark.sql.SaveMode
+        self._some, self._none = jvm.scala.Option.apply, jvm.scala.Option.empty()
+        self._sessions = jvm.org.apache.spark.sql.classic.SparkSession
+        self._converters = jvm.scala.jdk.javaapi.CollectionConverters
+
+    def look(self, location: str, load_id: str | None = None) -> Look:
+        """The table as it is now. A commit that follows is refused if the load came in since."""
+        # Delta asks for the session of the thread, and a new thread of the gateway has none.
+        self._sessions.setActiveSession(self._session)
+        transaction = self._logs.forTable(self._session, location).startTransaction(self._none, self._none)
+        version = int(transaction.readVersion())
+        if version < 0:
+            return Look(transaction, version, "", Metadata())
+        action = str(transaction.metadata().json())
+        landed = None if load_id is None else _landed(transaction, load_id)
+        return Look(transaction, version, action, read_metadata(action), landed)
+
+    def removal(self, look: Look, predicate: str | None) -> Removal:
+        """All files of the table, or of those that the predicate on its partition takes. What comes in among them until
+        the commit refuses it."""
+        transaction = look.transaction
+        if predicate is None:
+            transaction.readWholeTable()
+        parser = self._session.sessionState().sqlParser()
+        filters = [] if predicate is None else [parser.parseExpression(predicate)]
+        found = transaction.filterFiles(self._seq(filters), True)
+        files, rows = [], 0
+        for file in _each(found):
+            files.append(file.remove())
+            rows += rows_of(str(file.json()))
+        return Removal(files, rows)
+
+    def write(
+        self, look: Look, actions: Sequence[str], removal: Removal, *, replaces: bool, told: Mapping[str, str]
+    ) -> int:
+        """Commits; the version that it is."""
+        mode = self._modes.Overwrite if replaces else self._modes.Append
+        rest = [self._none] * 5
+        operation = self._write(mode, self._none, self._none, self._some(json.dumps(told)), *rest)
+        every = [*removal.files, *(self._actions.fromJson(action) for action in actions)]
+        return int(look.transaction.commit(self._seq(every), operation))
+
+    def landed_at(self, look: Look, load_id: str) -> int:
+        """The version at which a load came in: the one it was to be, or one soon after where others came in between."""
+        hinted = int(look.landed_at or 0)
+        found = (
+            version for version in range(hinted, look.version + 1) if self.told(look, version).get(LOAD_ID) == load_id
+        )
+        return next(found, hinted)
+
+    def told(self, look: Look, version: int) -> dict[str, str]:
+        """What a commit of ours says of itself; nothing for one of others, and one that the log has no longer."""
+        log = look.transaction.deltaLog()
+        try:
+            path = self._names.unsafeDeltaFile(log.logPath(), version)
+            first = json.loads(str(log.store().read(path, log.newDeltaHadoopConf()).head()))
+            told = dict(json.loads(first["commitInfo"]["userMetadata"]))
+        except (Py4JJavaError, KeyError, TypeError, ValueError):
+            return {}
+        if first["commitInfo"].get("readVersion") != version - 1:
+            told.pop(ROWS, None)  # somebody else's commit came in between, and its rows with it
+        return told
+
+    def create(self, look: Look, action: str) -> None:
+        metadata = self._actions.fromJson(action)
+        look.transaction.updateMetadata(metadata, False)
+        look.transaction.commit(self._seq([]), self._create(metadata, False, False, self._none))
+
+    def change(self, look: Look, action: str) -> None:
+        """Gives the table other columns."""
+        metadata, before = self._actions.fromJson(action), look.transaction.metadata().schema()
+        look.transaction.updateMetadata(metadata, False)
+        look.transaction.commit(self._seq([]), self._update_schema(before, metadata.schema()))
+
+    def tables(self, warehouse: str) -> Iterator[str]:
+        """Where each table of a warehouse is, on whatever storage."""
+        pattern = self._jvm.org.apache.hadoop.fs.Path(f"{warehouse}/*/*/_delta_log")
+        files = pattern.getFileSystem(self._session.sessionState().newHadoopConf())
+        for status in files.globStatus(pattern) or ():
+            yield str(status.getPath().getParent().toString())
+
+    def _seq(self, items: Sequence[Any]) -> Any:
+        found = self._jvm.java.util.ArrayList()
+        for item in items:
+            found.add(item)
+        return self._converters.asScala(found).toSeq()
+
+
+def _landed(transaction: Any, load_id: str) -> int | None:
+    """The version that a load's `txn` action has; from now on the transaction is refused if the load comes in.
+
+    Asked by `txnVersion`, Delta would read the whole log by a job of Spark (0.3 s). What it keeps beside each commit
+    has the last hundred loads; where that is not there, or is full, it is asked.
+    """
+    known = transaction.snapshot().checksumOpt()
+    loads = known.get().setTransactions() if known.isDefined() else known
+    if not loads.isDefined():
+        version = int(transaction.txnVersion(load_id))
+        return None if version < 0 else version
+    transaction.readTxn().addOne(load_id)
+    found = {app_id: int(version) for app_id, version in _TRANSACTION.findall(str(loads.get().mkString("\n")))}
+    return found.get(load_id)
+
+
+def _each(items: Any) -> Iterator[Any]:
+    """What a Scala collection holds."""
+    iterator = items.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

@@ -1,0 +1,218 @@
+"""What a Delta table says of itself, and what a commit says to it: in the JSON of Delta's own log.
+
+Columns have Delta's ids, by which readers find them in files (`delta.columnMapping.mode` is `id`): so files that are
+added by reference are read right whatever the columns are called in SQL. What Delta gives no id (an array's elements)
+gets one from far above, for files only.
+"""
+
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from dagster_airbyte_proto.schema.evolution import Columns, Type
+from dagster_airbyte_proto.tables.spark_columns import SparkType, spark_type
+
+_ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_FIRST_UNKNOWN_ID = 1 << 30
+_FROM_SPARK = {
+    "integer": "int",
+    "short": "int",
+    "byte": "int",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+_PROPERTIES = {
+    "delta.columnMapping.mode": "id",
+    "delta.enableDeletionVectors": "true",
+    "delta.parquet.compression.codec": "zstd",
+}
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The `metaData` action, as far as we read it. `schema_string` has JSON within JSON."""
+
+    schema_string: str = '{"type": "struct", "fields": []}'
+    partition_columns: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = {}
+
+    @property
+    def columns(self) -> Columns:
+        return _columns(json.loads(self.schema_string), itertools.count(1), itertools.count(_FIRST_UNKNOWN_ID))
+
+    @property
+    def last_column_id(self) -> int:
+        return int(self.configuration.get("delta.columnMapping.maxColumnId", "0"))
+
+    @property
+    def slice_column(self) -> str | None:
+        """The column by whose value, and nothing else, the table is partitioned."""
+        return self.partition_columns[0] if len(self.partition_columns) == 1 else None
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether a file that has our columns' ids is read right: not where readers go by names made up by others."""
+        return self.configuration.get("delta.columnMapping.mode") == "id"
+
+    @property
+    def physical_names(self) -> dict[str, str]:
+        """What the log calls each column of the table."""
+        return {field["name"]: field["metadata"].get(_PHYSICAL, field["name"]) for field in self.columns["fields"]}
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    meta_data: Metadata
+
+
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_ENTRY = msgspec.json.Decoder(_Entry)
+
+
+def read_metadata(action: str) -> Metadata:
+    return _ENTRY.decode(action).meta_data
+
+
+def new_table(columns: Columns, comment: str, slice_column: str | None) -> str:
+    """The `metaData` action of a table that is to be made."""
+    return json.dumps(
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "description": comment or None,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps(delta_schema(columns)),
+                "partitionColumns": [] if slice_column is None else [slice_column],
+                "configuration": {**_PROPERTIES, "delta.columnMapping.maxColumnId": str(_last_id(columns))},
+                "createdTime": _now_ms(),
+            }
+        }
+    )
+
+
+def changed_table(action: str, columns: Columns, last_column_id: int) -> str:
+    """The `metaData` action with other columns."""
+    entry = json.loads(action)
+    entry["metaData"]["schemaString"] = json.dumps(delta_schema(columns))
+    entry["metaData"].setdefault("configuration", {})["delta.columnMapping.maxColumnId"] = str(last_column_id)
+    return json.dumps(entry)
+
+
+def delta_schema(columns: Columns) -> dict[str, Any]:
+    """Spark's JSON with ids. What a column's metadata had stays there."""
+    return cast(dict[str, Any], spark_type(columns, _mapped))
+
+
+def transaction(load_id: str, version: int) -> str:
+    """The `txn` action, by which the table knows the load. `version` is where the load is about to come in."""
+    return json.dumps({"txn": {"appId": load_id, "version": version, "lastUpdated": _now_ms()}})
+
+
+def added_file(path: str, *, size_bytes: int, stats: Mapping[str, Any], partition: Mapping[str, str]) -> str:
+    """The `add` action. `path` starts at the table's folder."""
+    return json.dumps(
+        {
+            "add": {
+                "path": quote(path),
+                "partitionValues": dict(partition),
+                "size": size_bytes,
+                "modificationTime": _now_ms(),
+                "dataChange": True,
+                "stats": json.dumps(stats),
+            }
+        }
+    )
+
+
+def rows_of(add: str) -> int:
+    """The rows of a file's `add` action, without those that its deletion vector takes out. Zero where it does not
+    tell."""
+    action = json.loads(add)["add"]
+    rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
+    return int(rows) - int((action.get("deletionVector") or {}).get("cardinality", 0))
+
+
+def widened(existing: Columns, wider: Columns, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The columns that are of a wider type in the other, by their paths as SQL has them, and that type."""
+    for old, new in zip(existing["fields"], wider["fields"], strict=False):  # what was added stands behind
+        yield from _widened_type(old["type"], new["type"], (*above, str(old["name"])))
+
+
+def _widened_type(old: Type, new: Type, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(old, str) or isinstance(new, str):
+        if old != new:
+            yield path, str(new)
+    elif old["type"] == "struct":
+        yield from widened(old, new, path)
+    else:
+        for part in ("element",) if old["type"] == "list" else ("key", "value"):
+            yield from _widened_type(old[part], new[part], (*path, part))
+
+
+def _columns(schema: Mapping[str, Any], ids: Iterator[int], unknown: Iterator[int]) -> Columns:
+    fields = []
+    for field in schema["fields"]:
+        metadata = dict(field.get("metadata", {}))
+        # One that came before this table had ids is known by its name, and any id will do.
+        column = {
+            "id": int(metadata.get(_ID) or next(ids)),
+            "name": field["name"],
+            "required": not field.get("nullable", True),
+            "type": _kind(field["type"], ids, unknown),
+            "metadata": metadata,
+        }
+        fields.append(column | ({"doc": metadata["comment"]} if "comment" in metadata else {}))
+    return {"type": "struct", "fields": fields}
+
+
+def _kind(kind: SparkType, ids: Iterator[int], unknown: Iterator[int]) -> Any:
+    if isinstance(kind, str):
+        return _FROM_SPARK.get(kind, kind.replace(",", ", "))
+    if kind["type"] == "struct":
+        return _columns(kind, ids, unknown)
+    if kind["type"] == "array":
+        return {
+            "type": "list",
+            "element-id": next(unknown),
+            "element": _kind(kind["elementType"], ids, unknown),
+            "element-required": not kind["containsNull"],
+        }
+    return {
+        "type": "map",
+        "key-id": next(unknown),
+        "key": _kind(kind["keyType"], ids, unknown),
+        "value-id": next(unknown),
+        "value": _kind(kind["valueType"], ids, unknown),
+        "value-required": not kind["valueContainsNull"],
+    }
+
+
+def _mapped(field: Columns) -> dict[str, Any]:
+    """The metadata of a field: its id, and a name for the log that any reader can take."""
+    name = field["name"]
+    physical = name if name.isascii() and name.isidentifier() else f"c{field['id']}"
+    return {_ID: field["id"], _PHYSICAL: physical, **field.get("metadata", {})}
+
+
+def _last_id(columns: Columns) -> int:
+    """The highest id of a struct's field; others are not in the log."""
+    highest = 0
+    for field in columns["fields"]:
+        highest = max(highest, field["id"], _last_id_in(field["type"]))
+    return highest
+
+
+def _last_id_in(kind: Any) -> int:
+    if isinstance(kind, str):
+        return 0
+    if kind["type"] == "struct":
+        return _last_id(kind)
+    return max(_last_id_in(kind[part]) for part in ("element", "key", "value") if part in kind)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
