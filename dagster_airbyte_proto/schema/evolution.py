@@ -5,7 +5,8 @@ Columns are in Iceberg's own JSON for a schema (see `tables/columns.py`). Whatev
 - A table loses no column, and none of its columns gets narrower. What the stream lacks is null from now on.
 - A new table takes all columns.
 - The columns that are ours (`Terms.own`) are added and widened.
-- What tells rows apart (`Terms.required`) is never left out: where the table cannot take it, the stream is refused.
+- What tells rows apart, or parts them (`Terms.required`), is never left out: where the table cannot take it, the stream
+  is refused.
 - A refused stream changes nothing.
 """
 

@@ -109,7 +109,7 @@ class Shapes:
         return Terms(
             policy=planned.policy,
             own=(*METADATA.names, SLICE_COLUMN, *(column.name for column in columns.nested)),
-            required=(*columns.keys, *ordering),
+            required=(*columns.keys, *ordering, *(field.column for field in columns.partitioning)),
             formerly=self._formerly(planned, columns),
         )
 
