@@ -210,12 +210,23 @@ class StagedFile(msgspec.Struct, frozen=True):
     partition: tuple[PartitionValue, ...] | None = None
 
 
+class Newest(msgspec.Struct, frozen=True):
+    """How new the rows of a table are at the most: the greatest `cursor`, as text (several values where it is of no
+    single type), and apart from it the greatest time of emission. It was so when the table was at `version`."""
+
+    cursor: FieldPath
+    values: tuple[str | None, ...]
+    emitted_at: str
+    version: str = ""
+
+
 class StagedRows(msgspec.Struct, frozen=True):
     """What one stream adds to a load.
 
     `emitted == rows + rejected`. `rows` counts the rows in ROWS files, also those that a position delete
     of the same part takes out again (`duplicates` of them). `changed` rows have a value nulled or truncated.
-    `deleted` is the number of keys whose latest record is a deletion.
+    `deleted` is the number of keys whose latest record is a deletion. `newest` is what the table says of itself once
+    the part is in, if it is still at that version.
     All rows are of one `slice`, where the table has slices: it is no column of the files, and nothing that the part
     does reaches beyond it. `partitioned_by` is what the rows were parted by, as a user writes it.
     """
@@ -236,6 +247,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     record_bytes: int = 0
     slice: str | None = None
     partitioned_by: tuple[str, ...] = ()
+    newest: Newest | None = None
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -181,6 +181,12 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
         return frozenset() if self.shape is None else self.shape.passed_over
 
     @cached_property
+    def order_column(self) -> Column | None:
+        """The column that holds the cursor, or has it inside. None where there is none, or one that has no order."""
+        found = (column for column in self.all if column.path == self.cursor[:1])
+        return next((column for column in found if not column.type.depth), None)
+
+    @cached_property
     def deleted_at(self) -> Column | None:
         """The column that says which records are deletions."""
         return next((column for column in self.all if column.path == (DELETED_AT,)), None)

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dagster_airbyte_proto.model import Newest
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.ranking import Ranking, Rows, key_names, losing_rows
+from dagster_airbyte_proto.staging.ranking import Ranking, Rows, key_names, losing_rows, others
+from dagster_airbyte_proto.staging.rivals import Rivals
 
 FILE_PATH_ID = 2147483546
 POSITION_ID = 2147483545
@@ -31,19 +33,26 @@ class Resolution(NamedTuple):
     losers: pa.Table
     keys: pa.Table
     deleted: int
+    newest: Newest | None
 
 
-def resolve(rankings: Sequence[Ranking], columns: Columns, *, keeps_deleted: bool = False) -> Resolution:
-    """Which rows of a cut lose to a later one of the same key. A deletion that is itself the latest goes with them,
-    unless it is kept."""
+def resolve(
+    rankings: Sequence[Ranking], columns: Columns, rivals: Rivals, *, keeps_deleted: bool = False
+) -> Resolution:
+    """Which rows of a cut lose to a newer one of the same key, here or in the table. A deletion that is itself the
+    newest goes with them, unless it is kept."""
     table = pa.concat_tables(each.table for each in rankings)
     names = key_names(columns)
-    keys = table.select(names).group_by(names, use_threads=False).aggregate([])
+    keys = table.select(names).group_by(names, use_threads=False).aggregate([]).select(names)
     losing = np.empty(0, np.int64) if keys.num_rows == table.num_rows else losing_rows(table, names)
+    late, newest = rivals.judge(table, losing)
+    if len(late):
+        losing = np.union1d(losing, late)
+        keys = table.select(names).take(pa.array(others(losing, table.num_rows)))
     deleting = np.setdiff1d(_deletions(rankings), losing, assume_unique=True)
     leaving = losing if keeps_deleted else np.union1d(losing, deleting)
     losers = _positions(rankings, leaving) if len(leaving) else POSITION_DELETES.empty_table()
-    return Resolution(losers, keys.select(names).rename_columns(list(columns.keys)), len(deleting))
+    return Resolution(losers, keys.rename_columns(list(columns.keys)), len(deleting), newest)
 
 
 def _deletions(rankings: Sequence[Ranking]) -> Rows:

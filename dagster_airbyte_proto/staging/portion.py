@@ -13,12 +13,13 @@ from dagster_airbyte_proto.model import FileContent, PartitionValue, PlannedStre
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, run_folder
 from dagster_airbyte_proto.staging.batches import Parsed
-from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, resolve
+from dagster_airbyte_proto.staging.dedup import POSITION_DELETES, Resolution, resolve
 from dagster_airbyte_proto.staging.parquet import OpenFile, field_of
 from dagster_airbyte_proto.staging.partitions import parted
 from dagster_airbyte_proto.staging.ranking import InFiles, InOneFile, Ranking, ranked
+from dagster_airbyte_proto.staging.rivals import Rivals
 from dagster_airbyte_proto.staging.withheld import without_withheld
-from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget
+from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget, TableWriter
 
 _MOST_OPEN = 100
 _Partition = tuple[PartitionValue, ...] | None
@@ -32,10 +33,16 @@ class Shelf:
     """
 
     def __init__(
-        self, planned: PlannedStream, columns: Columns, target: Callable[[], TableTarget], run_id: str
+        self,
+        planned: PlannedStream,
+        columns: Columns,
+        table: tuple[Callable[[], TableTarget], Callable[[], TableWriter] | None],
+        run_id: str,
     ) -> None:
         self.planned = planned
         self.columns = columns
+        target, tables = table
+        self.rivals = Rivals(tables, planned, columns)
         self.resolves_keys = planned.write in DEDUPLICATING
         self.weight = 1.0
         self.is_weighed = False
@@ -150,7 +157,7 @@ class Portion:
         """Closes what is open and describes it all. The files are the caller's from now on."""
         self.close_files()
         planned, columns = self._shelf.planned, self._shelf.columns
-        duplicates, deleted = self._stage_deletes() if self._shelf.resolves_keys and self._rankings else (0, 0)
+        resolution = self._stage_deletes() if self._shelf.resolves_keys and self._rankings else None
         return StagedRows(
             stream=planned.id,
             table=planned.table,
@@ -160,14 +167,15 @@ class Portion:
             keys=columns.keys,
             emitted=self.lines,
             rows=self._rows,
-            duplicates=duplicates,
-            deleted=deleted,
+            duplicates=resolution.losers.num_rows if resolution else 0,
+            deleted=resolution.deleted if resolution else 0,
             changed=self._changed,
             rejected=dict(self._rejected),
             ignored_fields=dict(self._ignored),
             record_bytes=self.record_bytes,
             slice=planned.slice,
             partitioned_by=tuple(map(str, columns.partitioning)),
+            newest=resolution.newest if resolution else None,
         )
 
     def drop(self) -> None:
@@ -236,16 +244,16 @@ class Portion:
             self._shelf.weight = (size_bytes + self._open_key_bytes) / self._open_record_bytes
             self._shelf.is_weighed = True
 
-    def _stage_deletes(self) -> tuple[int, int]:
-        """How many rows are taken out again, and how many keys are deleted."""
-        keeps_deleted = self._shelf.planned.keeps_deleted
-        resolution = resolve(self._rankings, self._shelf.columns, keeps_deleted=keeps_deleted)
+    def _stage_deletes(self) -> Resolution:
+        shelf = self._shelf
+        resolution = resolve(self._rankings, shelf.columns, shelf.rivals, keeps_deleted=shelf.planned.keeps_deleted)
         for partition, losers in self._by_partition(resolution.losers):
-            self._stage(self._shelf.new_position_deletes(), losers, partition)
-        if self._shelf.planned.write is not WriteMode.OVERWRITE_DEDUP:  # which leaves no older row to delete
+            self._stage(shelf.new_position_deletes(), losers, partition)
+        # A replacement leaves no older row to delete.
+        if resolution.keys.num_rows and shelf.planned.write is not WriteMode.OVERWRITE_DEDUP:
             # Of no partition: a key is deleted wherever its older row lies.
-            self._stage(self._shelf.new_equality_deletes(), resolution.keys, None)
-        return len(resolution.losers), resolution.deleted
+            self._stage(shelf.new_equality_deletes(), resolution.keys, None)
+        return resolution
 
     def _by_partition(self, losers: pa.Table) -> Iterator[tuple[_Partition, pa.Table]]:
         """A file of position deletes speaks of files of one partition."""

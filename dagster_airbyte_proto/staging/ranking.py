@@ -20,6 +20,7 @@ Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 """Numbers of rows, in order of arrival."""
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_LONG = re.compile(rb"-?\d{16,38}")
 _CURSOR = "cursor"
 
 
@@ -80,6 +81,18 @@ def key_names(columns: Columns) -> list[str]:
     return [f"key{number}" for number in range(len(columns.keys))]
 
 
+def order_names(table: pa.Table) -> list[str]:
+    """What the cursor is made of, in a ranked table: nothing where there is none."""
+    return [name for name in table.column_names if name.startswith(_CURSOR)]
+
+
+def others(rows: Rows, of: int) -> Rows:
+    """The numbers of all rows but these."""
+    is_other = np.ones(of, dtype=bool)
+    is_other[rows] = False
+    return np.flatnonzero(is_other)
+
+
 def losing_rows(table: pa.Table, keys: Sequence[str]) -> Rows:
     """Row numbers, in order of arrival, of all but the latest row of each key."""
     group = _group_numbers(table, keys)
@@ -108,15 +121,19 @@ def _group_numbers(table: pa.Table, keys: Sequence[str]) -> Rows:
 
 
 def _cursor(batch: pa.RecordBatch, columns: Columns) -> dict[str, pa.Array]:
-    path = columns.cursor
-    if not path:
+    path, column = columns.cursor, columns.order_column
+    if column is None:
         return {}
-    column = next(column for column in columns.top if column.path[0] == path[0])
     array, kind, beyond = reached(batch.column(column.name), column.type, path[1:])
     if not beyond and kind.kind is not Kind.JSON:
         return {} if kind.depth or kind.kind is Kind.STRUCT else {_CURSOR: array}
     raws = [bytes(raw) for raw in texts_at(array, kind, beyond)]
     numbers = [float(raw) if _NUMBER.fullmatch(raw) else None for raw in raws]
+    # Positions in a database's log are greater than what a float can tell apart.
+    whole = [
+        int(raw) if number is not None and abs(number) >= 2**53 and _LONG.fullmatch(raw) else None
+        for raw, number in zip(raws, numbers, strict=True)
+    ]
     texts = [
         raw.decode() if number is None and raw != b"null" and raw else None
         for raw, number in zip(raws, numbers, strict=True)
@@ -128,5 +145,6 @@ def _cursor(batch: pa.RecordBatch, columns: Columns) -> dict[str, pa.Array]:
     return {
         f"{_CURSOR}_rank": pa.array(rank, pa.int8()),
         f"{_CURSOR}_number": pa.array(numbers, pa.float64()),
+        f"{_CURSOR}_whole": pa.array(whole, pa.decimal128(38, 0)),
         f"{_CURSOR}_text": pa.array(texts, pa.string()),
     }

@@ -18,19 +18,21 @@ from dagster_airbyte_proto.staging.demux import Run
 from dagster_airbyte_proto.staging.portion import Shelf
 from dagster_airbyte_proto.staging.slow import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage, line_count
-from dagster_airbyte_proto.tables.writer import TableTarget
+from dagster_airbyte_proto.tables.writer import TableTarget, TableWriter
 
 
 class StreamInput(NamedTuple):
     """A stream to stage. `target` is called when its first rows are written, and may block until the table is there.
 
-    Private columns are hashed with the `hash_key`.
+    Private columns are hashed with the `hash_key`. `tables` are asked for newer rows of a key; without them what comes
+    later counts as newer.
     """
 
     planned: PlannedStream
     columns: Columns
     target: Callable[[], TableTarget]
     hash_key: str = ""
+    tables: Callable[[], TableWriter] | None = None
 
 
 class StageLimits(NamedTuple):
@@ -60,7 +62,7 @@ class Stage:
         self._limits = limits
         self._streams = {
             each.planned.id: StreamStage(
-                Shelf(each.planned, each.columns, each.target, run_id),
+                Shelf(each.planned, each.columns, (each.target, each.tables), run_id),
                 shape,
                 sync_id=sync_id,
                 max_file_bytes=limits.file_bytes,

@@ -214,7 +214,13 @@ class _Sync:
         targets = Targets(lambda: self._engine.tables, specs, (self._store, self._lease), self._terms.cancel)
         blind = self._engine.settings.staging_folder
         inputs = [
-            StreamInput(run.planned, columns[stream], partial(targets.target, run, blind), self._hash_key)
+            StreamInput(
+                run.planned,
+                columns[stream],
+                partial(targets.target, run, blind),
+                self._hash_key,
+                lambda: self._engine.tables,
+            )
             for stream, run in runs.items()
         ]
         stage = Stage(inputs, self._source.protocol.shape, run_id=self._lease.run_id, sync_id=sync_id)

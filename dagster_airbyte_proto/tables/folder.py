@@ -10,7 +10,7 @@ slice than their own.
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,22 +18,26 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.model import CommittedRows, FileContent, Newest, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Columns, decided
 from dagster_airbyte_proto.tables.columns import FIELD_ID, arrow_schema, columns_of, key_ids, with_text, without
 from dagster_airbyte_proto.tables.storage import LOCAL
 from dagster_airbyte_proto.tables.writer import (
     FOLDER,
     REPLACING,
+    Sought,
+    Standing,
     TableFit,
     TableSpec,
     TableTarget,
     fit_of,
     landing,
+    newest_after,
     refuse_mode,
     refuse_part,
     refuse_slices,
@@ -54,6 +58,7 @@ class _Entry(msgspec.Struct, frozen=True):
     files: tuple[StagedFile, ...] = ()
     keys: tuple[str, ...] = ()
     slice: str | None = None
+    newest: Newest | None = None
 
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
@@ -74,6 +79,7 @@ class View(NamedTuple):
     slice_column: str | None
     live: tuple[_Numbered, ...]
     loads: dict[str, _Numbered]
+    standing: Standing = Standing(has_rows=False)
 
     @property
     def rows(self) -> int | None:
@@ -99,8 +105,11 @@ class View(NamedTuple):
                 slice_column=entry.slice_column,
             )
         landed = _Numbered(number, entry)
-        live = self.beside(entry.slice) if entry.write in REPLACING else self.live
-        return self._replace(number=number, live=(*live, landed), loads={**self.loads, entry.load_id: landed})
+        live = (*(self.beside(entry.slice) if entry.write in REPLACING else self.live), landed)
+        has_rows = any(file.content is FileContent.ROWS for each in live for file in each.entry.files)
+        standing = Standing(has_rows, str(number), entry.newest)
+        loads = {**self.loads, entry.load_id: landed}
+        return self._replace(number=number, live=live, loads=loads, standing=standing)
 
     def beside(self, replaced: str | None) -> tuple[_Numbered, ...]:
         """What a replacement of a slice, or of everything, leaves."""
@@ -167,12 +176,26 @@ class FolderTables:
             gone = set(taken_out.get(file.path, ()))
             for (deleted_in, names), ages in keys.items():
                 if deleted_in == entry.slice:
-                    values = zip(*(rows[column].to_pylist() for column in names), strict=True)
-                    gone.update(i for i, key in enumerate(values) if ages.get(key, 0) > number)
+                    gone.update(i for i, key in enumerate(_tuples(rows, names)) if ages.get(key, 0) > number)
             pieces.append(
                 rows.filter(pa.array([i not in gone for i in range(rows.num_rows)], pa.bool_())) if gone else rows
             )
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def standing(self, name: TableName) -> Standing:
+        return self._view(name).standing
+
+    def greatest(self, name: TableName, columns: Sequence[str]) -> pa.Table:
+        rows = self.rows(name)
+        return pa.table({column: pa.array([pc.max(rows[column]).as_py()], rows[column].type) for column in columns})
+
+    def rows_of(self, name: TableName, sought: Sought) -> pa.Table:
+        rows, keys = self.rows(name), sought.keys.column_names
+        if sought.since is not None:
+            column, least = sought.since
+            rows = rows.filter(pc.greater_equal(rows[column], least))
+        wanted = set(_tuples(sought.keys, keys))
+        return rows.filter(pa.array([key in wanted for key in _tuples(rows, keys)], pa.bool_())).select(sought.columns)
 
     def view(self, name: TableName) -> View:
         """A table as its log has it. Raises TableError when there is none."""
@@ -248,7 +271,8 @@ def _entry(view: View, load_id: str, part: StagedRows) -> _Entry:
     for file in part.files:
         if (rows := pq.read_metadata(without_file_scheme(file.path)).num_rows) != file.rows:
             raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
-    return _Entry(load_id=load_id, write=part.write, files=files, keys=part.keys, slice=part.slice)
+    newest = newest_after(part, view.standing)
+    return _Entry(load_id=load_id, write=part.write, files=files, keys=part.keys, slice=part.slice, newest=newest)
 
 
 def _committed(part: StagedRows, before: View, after: View) -> CommittedRows:
@@ -277,8 +301,12 @@ def _keys(view: View) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[obj
         deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
         columns = tuple(names[_field_id(field)] for field in deletes.schema)
         ages = found.setdefault((entry.slice, columns), {})
-        ages.update(dict.fromkeys(zip(*(column.to_pylist() for column in deletes.columns), strict=True), number))
+        ages.update(dict.fromkeys(_tuples(deletes, deletes.column_names), number))
     return found
+
+
+def _tuples(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    return zip(*(rows[column].to_pylist() for column in columns), strict=True)
 
 
 def _read(file: StagedFile, view: View, entry: _Entry) -> pa.Table:

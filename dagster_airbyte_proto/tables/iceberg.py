@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
@@ -19,7 +21,8 @@ from dagster_airbyte_proto.model import CommittedRows, PartitionField, StagedRow
 from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_text, without
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
-from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_log import NEWEST, History, Snapshot, TableLog
+from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import SparkSettings, refuse_unfenced, storage_of
 from dagster_airbyte_proto.tables.storage import LOCAL, Storage
@@ -27,10 +30,13 @@ from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
     REPLACING,
     SLICE_COLUMN,
+    Sought,
+    Standing,
     TableFit,
     TableSpec,
     TableTarget,
     fit_of,
+    newest_after,
     qualified,
     refuse_mode,
     refuse_part,
@@ -144,8 +150,24 @@ class IcebergTables:
         with self._refusals(f"looking for load {load_id} in table {self._qualified(name)}"):
             return self._table(name).refresh().landed(load_id)
 
+    def standing(self, name: TableName) -> Standing:
+        with self._refusals(f"looking at table {self._qualified(name)}"):
+            return self._table(name).refresh().standing
+
+    def greatest(self, name: TableName, columns: Sequence[str]) -> pa.Table:
+        with self._refusals(f"looking for the newest rows of table {self._qualified(name)}"):
+            return greatest(self._as_it_is(name), columns)
+
+    def rows_of(self, name: TableName, sought: Sought) -> pa.Table:
+        with self._refusals(f"looking for older rows of table {self._qualified(name)}"):
+            return rows_of(self._as_it_is(name), sought)
+
     def close(self) -> None:
         """Nothing is held."""
+
+    def _as_it_is(self, name: TableName) -> DataFrame:
+        self._iceberg().show(name, self._qualified(name))
+        return self.open_session().table(self._qualified(name))
 
     def _known(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """What there is to say of a load that is in already, or that has nothing to land."""
@@ -163,6 +185,8 @@ class IcebergTables:
         change = table.change(part, history)
         for key, value in {**self._labels, "load-id": load_id, "stream": str(part.stream)}.items():
             change.set(f"airbyte-proto.{key}", value)
+        if newest := newest_after(part, history.standing):
+            change.set(NEWEST, msgspec.json.encode(newest).decode())
         points.reach("table.committing")
         try:
             change.commit()

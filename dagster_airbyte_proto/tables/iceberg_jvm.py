@@ -47,7 +47,7 @@ class JavaTable:
         self._iceberg = iceberg
         self._table = table
         self._operations = table.operations()
-        self._read = _Read("", History(None, {}, 0))
+        self._read = _Read("", History(None, {}, 0, None))
         self.log: TableLog
 
     def refresh(self) -> History:

@@ -8,10 +8,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dagster_airbyte_proto.model import PartitionField, TableTotals
+from dagster_airbyte_proto.model import Newest, PartitionField, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns
+from dagster_airbyte_proto.tables.writer import Standing
 
 LOAD_ID = "airbyte-proto.load-id"
+NEWEST = "airbyte-proto.newest"
+
+
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_NEWEST = msgspec.json.Decoder(Newest)
 
 
 class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
@@ -31,6 +37,17 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         if self._total("total-equality-deletes") or positions != self._total("added-position-deletes"):
             return None
         return self.stored_rows - positions
+
+    @property
+    def changes_rows(self) -> bool:
+        """Not where it only writes them anew, as a compaction does."""
+        return self.summary.get("operation") != "replace"
+
+    @property
+    def newest(self) -> Newest | None:
+        """How new the table's rows are at the most, if whoever made the snapshot said so."""
+        text = self.summary.get(NEWEST)
+        return _NEWEST.decode(text) if text else None
 
     @property
     def stored_rows(self) -> int:
@@ -118,10 +135,13 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
 class History:
     """The current snapshot and the loads that its ancestors landed. Never changes: `after` makes the next one."""
 
-    def __init__(self, current: Snapshot | None, loads: dict[str, Snapshot], expired_before_ms: int) -> None:
+    def __init__(
+        self, current: Snapshot | None, loads: dict[str, Snapshot], expired_before_ms: int, changed: Snapshot | None
+    ) -> None:
         self.current = current
         self.expired_before_ms = expired_before_ms
         self._loads = loads
+        self._changed = changed
 
     @classmethod
     def of(cls, log: TableLog) -> "History":
@@ -129,7 +149,14 @@ class History:
         # Oldest first, so that a load id that stands twice is found where it came in last.
         loads = {load: snapshot for snapshot in reversed(ancestors) if (load := snapshot.summary.get(LOAD_ID))}
         is_whole = not ancestors or ancestors[-1].parent_snapshot_id is None
-        return cls(ancestors[0] if ancestors else None, loads, 0 if is_whole else ancestors[-1].timestamp_ms)
+        changed = next((snapshot for snapshot in ancestors if snapshot.changes_rows), None)
+        return cls(ancestors[0] if ancestors else None, loads, 0 if is_whole else ancestors[-1].timestamp_ms, changed)
+
+    @property
+    def standing(self) -> Standing:
+        has_rows = self.current is not None and self.current.stored_rows > 0
+        version = "" if self._changed is None else str(self._changed.snapshot_id)
+        return Standing(has_rows, version, self._changed.newest if self._changed else None)
 
     def landed(self, load_id: str) -> Snapshot | None:
         """The snapshot that landed a load. None means no, or that it expired: see `expired_before_ms`."""
@@ -139,7 +166,8 @@ class History:
         """The history once `snapshot`, a child of the current one, is in."""
         load_id = snapshot.summary.get(LOAD_ID)
         loads = {**self._loads, load_id: snapshot} if load_id else self._loads
-        return History(snapshot, loads, self.expired_before_ms)
+        changed = snapshot if snapshot.changes_rows else self._changed
+        return History(snapshot, loads, self.expired_before_ms, changed)
 
 
 def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:

@@ -7,7 +7,7 @@ try, paused or dead ones among them, the rows of a load are in the table once or
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.model import (
     CommittedRows,
     FileContent,
+    Newest,
     PartitionField,
     StagedFile,
     StagedRows,
@@ -116,6 +117,24 @@ class TableTarget(NamedTuple):
     storage: Storage = LOCAL
 
 
+class Standing(NamedTuple):
+    """What a table tells of its rows at no cost. `version` is another whenever rows have changed. `newest` is what the
+    last change of them said; None where it said nothing, or was none of ours."""
+
+    has_rows: bool
+    version: str = ""
+    newest: Newest | None = None
+
+
+class Sought(NamedTuple):
+    """`columns` of the rows whose key is among `keys` (a table of the key columns, each key once). With `since`, of
+    those alone that have at least that value in a column."""
+
+    keys: pa.Table
+    columns: tuple[str, ...]
+    since: tuple[str, pa.Scalar] | None = None
+
+
 class TableWriter(Protocol):
     """Raises TableError when a table refuses, CommitUnknown when nobody knows whether it did."""
 
@@ -144,6 +163,24 @@ class TableWriter(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsItsRows(Protocol):
+    """What a writer can do beside, whose tables are asked whether they have newer rows of a key than those that come.
+    Without it the later load wins."""
+
+    def standing(self, name: TableName) -> Standing:
+        """What a prepared table tells of its rows now."""
+        ...
+
+    def greatest(self, name: TableName, columns: Sequence[str]) -> pa.Table:
+        """One row: the greatest value of each of the columns, or null."""
+        ...
+
+    def rows_of(self, name: TableName, sought: Sought) -> pa.Table:
+        """What the table has now of some keys: null is a value in them. May read all of it."""
+        ...
+
+
 def fit_of(verdict: Verdict, wanted: Columns, terms: Terms) -> TableFit:
     """What is to be known of a verdict once the table is as it says."""
     own = set(map(folded, terms.own))
@@ -168,6 +205,14 @@ def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
         raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
     reaches_older_rows = holds_rows and part.write not in REPLACING
     return tuple(file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or reaches_older_rows)
+
+
+def newest_after(part: StagedRows, standing: Standing) -> Newest | None:
+    """What a table may say of itself once a part is in that is committed onto rows as they are `standing`: nothing
+    where others changed them since the part was made."""
+    is_all_there_is = part.write in REPLACING and part.slice is None
+    is_as_it_was = part.newest is not None and part.newest.version == standing.version
+    return part.newest if is_all_there_is or is_as_it_was else None
 
 
 def refuse_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:

@@ -4,14 +4,15 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.tables.writer import REPLACING, TableSpec, TableTarget, TableWriter
+from dagster_airbyte_proto.model import FileContent, Newest, StagedFile, StagedRows, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.tables.writer import REPLACING, KnowsItsRows, Sought, TableSpec, TableTarget, TableWriter
 
 SCHEMA = pa.schema(
     [
@@ -337,6 +338,27 @@ class TableWriterConformance:
         assert bench.other.commit("l1", load).was_there
         bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "back"}]))
         assert names(bench.read(target)) == [(1, "back"), (2, "a")][: 1 + has_rows]
+
+    @needs(*_KEYED)
+    def test_rows_of_some_keys_are_found_and_how_new_they_are_is_known(self, bench: Bench, target: TableTarget) -> None:
+        writer = bench.writer
+        if not isinstance(writer, KnowsItsRows):
+            pytest.skip("its tables are not asked for rows")
+        assert writer.standing(target.name).has_rows is False
+        newest = Newest(("name",), ("c",), "2026", writer.standing(target.name).version)
+        rows: list[Row] = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": None, "name": "c"}]
+        for number, each in enumerate((rows, [{"id": 1, "name": "a2"}])):
+            load = msgspec.structs.replace(part(target, WriteMode.APPEND_DEDUP, each), newest=newest)
+            writer.commit(f"l{number}", load)
+            standing = writer.standing(target.name)
+            assert (standing.has_rows, standing.newest) == (True, newest if number == 0 else None)
+        assert standing.version != newest.version
+        keys = pa.table({"id": pa.array([1, 7, None], pa.int64())})
+        found = writer.rows_of(target.name, Sought(keys, ("name", "id"))).to_pylist()
+        assert names(found) == [(1, "a2"), (None, "c")]
+        since = ("name", pa.scalar("b"))
+        assert names(writer.rows_of(target.name, Sought(keys, ("name", "id"), since)).to_pylist()) == [(None, "c")]
+        assert writer.greatest(target.name, ["name", "id"]).to_pylist() == [{"name": "c", "id": 2}]
 
     @needs(*_KEYED)
     def test_a_path_with_a_scheme_is_kept_letter_by_letter(self, bench: Bench, target: TableTarget) -> None:

@@ -25,8 +25,8 @@ from dagster_airbyte_proto.model import (
 from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.batches import Parsed, SegmentParser
-from dagster_airbyte_proto.staging.stage import StreamInput
-from dagster_airbyte_proto.tables.writer import TableTarget
+from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
 
 RUN = re.compile(
     rb'(?P<prefix>\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+"))[^\n]*+\n'
@@ -110,6 +110,26 @@ def rows_of(part: StagedRows) -> list[dict[str, Any]]:
         for position, row in enumerate(pq.ParquetFile(file.path).read().to_pylist())
         if (file.path, position) not in deleted
     ]
+
+
+def landed(
+    tables: TableWriter, planned: PlannedStream, loads: Sequence[Sequence[bytes]], name: str = "l"
+) -> list[StagedRows]:
+    """Loads of record lines, cut and committed one after the other, as a sync does it."""
+    columns = table_columns(planned)
+    target = tables.prepare(TableSpec(planned.table, columns.schema, columns.keys))
+    source = StreamInput(planned, columns, lambda: target, tables=lambda: tables)
+    stage = Stage([source], SHAPE, run_id="r1", sync_id=1)
+    parts: list[StagedRows] = []
+    for load in loads:
+        for line in load:
+            stage.add_line(planned.id, line)
+        stage.mark(planned.id)
+        part = stage.cut(planned.id)
+        assert part is not None
+        tables.commit(f"{name}{len(parts)}", part)
+        parts.append(part)
+    return parts
 
 
 @pytest.fixture

@@ -74,9 +74,10 @@ def test_what_was_deleted_last_is_gone_or_marked(write: str, max_bytes: int, sho
         assert rows[5]["_airbyte_meta"]["changes"][0]["field"] == "_ab_cdc_deleted_at"
 
 
+@pytest.mark.parametrize("max_bytes", [ONE_LOAD, LOAD_A_ROW])
 @pytest.mark.parametrize("write", ["append_dedup", "overwrite_dedup", "soft_delete"])
-def test_in_one_load_a_deletion_that_is_older_than_the_row_loses(write: str, shop: OpenShop) -> None:
-    place = opened(shop, write, ONE_LOAD)
+def test_a_deletion_that_is_older_than_the_row_loses(write: str, max_bytes: int, shop: OpenShop) -> None:
+    place = opened(shop, write, max_bytes)
     told = sync(place, [row(1, 9, "newer"), row(1, 8)])
     assert (found(place), told.committed, told.deleted) == ([(1, "newer")], 2, 0)
 

@@ -1,5 +1,7 @@
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,6 +27,7 @@ from tests.conformance.table_writer import (
     table_name,
     taken_out,
 )
+from tests.staging.conftest import landed, plan, record
 
 pytestmark = pytest.mark.spark
 
@@ -147,6 +150,33 @@ def test_deletes_left_over_by_a_compaction_do_not_make_a_table_look_empty(
     upsert = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "c"}])
     assert iceberg.commit("l2", upsert).table_rows is None
     assert names(iceberg_rows(target)) == [(1, "c")]
+
+
+def test_late_rows_leave_newer_ones_whatever_their_keys_and_cursors_are(
+    spark: SparkSession, iceberg: IcebergTables
+) -> None:
+    kinds: tuple[tuple[dict[str, str], Any, Any], ...] = (
+        ({"type": "string", "airbyte_type": "big_integer"}, "9", "9" * 38),
+        ({"type": "string", "format": "date-time"}, "1582-01-01T00:00:00Z", "2026-03-29T02:30:00.000001+02:00"),
+        (
+            {"type": "string", "airbyte_type": "timestamp_without_timezone"},
+            "2026-03-29T02:30:00",
+            "2026-03-29T03:30:00",
+        ),
+        ({}, 7, "7"),
+    )
+    for kind, older, newer in kinds:
+        properties = {"id": kind, "at": kind, "n": {"type": "integer"}}
+        planned = plan(properties, name=table_name().name, write=WriteMode.APPEND_DEDUP, key=[("id",)], cursor=("at",))
+        rows = [(older, newer), (newer, older), (older, older), (newer, newer)]
+        lines = [record(json.dumps({"id": key, "at": at, "n": n})) for n, (key, at) in enumerate(rows)]
+        first, second = landed(iceberg, planned, [lines[:2], lines[2:]])
+        assert (first.duplicates, second.duplicates) == (0, 1), kind
+        assert query(spark, f"select n from lake.shop.{planned.table.name} order by n").rows == [[0], [3]], kind
+    # What others change makes a table forget how new its rows are: they are looked at.
+    query(spark, f"update lake.shop.{planned.table.name} set n = 10 where n = 0")
+    landed(iceberg, planned, [lines[2:3]], "again")
+    assert query(spark, f"select n from lake.shop.{planned.table.name} order by n").rows == [[3], [10]]
 
 
 def test_tables_commit_side_by_side(iceberg: IcebergTables, iceberg_rows: Reader) -> None:
