@@ -26,7 +26,7 @@ from dagster_airbyte_proto.tables.delta_log import added_file, changed_table, ne
 from dagster_airbyte_proto.tables.delta_stats import read_footer
 from dagster_airbyte_proto.tables.folder import folder_name
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
-from dagster_airbyte_proto.tables.spark import SparkSettings
+from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings
 from dagster_airbyte_proto.tables.spark_columns import spark_type
 from dagster_airbyte_proto.tables.storage import LOCAL
 from dagster_airbyte_proto.tables.writer import (
@@ -69,13 +69,12 @@ class DeltaTables:
         *,
         labels: dict[str, str] | None = None,
     ) -> None:
-        self._session = session
+        self._late_session = LateSession(session)
         self.catalog = settings.catalog
         self._warehouse = settings.warehouse_location
         self._labels = labels or {}
         self._opening = threading.Lock()
         self._opened: JavaDelta | None = None
-        self._refusal: ConfigError | None = None
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         doing, location = f"preparing table {self._sql_name(spec.name)}", self._location(spec.name)
@@ -116,17 +115,7 @@ class DeltaTables:
 
     def open_session(self) -> SparkSession:
         """The session that they are tables of."""
-        if isinstance(self._session, SparkSession):
-            return self._session
-        with self._opening:
-            if self._refusal is not None:  # every table would start a JVM of its own, in vain
-                raise self._refusal
-            try:
-                self._session = self._session() if callable(self._session) else self._session
-            except ConfigError as error:
-                self._refusal = error
-                raise
-            return self._session
+        return self._late_session.open()
 
     def _known(self, doing: str, look: Look, load_id: str, part: StagedRows) -> CommittedRows | None:
         """What there is to say of a load that is in already, or that has nothing to land."""

@@ -24,7 +24,7 @@ from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import NEWEST, History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
-from dagster_airbyte_proto.tables.spark import SparkSettings, refuse_unfenced, storage_of
+from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings, refuse_unfenced, storage_of
 from dagster_airbyte_proto.tables.storage import LOCAL, Storage
 from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
@@ -93,14 +93,13 @@ class IcebergTables:
         *,
         labels: dict[str, str] | None = None,
     ) -> None:
-        self._session = session
+        self._late_session = LateSession(session)
         self.catalog = settings.catalog
         self._warehouse = settings.warehouse_location
         self._labels = labels or {}
         self._opening = threading.Lock()
         self._opened: JavaIceberg | None = None
         self._storage = LOCAL
-        self._refusal: ConfigError | None = None
         self._tables: dict[TableName, JavaTable] = {}
 
     @property
@@ -307,17 +306,7 @@ class IcebergTables:
 
     def open_session(self) -> SparkSession:
         """The session that they are tables of."""
-        if isinstance(self._session, SparkSession):
-            return self._session
-        with self._opening:
-            if self._refusal is not None:  # every table would start a JVM of its own, in vain
-                raise self._refusal
-            try:
-                self._session = self._session() if callable(self._session) else self._session
-            except ConfigError as error:
-                self._refusal = error
-                raise
-            return self._session
+        return self._late_session.open()
 
     def _qualified(self, name: TableName) -> str:
         return qualified(self.catalog, name)

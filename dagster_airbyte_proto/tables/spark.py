@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,6 +121,29 @@ def start_session(settings: SparkSettings) -> SparkSession:
             if key.startswith("spark.sql.catalog."):
                 builder = builder.config(key, value)
         return builder.getOrCreate()
+
+
+class LateSession:
+    """A session that may be a function: it is called when the first table is wanted, by the thread that wants it, and
+    once. What it refuses is refused to all: every table would start a JVM of its own, in vain."""
+
+    def __init__(self, session: SparkSession | Callable[[], SparkSession]) -> None:
+        self._session = session
+        self._opening = threading.Lock()
+        self._refusal: ConfigError | None = None
+
+    def open(self) -> SparkSession:
+        if isinstance(self._session, SparkSession):
+            return self._session
+        with self._opening:
+            if self._refusal is not None:
+                raise self._refusal
+            try:
+                self._session = self._session() if callable(self._session) else self._session
+            except ConfigError as error:
+                self._refusal = error
+                raise
+            return self._session
 
 
 def abandon_start() -> None:
