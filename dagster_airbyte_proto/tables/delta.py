@@ -28,7 +28,7 @@ from dagster_airbyte_proto.tables.folder import folder_name
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings
 from dagster_airbyte_proto.tables.spark_columns import spark_type
-from dagster_airbyte_proto.tables.storage import LOCAL
+from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     DELTA,
     REPLACING,
@@ -43,7 +43,6 @@ from dagster_airbyte_proto.tables.writer import (
     refuse_part,
     refuse_slices,
     text_literal,
-    without_file_scheme,
 )
 
 _ATTEMPTS = 8

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import StagedFile
+from dagster_airbyte_proto.tables.storage import LOCAL
 
 _LONGEST_TEXT = 32
 
@@ -28,7 +28,7 @@ class Footer(NamedTuple):
 def read_footer(file: StagedFile, physical: Mapping[str, str]) -> Footer:
     """Raises TableError for a file that has other rows than were staged. `physical` is what the log calls columns."""
     try:
-        filesystem, path = fs.FileSystem.from_uri(file.path)
+        filesystem, path = LOCAL.at(file.path)
         with filesystem.open_input_file(path) as opened:
             found, size_bytes = pq.read_metadata(opened), opened.size()
     except (OSError, pa.ArrowInvalid) as error:

@@ -26,7 +26,7 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, Newest, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Columns, decided
 from dagster_airbyte_proto.tables.columns import FIELD_ID, arrow_schema, columns_of, key_ids, with_text, without
-from dagster_airbyte_proto.tables.storage import LOCAL
+from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     FOLDER,
     REPLACING,
@@ -41,7 +41,6 @@ from dagster_airbyte_proto.tables.writer import (
     refuse_mode,
     refuse_part,
     refuse_slices,
-    without_file_scheme,
 )
 
 _ATTEMPTS = 8

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.tables.iceberg_log import NEWEST, History, Snapshot, 
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings, refuse_unfenced, storage_of
-from dagster_airbyte_proto.tables.storage import LOCAL, Storage
+from dagster_airbyte_proto.tables.storage import LOCAL, Storage, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
     REPLACING,
@@ -42,7 +42,6 @@ from dagster_airbyte_proto.tables.writer import (
     refuse_part,
     refuse_partitioning,
     refuse_slices,
-    without_file_scheme,
 )
 
 _ATTEMPTS = 8
@@ -316,6 +315,8 @@ class IcebergTables:
         """Java's exceptions as ours, in one line."""
         try:
             yield
+        except FileNotFoundError as error:
+            raise TableError(doing, str(error), remedy=_DELETED_BY_HAND, stream=stream) from error
         except CALL_ERRORS as error:
             failure, found = failure_of(error), first_line(error)
             if failure is Failure.UNKNOWN:
@@ -325,10 +326,13 @@ class IcebergTables:
             elif failure is Failure.MISSING_TABLE:
                 remedy = "It was dropped after it was prepared; run again."
             elif failure is Failure.MISSING_FILE:
-                remedy = "Was something deleted from the warehouse by hand?"
+                remedy = _DELETED_BY_HAND
             else:
                 remedy = f"Is the warehouse there, writable and not full? It is {self._warehouse}"
             raise TableError(doing, found, remedy=remedy, stream=stream) from error
+
+
+_DELETED_BY_HAND = "Was something deleted from the warehouse by hand?"
 
 
 def _words(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ from dagster_airbyte_proto.tables.iceberg_jvm import java_items
 from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot, lineage
 from dagster_airbyte_proto.tables.rewind import VERSION
 from dagster_airbyte_proto.tables.spark import query
-from dagster_airbyte_proto.tables.storage import is_s3
-from dagster_airbyte_proto.tables.writer import qualified, quoted, without_file_scheme
+from dagster_airbyte_proto.tables.storage import is_s3, without_file_scheme
+from dagster_airbyte_proto.tables.writer import qualified, quoted
 
 _TARGET_BYTES = 512 << 20
 

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.schema.evolution import Columns
 from dagster_airbyte_proto.tables.columns import key_ids, optional
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg_partitions import create_partitioned, partition_data, unpartitioned
+from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.writer import REPLACING, landing
 
 _PROPERTIES = {
@@ -179,7 +180,13 @@ class JavaTable:
 
     def _described(self, file: StagedFile, builder: Any, metrics_config: Any) -> Any:
         source = self._table.io().newInputFile(file.path)
-        metrics = self._iceberg.parquet.fileMetrics(source, metrics_config)
+        try:
+            metrics = self._iceberg.parquet.fileMetrics(source, metrics_config)
+        except CALL_ERRORS as error:
+            if failure_of(error) is Failure.MISSING_FILE:
+                # Not every file system's own words say which.
+                raise FileNotFoundError(f"{file.path} is not there") from error
+            raise
         if metrics.recordCount() != file.rows:
             raise TableError(
                 "committing a load", f"{file.path} holds {metrics.recordCount()} rows where {file.rows} were staged"

@@ -28,14 +28,13 @@ from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedRows, TableName
 from dagster_airbyte_proto.tables.columns import arrow_schema
 from dagster_airbyte_proto.tables.folder import FolderTables, View
-from dagster_airbyte_proto.tables.storage import LOCAL
+from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     PARQUET,
     TableSpec,
     TableTarget,
     qualified,
     refuse_mode,
-    without_file_scheme,
 )
 
 CURRENT = "current"

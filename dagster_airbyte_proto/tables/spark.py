@@ -29,8 +29,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.java_home import java_home
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, first_line
-from dagster_airbyte_proto.tables.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
-from dagster_airbyte_proto.tables.writer import without_file_scheme
+from dagster_airbyte_proto.tables.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage, without_file_scheme
 
 ICEBERG_VERSION = "1.11.0"
 DELTA_VERSION = "4.4.0"

@@ -48,8 +48,10 @@ class Storage:
         Nothing is asked of the other side yet.
         """
         if is_s3(location):
-            # Not parsed as a URI: a key may hold blanks and percent signs, which Iceberg too takes letter by letter.
+            # Not parsed as a URI: a key or a path may hold blanks and percent signs, which Iceberg takes as they are.
             return self._s3_filesystem(), location.partition("://")[2]
+        if is_local(location):
+            return fs.LocalFileSystem(), without_file_scheme(location)
         filesystem, path = fs.FileSystem.from_uri(location)
         return filesystem, path
 
@@ -67,6 +69,11 @@ LOCAL = Storage()
 def is_local(location: str) -> bool:
     """Whether a location is on this machine's disk, as its file systems have it."""
     return "://" not in location or location.startswith("file:")
+
+
+def without_file_scheme(location: str) -> str:
+    """A location or path as everything here writes it: `file:/a` and `file:///a` are `/a`, all else is as it was."""
+    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
 
 def is_s3(location: str) -> bool:

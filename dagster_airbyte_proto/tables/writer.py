@@ -272,8 +272,3 @@ def refuse_partitioning(
         + " the table to have it made anew.",
         stream=stream,
     )
-
-
-def without_file_scheme(location: str) -> str:
-    """A location or path as `TableTarget` writes it: `file:/a` and `file:///a` are `/a`, all else is as it was."""
-    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location

@@ -49,6 +49,16 @@ class IcebergHouse(House):
         found = snapshots.selectExpr("summary['airbyte-proto.load-id'] as load_id").toArrow()
         return [load_id for load_id in found.column("load_id").to_pylist() if load_id]
 
+    def loose_files(self) -> list[str]:
+        """Not those of compactions, which no load names and a snapshot does."""
+        loose = super().loose_files()
+        return sorted(set(loose) - self._in_snapshots()) if loose else []
+
+    def _in_snapshots(self) -> set[str]:
+        places = (self.home / "warehouse" / "shop").iterdir()
+        tables = (self._read(place.name, "#all_files") for place in places)
+        return {path for each in tables if each for path in each.toArrow().column("file_path").to_pylist()}
+
     def _read(self, stream: str, part: str = "") -> DataFrame | None:
         """None as long as there is no table."""
         table = self.home / "warehouse" / "shop" / stream
@@ -70,6 +80,9 @@ class DeltaHouse(IcebergHouse):
     def loose_files(self) -> list[str]:
         """The log has Parquet files too."""
         return [path for path in super().loose_files() if "_delta_log" not in path]
+
+    def _in_snapshots(self) -> set[str]:
+        return set()
 
     def _read(self, stream: str, part: str = "") -> DataFrame | None:
         assert not part
