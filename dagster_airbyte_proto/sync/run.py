@@ -23,6 +23,7 @@ from dagster_airbyte_proto.sync.commit import Committer
 from dagster_airbyte_proto.sync.delivery import Delivered, Delivery, Undelivered
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.fitting import refuse_unfit
+from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.lease import LeaseKeeper, Waiting, held_lease
 from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
 from dagster_airbyte_proto.sync.plan import Wanted, replaces, with_generations
@@ -179,8 +180,8 @@ class _Sync:
         pull = Pull(
             self._source.protocol,
             staging.runs,
-            (staging.stage, staging.ledger, staging.loader),
-            self._around(staging, shapes),
+            (staging.stage, self._landing(staging, shapes)),
+            self._around(staging),
             self._terms.patience,
         )
         fatal = self._pull(pull, staging, request)
@@ -238,22 +239,24 @@ class _Sync:
         before = tuple(state for state in self._stored() if state.scope is StateScope.GLOBAL)
         return self._source.protocol.merged(before, state)[0]
 
-    def _around(self, staging: _Staging, shapes: Shapes) -> Surroundings:
-        def is_cancelled() -> bool:
-            self._keeper.check()
-            return self._terms.cancel.is_set()
-
+    def _landing(self, staging: _Staging, shapes: Shapes) -> Landing:
         def settle_tables(runs: Iterable[StreamRun]) -> None:
             waited = list(runs)
             staging.targets.settle(waited)
             shapes.note(waited)
+
+        return Landing(staging.runs, (staging.stage, staging.ledger, staging.loader), settle_tables)
+
+    def _around(self, staging: _Staging) -> Surroundings:
+        def is_cancelled() -> bool:
+            self._keeper.check()
+            return self._terms.cancel.is_set()
 
         return Surroundings(
             self._log,
             is_cancelled,
             self._keep_config,
             self._terms.watcher.progressed,
-            settle_tables,
             partial(self._deliver, staging),
         )
 

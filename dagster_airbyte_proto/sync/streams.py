@@ -16,6 +16,8 @@ from dagster_airbyte_proto.tables.writer import REPLACING, TableFit, TableTarget
 UNCOVERED = "read again next time: no state covered it when the stream failed"
 REFUSED = "the table refused the load"
 
+_KEPT_TEXTS = 100
+
 
 class Phase(StrEnum):
     """Where a stream stands, in the words of the live view."""
@@ -143,6 +145,14 @@ class StreamRun:
         self.changed += part.changed
         self.rejections.update(_counts(part.rejected))
         self.ignored_fields.update(_counts(part.ignored_fields))
+
+
+def keep(texts: list[str], text: str) -> None:
+    """Adds a text, up to a bound. A connector may repeat itself without end; the log has it all."""
+    if len(texts) < _KEPT_TEXTS:
+        texts.append(text)
+    elif len(texts) == _KEPT_TEXTS:
+        texts.append("There is more of this in the log.")
 
 
 def _counts(counts: Mapping[str, int]) -> dict[str, int]:
