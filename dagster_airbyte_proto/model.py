@@ -43,6 +43,14 @@ class WriteMode(StrEnum):
     SOFT_DELETE = "soft_delete"
 
 
+class Merge(StrEnum):
+    """How rows of a table are replaced by newer ones of their key: by deletes beside the files that hold them, which
+    readers merge; or by copies of those files that lack them."""
+
+    ON_READ = "merge_on_read"
+    COPY_ON_WRITE = "copy_on_write"
+
+
 class ObjectsAs(StrEnum):
     """What objects with declared properties land as. Any other object is JSON text."""
 
@@ -161,6 +169,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     slice: str | None = None
     shaping: Shaping | None = None
     keeps_deleted: bool = False
+    merge: Merge = Merge.ON_READ
     types: TypeChoices = TypeChoices()
     policy: SchemaPolicy = SchemaPolicy.EVOLVE
     wish: TableName | None = None
@@ -248,6 +257,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     slice: str | None = None
     partitioned_by: tuple[str, ...] = ()
     newest: Newest | None = None
+    merge: Merge = Merge.ON_READ
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from dagster_airbyte_proto.connection.launch import Text
 from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import AlsoWritten, Written
-from dagster_airbyte_proto.model import FieldPath, ReadMode, SchemaPolicy, WriteMode
+from dagster_airbyte_proto.model import FieldPath, Merge, ReadMode, SchemaPolicy, WriteMode
 
 OTHERS = "*"
 """The name under which a user says what the streams get that are not named."""
@@ -65,6 +65,7 @@ class StreamOptions(Written):
 
     read: ReadMode | None = None
     write: WriteMode | None = None
+    merge: Merge | None = None
     primary_key: _Paths | None = None
     cursor: Annotated[FieldPath, BeforeValidator(_one_path), AlsoWritten(_NAME)] | None = None
     select: _Paths | None = None

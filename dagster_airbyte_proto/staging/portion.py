@@ -176,6 +176,7 @@ class Portion:
             slice=planned.slice,
             partitioned_by=tuple(map(str, columns.partitioning)),
             newest=resolution.newest if resolution else None,
+            merge=planned.merge,
         )
 
     def drop(self) -> None:

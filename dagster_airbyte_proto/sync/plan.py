@@ -12,6 +12,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import (
     Catalog,
     FieldPath,
+    Merge,
     PlannedStream,
     ReadMode,
     Shaping,
@@ -197,6 +198,7 @@ def _planned(connection: Connection, stream: Stream, options: StreamOptions, wan
         slice=wanted.slice.key if wanted.slice else None,
         shaping=_shaping(options),
         keeps_deleted=write is WriteMode.SOFT_DELETE,
+        merge=options.merge or Merge.ON_READ,
         types=options.types.over(connection.types.over(TypeChoices())),
         policy=options.schema_policy or connection.destination.schema_policy,
         formerly=options.formerly or {},

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import CommittedRows, PartitionField, StagedRows, TableName
 from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_text, without
+from dagster_airbyte_proto.tables.iceberg_copy_on_write import CopyOnWrite, is_copied
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import NEWEST, History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
@@ -180,7 +181,8 @@ class IcebergTables:
 
     def _land(self, table: JavaTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits, once; None when it was refused because the table changed since it was read."""
-        change = table.change(part, history)
+        copies = CopyOnWrite(self.open_session(), self._storage, table) if is_copied(part, history) else None
+        change = (copies or table).change(part, history)
         for key, value in {**self._labels, "load-id": load_id, "stream": str(part.stream)}.items():
             change.set(f"airbyte-proto.{key}", value)
         if newest := newest_after(part, history.standing):
@@ -190,6 +192,8 @@ class IcebergTables:
             change.commit()
         except CALL_ERRORS as error:
             if failure_of(error) is Failure.CONFLICT or _has_moved(table, history, error):
+                if copies:
+                    copies.discard()
                 return None
             if failure_of(error) is Failure.NO_ANSWER:
                 raise CommitUnknown(f"committing load {load_id}", first_line(error), stream=str(part.stream)) from error

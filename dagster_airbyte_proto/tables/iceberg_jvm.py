@@ -45,7 +45,7 @@ class JavaTable:
 
     def __init__(self, iceberg: "JavaIceberg", table: Any) -> None:
         self._iceberg = iceberg
-        self._table = table
+        self.java = self._table = table
         self._operations = table.operations()
         self._read = _Read("", History(None, {}, 0, None))
         self.log: TableLog
@@ -79,12 +79,12 @@ class JavaTable:
         (the same load by another run, above all) makes the commit fail, if they are of the part's slice. Without a
         snapshot to start from, it validates from the table's first. A compaction adds nothing and disturbs nothing.
         """
-        base, scope = history.current, self._scope(part)
+        base, scope = history.current, self.scope(part)
         files = landing(part, holds_rows=base is not None and base.stored_rows > 0)
         if part.write is WriteMode.APPEND_DEDUP or any(file.content is not FileContent.ROWS for file in files):
             change = self._row_delta(part, files).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
             if part.write in REPLACING:
-                self._remove_all(change, base, scope)
+                self.remove_all(change, base, scope)
         else:
             change = self._overwrite(part, files, scope).validateNoConflictingData().validateNoConflictingDeletes()
         change.conflictDetectionFilter(scope)
@@ -100,7 +100,7 @@ class JavaTable:
         self._read = _Read(str(metadata.metadataFileLocation()), history.after(snapshot))
         return self._read.history.landed(load_id)
 
-    def _scope(self, part: StagedRows) -> Any:
+    def scope(self, part: StagedRows) -> Any:
         """The rows that a part may take the place of, and beside which no other writer may put any meanwhile."""
         if part.slice is None:
             return self._iceberg.expressions.alwaysTrue()
@@ -111,19 +111,19 @@ class JavaTable:
         if part.write in REPLACING:
             change.overwriteByRowFilter(scope)
         for file in files:
-            change.addFile(self._data_file(file, part))
+            change.addFile(self.data_file(file, part))
         return change
 
     def _row_delta(self, part: StagedRows, files: Sequence[StagedFile]) -> Any:
         change = self._table.newRowDelta()
         for file in files:
             if file.content is FileContent.ROWS:
-                change.addRows(self._data_file(file, part))
+                change.addRows(self.data_file(file, part))
             else:
-                change.addDeletes(self._delete_file(file, part))
+                change.addDeletes(self.delete_file(file, part))
         return change
 
-    def _remove_all(self, change: Any, base: Snapshot | None, scope: Any) -> None:
+    def remove_all(self, change: Any, base: Snapshot | None, scope: Any) -> None:
         """Has a row delta take out every file that the table has in `base`, or its slice, delete files too.
 
         An overwrite removes by filter, in one trip, and takes no delete files; only a row delta does both in one
@@ -145,16 +145,25 @@ class JavaTable:
             with closing(manifests.read(manifest, io, specs).filterRows(scope)) as live:
                 for file in java_items(live):
                     change.removeRows(file)
+        self.remove_deletes(change, snapshot, scope)
+
+    def remove_deletes(self, change: Any, snapshot: Any, scope: Any) -> None:
+        """Has a row delta take out the delete files of a snapshot (Java's), or of its slice."""
+        io, specs = self._table.io(), self._table.specs()
         for manifest in java_items(snapshot.deleteManifests(io)):
-            with closing(manifests.readDeleteManifest(manifest, io, specs).filterRows(scope)) as live:
+            with closing(
+                self._iceberg.manifest_files.readDeleteManifest(manifest, io, specs).filterRows(scope)
+            ) as live:
                 for file in java_items(live):
                     change.removeDeletes(file)
 
-    def _data_file(self, file: StagedFile, part: StagedRows) -> Any:
+    def data_file(self, file: StagedFile, part: StagedRows) -> Any:
+        """A staged file of rows, as Iceberg describes one."""
         metrics = self._iceberg.metrics_config.forTable(self._table)
         return self._described(file, self._placed(self._iceberg.data_files.builder, part, file), metrics)
 
-    def _delete_file(self, file: StagedFile, part: StagedRows) -> Any:
+    def delete_file(self, file: StagedFile, part: StagedRows) -> Any:
+        """A staged file of deletes, as Iceberg describes one."""
         builder = self._placed(self._iceberg.file_metadata.deleteFileBuilder, part, file)
         if file.content is FileContent.POSITION_DELETES:
             if self.log.format_version > 2:

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.model import (
     CommittedRows,
     FileContent,
+    Merge,
     Newest,
     PartitionField,
     StagedFile,
@@ -47,9 +48,10 @@ class Abilities(NamedTuple):
     has_slices: bool = True
     has_renames: bool = True
     has_partitioning: bool = False
+    has_copy_on_write: bool = False
 
 
-ICEBERG = Abilities("iceberg", has_partitioning=True)
+ICEBERG = Abilities("iceberg", has_partitioning=True, has_copy_on_write=True)
 FOLDER = Abilities("folder", has_partitioning=True)
 DELTA = Abilities("delta")
 PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False)
@@ -219,6 +221,9 @@ def refuse_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
     """Raises TableError for a part that is written in a way that the format has not."""
     if part.write not in abilities.modes:
         found = f"write mode {part.write} is not supported by tables of the format {abilities.format}"
+        raise TableError(doing, found, stream=str(part.stream))
+    if part.merge is Merge.COPY_ON_WRITE and not abilities.has_copy_on_write:
+        found = f"merge: copy_on_write is not supported by tables of the format {abilities.format}"
         raise TableError(doing, found, stream=str(part.stream))
 
 

@@ -34,6 +34,15 @@ def test_a_partition_of_plain_parquet_is_refused(shop: OpenShop) -> None:
     assert not (place.home / "warehouse").exists()
 
 
+def test_copies_on_write_are_of_iceberg_alone(shop: OpenShop) -> None:
+    place = shop(write="append_dedup", settings={"catalog": {"format": "delta"}})
+    place.modes["*"] |= {"primary_key": ["id"], "merge": "copy_on_write"}
+    with pytest.raises(ConfigError) as refused:
+        place.sync_of(USERS)
+    assert refused.value.found == "tables of the format delta have no merge: copy_on_write"
+    assert refused.value.remedy == "Leave it out, or set catalog: {format: iceberg} in the settings."
+
+
 def test_a_refresh_of_plain_parquet_replaces_its_rows(shop: OpenShop) -> None:
     place = shop(settings=PARQUET)
     for wanted in (Wanted(), REFRESH):

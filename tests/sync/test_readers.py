@@ -75,3 +75,16 @@ def test_upserts_are_read_by_pyiceberg_once_they_are_compacted(lake: Lake, spark
     expected = by_spark(lake, spark, "users")
     assert [row["id"] for row in expected] == [20, 21, 22, 23]
     assert by_id(static(lake, spark, "users").scan().to_arrow()) == expected
+
+
+def test_upserts_by_copies_are_read_by_everybody_at_once(lake: Lake, spark: SparkSession) -> None:
+    by_copies = {"users": {"write": "append_dedup", "merge": "copy_on_write"}}
+    for records in (12, 24):
+        assert not lake.sync({"users": {"records": records, "keys": 4}}, by_copies).compacted
+        expected = by_spark(lake, spark, "users")
+        assert [row["id"] for row in expected] == list(range(records - 4, records))
+        scan = static(lake, spark, "users").scan()
+        assert by_id(scan.to_arrow()) == expected
+        files = [task.file.file_path for task in scan.plan_files()]
+        asked = f"select id from read_parquet({files}, union_by_name = true) order by id"
+        assert duckdb.execute(asked).fetchall() == [(row["id"],) for row in expected]

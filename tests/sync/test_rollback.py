@@ -42,14 +42,15 @@ class Lake:
         self._folder = folder
         self._session = session
 
-    def sync(self, streams: Mapping[str, Any], write: Mapping[str, str], wanted: Wanted = EVERYTHING) -> SyncReport:
+    def sync(self, streams: Mapping[str, Any], write: Mapping[str, Any], wanted: Wanted = EVERYTHING) -> SyncReport:
+        """`write` says in which mode each stream is written, or has all its options."""
         scenario = self._folder / "scenario.json"
         scenario.write_text(json.dumps({"streams": streams, "state_every": 5}))
         written = {
             "name": self.name,
             "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}},
             "config": {"scenario": str(scenario)},
-            "streams": {stream: {"write": mode} for stream, mode in write.items()},
+            "streams": {name: {"write": said} if isinstance(said, str) else said for name, said in write.items()},
             "load": {"max_bytes": 1},
         }
         file = self._folder / "shop.yaml"

@@ -5,19 +5,30 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.model import Merge, WriteMode
 from dagster_airbyte_proto.tables.care import Untouchable
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark import SparkSettings, spark_config, start_session
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
-from tests.conformance.table_writer import SCHEMA, Bench, Row, TableWriterConformance, names, part, put, table_name
+from tests.conformance.table_writer import (
+    SCHEMA,
+    Bench,
+    Row,
+    TableWriterConformance,
+    names,
+    part,
+    put,
+    table_name,
+    taken_out,
+)
 from tests.object_store import ObjectStore
 from tests.postgres import PostgresServer
 
@@ -146,6 +157,15 @@ class TestTablesInS3(CatalogConformance):
     @pytest.fixture
     def bench(self, s3_bench: Bench) -> Bench:
         return s3_bench
+
+    def test_copied(self, bench: Bench, target: TableTarget) -> None:
+        for number, ids in enumerate(((1, 2, 3), (2, 2))):
+            load = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": f"n{number}"} for each in ids])
+            files = (*load.files, taken_out(target, load.files[0], 0)) if number else load.files
+            copied = msgspec.structs.replace(load, files=files, merge=Merge.COPY_ON_WRITE)
+            committed = bench.writer.commit(f"l{number}", copied)
+        assert names(bench.read(target)) == [(1, "n0"), (2, "n1"), (3, "n0")]
+        assert committed.totals is not None and committed.totals.delete_files == 0
 
 
 def refused(spark_settings: SparkSettings, warehouse: str, **properties: str) -> ConfigError:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.model import StagedRows, WriteMode
+from dagster_airbyte_proto.model import Merge, StagedRows, WriteMode
 from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
@@ -106,9 +106,10 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     eventually: Callable[[Callable[[], bool]], None],
 ) -> None:
     jvm = _answer(writer)
-    for write in MODES:
+    for write, merge in [*((mode, Merge.ON_READ) for mode in MODES), (WriteMode.APPEND_DEDUP, Merge.COPY_ON_WRITE)]:
         target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
-        load = part(target, write, [{"id": 1, "name": "a"}])
+        iceberg.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
+        load = msgspec.structs.replace(part(target, write, [{"id": 1, "name": "a"}]), merge=merge)
         _ask(writer, "stop", load)
         assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
         assert not iceberg.commit("l1", load).was_there
@@ -117,7 +118,7 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
         assert _answer(writer) == "True"
         assert names(iceberg_rows(target)) == [(1, "newer")]
         loads = query(spark, f"select summary['airbyte-proto.load-id'] from {target.qualified}.snapshots order by 1")
-        assert loads.rows == [["l1"], ["l2"]]
+        assert loads.rows == [["l0"], ["l1"], ["l2"]]
 
     target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
