@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.tables.class_archive import class_archive
 from dagster_airbyte_proto.tables.java_home import java_home
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, first_line
 from dagster_airbyte_proto.tables.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage, without_file_scheme
@@ -35,6 +36,7 @@ ICEBERG_VERSION = "1.11.0"
 DELTA_VERSION = "4.4.0"
 _ICEBERG = "org.apache.iceberg"
 _S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _LOG_TAIL_BYTES = 2000
 _LOOK_SECONDS = 0.1
@@ -46,8 +48,9 @@ class SparkSettings(NamedTuple):
     """How tables are reached. What `config` says wins over every default here.
 
     `warehouse` is a path or a URI. `jvm_log` takes what the JVM prints; without it that goes to stderr.
-    `cache` is where a JRE from the wheel is made ready, where the machine has no Java. `short_lived` is for a process
-    that runs one command: its JVM starts with half the CPU, and computes slower once it is warm.
+    `cache` is where Spark's classes are kept for the next JVM, and where a JRE from the wheel is made ready if the
+    machine has no Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and
+    computes slower once it is warm.
     """
 
     warehouse: str
@@ -93,7 +96,7 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
     }
     if settings.short_lived:
         # Without the optimising compiler and the parallel collector: 6 s of CPU to the first commit instead of 12.
-        defaults["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        defaults[_JAVA_OPTIONS] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     if not settings.config.get("spark.master", "local").startswith("local"):
         # A cluster's executors must be able to call the driver back.
         del (
@@ -268,8 +271,11 @@ def _jars(settings: SparkSettings, config: Mapping[str, str]) -> dict[str, str]:
 
 def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
     # pyspark reads it from the environment of this process, and from nowhere else.
-    os.environ["JAVA_HOME"] = str(java_home(settings.cache.expanduser(), os.environ))
-    SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(settings, config))
+    cache = settings.cache.expanduser()
+    home = java_home(cache, os.environ)
+    os.environ["JAVA_HOME"] = str(home)
+    with class_archive(cache, home, Path(pyspark.__file__).parent / "jars") as options:
+        SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(settings, config, options))
 
 
 @contextmanager
@@ -286,9 +292,11 @@ def _start_refusals(settings: SparkSettings) -> Iterator[None]:
         ) from error
 
 
-def _gateway(settings: SparkSettings, config: Mapping[str, str]) -> Any:
+def _gateway(settings: SparkSettings, config: Mapping[str, str], options: Sequence[str]) -> Any:
     # These go to the JVM's command line, which everybody on the machine can read; credentials stay off it.
     at_launch = {key: value for key, value in config.items() if not key.startswith(("spark.sql.", "spark.hadoop."))}
+    quoted_options = (text.join('""') for text in options)
+    at_launch[_JAVA_OPTIONS] = " ".join([at_launch.get(_JAVA_OPTIONS, ""), *quoted_options]).strip()
     with _jvm_output(settings.jvm_log) as output:
         streams = {"stdout": output, "stderr": output, "start_new_session": True}
         return launch_gateway(_conf(at_launch), streams)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
