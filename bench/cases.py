@@ -68,6 +68,7 @@ def cases(records: int, soak_bytes: int) -> list[Case]:
         Case("line by line", ours, normal._replace(run_length=1)),
         Case("state every 10", ours, normal._replace(state_every=10)),
         Case("spaced", ours, normal._replace(dialect=Dialect.SPACED)),
+        Case("5 % misfits", ours, normal._replace(misfits=0.05)),
         Case("500 columns", (BARE, *ours), wide),
         Case("250 columns", (BARE, *ours), wide._replace(columns=250)),
         Case("all streams", (BARE, *ours), many),
@@ -147,7 +148,7 @@ LIMITS = (
     Limit("warm sync / Singer target, CPU", 0.1, ratio(_NORMAL_SYNC, ("normal", "singer"))),
     *(
         Limit(f"{contender}: {case} / normal, CPU", 2.0, ratio((case, contender), ("normal", contender)))
-        for case in ("line by line", "state every 10", "spaced")
+        for case in ("line by line", "state every 10", "spaced", "5 % misfits")
         for contender in ("staging", "sync")
     ),
     *(

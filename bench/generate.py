@@ -14,7 +14,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from bench.shapes import Group, Leaf, Pool, StreamShape, shop, wide
+from bench.shapes import Group, Leaf, Pool, StreamShape, shop, unruly, wide
 
 _EMITTED_AT = 1_763_719_200_000
 _EXTRACTED_AT = "2025-11-21T10:00:00Z"
@@ -29,7 +29,8 @@ class Dialect(StrEnum):
 class Recipe(NamedTuple):
     """`run_length` records of a stream stand in a row; each stream has a state after every `state_every` of its own.
 
-    `columns` of 0 means the shop's streams; any other number, streams that wide.
+    `columns` of 0 means the shop's streams; any other number, streams that wide. `misfits` is the share of records with
+    a value that is not of its column's type.
     """
 
     records: int = 1_000_000
@@ -38,11 +39,13 @@ class Recipe(NamedTuple):
     dialect: Dialect = Dialect.COMPACT
     streams: int = 3
     columns: int = 0
+    misfits: float = 0
 
     @property
     def name(self) -> str:
         width = f"-{self.columns}columns" if self.columns else ""
-        size = f"{self.records}-{self.streams}streams{width}"
+        misfits = f"-{self.misfits:g}misfits" if self.misfits else ""
+        size = f"{self.records}-{self.streams}streams{width}{misfits}"
         return f"{size}-runs{self.run_length}-state{self.state_every}-{self.dialect}"
 
 
@@ -69,6 +72,8 @@ def generate(recipe: Recipe, path: Path) -> Generated:
     if counts.exists() and path.exists():
         return Generated(path, **json.loads(counts.read_text()))
     shapes = wide(recipe.streams, recipe.columns) if recipe.columns else shop(recipe.streams)
+    if recipe.misfits:
+        shapes = [unruly(shape, recipe.misfits) for shape in shapes]
     with path.open("wb") as file:
         tape = _Tape(recipe, shapes, file)
         tape.write()

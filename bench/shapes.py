@@ -9,12 +9,15 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-Pool = Sequence[int] | Sequence[str] | Sequence[list[str]]
+Pool = Sequence[int] | Sequence[str] | Sequence[int | str] | Sequence[list[str]]
 
 _SYLLABLES = ("ka", "lo", "mi", "ren", "tas", "vel", "dor", "bri", "gal", "sho", "pen", "ter", "ion", "zé", "ström")
 _EPOCH_DAYS = [
     f"20{year:02d}-{month:02d}-{day:02d}" for year in (24, 25) for month in range(1, 13) for day in (3, 11, 27)
 ]
+
+_MISFITS = {"integer": '"n/a"', "boolean": '"maybe"', "date-time": "soon, "}
+"""By the kind of a column: what takes the place of its first pool's value."""
 
 
 class Leaf(NamedTuple):
@@ -68,6 +71,28 @@ def wide(names: int, columns: int) -> list[StreamShape]:
     kinds = (_integer, _number, _word, _flag, _moment)
     made += [kinds[i % len(kinds)](draw, f"column_{i:03d}") for i in range(columns - 1)]
     return [StreamShape("wide" if i == 0 else f"wide_{i}", tuple(made)) for i in range(names)]
+
+
+def unruly(shape: StreamShape, share: float) -> StreamShape:
+    """The same stream where that share of the records has a value that does not fit: of three kinds, one a record."""
+    every = round(len(_MISFITS) / share)
+    left = {kind: (value, place * every // len(_MISFITS)) for place, (kind, value) in enumerate(_MISFITS.items())}
+
+    def column(leaf: Leaf | Group) -> Leaf | Group:
+        if isinstance(leaf, Group) or (misfit := left.pop(_kind(leaf), None)) is None:
+            return leaf
+        value, first = misfit
+        pool = [
+            value if number % every == first else fitting for number, fitting in enumerate([*leaf.pools[0]] * every)
+        ]
+        return leaf._replace(pools=(pool, *leaf.pools[1:]))
+
+    return shape._replace(columns=tuple(map(column, shape.columns)))
+
+
+def _kind(leaf: Leaf) -> str:
+    """Of a key, nothing."""
+    return str(leaf.schema.get("format") or leaf.schema["type"][1]) if leaf.schema["type"] != "integer" else ""
 
 
 def _users(draw: random.Random) -> tuple[Leaf | Group, ...]:

@@ -2,7 +2,8 @@
 
 Whole syncs of 100,000 records, in one warm session, into tables of many rows, in alternation: one appends them, one
 upserts them, their keys strewn over the whole table. Then ten upserts more, a scan of every column, and the same once
-the table is compacted. Wall seconds, medians; the ratios are what counts. A limit that is missed is said.
+the table is compacted. Last, appends to a Delta table beside Spark's own INSERT of the same lines. Wall seconds,
+medians; the ratios are what counts. A limit that is missed is said.
 """
 
 import argparse
@@ -12,18 +13,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pyspark.sql import SparkSession
 
 from bench.report import put_into, table
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.settings import CompactAfter, Settings
+from dagster_airbyte_proto.settings import CatalogSettings, CompactAfter, Settings
 from dagster_airbyte_proto.sync.care import care_of
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
 
@@ -60,6 +65,7 @@ class Grown:
 
     def __init__(self, engine: Engine, session: SparkSession, write: str, rows: int) -> None:
         self.name = TableName("grown", f"{write}_{rows}")
+        self._table = f"{engine.settings.catalog.name}.{self.name}"
         self._engine = engine
         self._session = session
         self._rows = rows
@@ -81,17 +87,33 @@ class Grown:
 
     def scan(self) -> float:
         """Reads every column of every row; the best of three."""
-        sql = f"select bit_xor(xxhash64(*)) from lake.{self.name}"
+        sql = f"select bit_xor(xxhash64(*)) from {self._table}"
         return min(_timed(lambda: self._session.sql(sql).collect()) for _ in range(3))
 
     def compact(self) -> None:
         care_of(self._engine.tables).compact(self.name)
 
+    def insert(self) -> float:
+        """Spark's own INSERT of the lines that were synced last, into a table with the same columns of the source."""
+        names = ", ".join(_FIELDS)
+        self._session.sql(
+            f"create table if not exists {self._table}_inserted using delta as "
+            f"select {names} from {self._table} where false"
+        )
+        data = "struct<id: bigint, customer: string, amount: double, at: timestamp, note: string>"
+        read = (
+            f"select from_json(value, 'record struct<data: {data}>').record.data as data from text.`{self._recording}`"
+        )
+        sql = f"insert into {self._table}_inserted select data.* from ({read}) where data is not null"
+        return _timed(lambda: self._session.sql(sql).collect())
+
     def _fill(self) -> None:
         """The first sync makes the table; Spark then strews older rows over the same keys."""
         self.sync()
+        if self._rows == _BATCH:
+            return
         self._session.sql(
-            f"""insert into lake.{self.name} select id, concat('customer ', id % 1000), rand(), current_timestamp(),
+            f"""insert into {self._table} select id, concat('customer ', id % 1000), rand(), current_timestamp(),
                 repeat(uuid(), 3), uuid(), current_timestamp(), null, 1 from range({_BATCH}, {self._rows})"""
         )
 
@@ -172,22 +194,51 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+@contextmanager
+def _opened(format_name: Literal["iceberg", "delta"]) -> Iterator[tuple[Engine, SparkSession]]:
+    """An engine that compacts nothing by itself, and the one session of this process."""
+    home = _FOLDER / format_name
+    catalog = CatalogSettings(format=format_name).filled(home)
+    settings = Settings.load(home).model_copy(update={"compact_after": _NEVER, "catalog": catalog})
+    spark = SparkSettings(catalog.warehouse, catalog.name, format_name)
+    session = start_session(spark)
+    tables = (DeltaTables if format_name == "delta" else IcebergTables)(session, spark)
+    with Engine(settings, tables=tables) as engine:
+        yield engine, session
+
+
+def _told(figure: Figure) -> Figure:
+    print("  ".join(figure.row), file=sys.stderr, flush=True)
+    return figure
+
+
+def _iceberg(sizes: list[int], rounds: int) -> list[Figure]:
+    with _opened("iceberg") as (engine, session):
+        return [_told(figure) for figure in _figures(engine, session, sizes, rounds)]
+
+
+def _delta(rounds: int) -> list[Figure]:
+    with _opened("delta") as (engine, session):
+        table = Grown(engine, session, "append", _BATCH)
+        pairs = [(table.sync(), table.insert()) for _ in range(2 * rounds)][rounds:]  # the first half are rehearsals
+        append, insert = (statistics.median(each) for each in zip(*pairs, strict=True))
+        seconds = Figure("append of 100k to Delta, s", append)
+        return [_told(seconds), _told(Figure("append of 100k to Delta / Spark's own INSERT", append / insert, 1.2))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.tables", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--millions", type=int, nargs="+", default=[10, 1, 30], help="rows of the tables")
+    parser.add_argument("--millions", type=int, nargs="*", default=[10, 1, 30], help="rows of the Iceberg tables")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
     chosen = parser.parse_args()
     shutil.rmtree(_FOLDER, ignore_errors=True)
     _FOLDER.mkdir(parents=True)
-    settings = Settings.load(_FOLDER / "home").model_copy(update={"compact_after": _NEVER})
-    spark = SparkSettings(settings.catalog.warehouse, short_lived=True)
-    session = start_session(spark)
-    with Engine(settings, tables=IcebergTables(session, spark)) as engine:
-        found = []
-        for figure in _figures(engine, session, [each * 1_000_000 for each in chosen.millions], chosen.rounds):
-            print("  ".join(figure.row), file=sys.stderr, flush=True)
-            found.append(figure.row)
+    # Each in a process, and so with a JVM, of its own.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as alone:
+        sizes = [each * 1_000_000 for each in chosen.millions]
+        works = [alone.submit(_iceberg, sizes, chosen.rounds), alone.submit(_delta, chosen.rounds)]
+        found = [figure.row for work in works for figure in work.result()]
     text = table(["what", "figure", "at most", ""], found)
     print(text)
     if chosen.write:
