@@ -135,6 +135,24 @@ class PartitionField(NamedTuple):
         return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
 
 
+class SortField(NamedTuple):
+    """A column that rows are ordered by. Null is less than any value."""
+
+    column: str
+    is_descending: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.column} desc" if self.is_descending else self.column
+
+
+class Ordering(NamedTuple):
+    """How a table's rows lie in its files: sorted by one column after the other, or with rows together that have
+    much in common in all columns of `clustered`."""
+
+    sorted: tuple[SortField, ...] = ()
+    clustered: tuple[str, ...] = ()
+
+
 class Shaping(msgspec.Struct, frozen=True):
     """What is to become of a stream's columns and rows on their way. Columns are named as the source names them.
 
@@ -147,6 +165,8 @@ class Shaping(msgspec.Struct, frozen=True):
     hashed: tuple[FieldPath, ...] = ()
     filter: str = ""
     partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
 
 
 class PlannedStream(msgspec.Struct, frozen=True):

@@ -43,6 +43,7 @@ def _paths(key: Any) -> tuple[FieldPath, ...]:
     return whole
 
 
+_Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
 _Paths = Annotated[tuple[FieldPath, ...], BeforeValidator(_paths), AlsoWritten(_PATHS)]
 
 
@@ -74,7 +75,9 @@ class StreamOptions(Written):
     rename_columns: Annotated[dict[Text, Text], Field(min_length=1)] | None = None
     hash: _Paths | None = None
     filter: Text | None = None
-    partition_by: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+    partition_by: _Texts | None = None
+    sort_by: _Texts | None = None
+    cluster: _Texts | None = None
     types: TypeOptions = TypeOptions()
     schema_policy: SchemaPolicy | None = None
     formerly: Annotated[dict[str, str], BeforeValidator(_formerly)] | None = None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from dagster_airbyte_proto.model import FieldPath, PartitionField
+from dagster_airbyte_proto.model import FieldPath, Ordering, PartitionField
 from dagster_airbyte_proto.schema.conditions import Condition
 
 RAW_ID = "_airbyte_raw_id"
@@ -154,7 +154,7 @@ class Shape(NamedTuple):
 class Columns(msgspec.Struct, frozen=True, dict=True):
     """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record.
 
-    `partitioning` is what the table's rows are parted by, in its own names.
+    `partitioning` is what the table's rows are parted by, and `ordering` how they lie in its files, in its own names.
     """
 
     all: tuple[Column, ...]
@@ -162,6 +162,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     cursor: FieldPath = ()
     shape: Shape | None = None
     partitioning: tuple[PartitionField, ...] = ()
+    ordering: Ordering = Ordering()
 
     @cached_property
     def schema(self) -> pa.Schema:

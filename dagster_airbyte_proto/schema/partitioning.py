@@ -14,6 +14,7 @@ from dagster_airbyte_proto.model import PartitionField, StreamId
 from dagster_airbyte_proto.schema.columns import Column, Kind
 
 IDENTITY = "identity"
+_OPTION = "partition_by"
 _FIELD = re.compile(
     r"\s*(?:(?P<transform>[a-z]+)\s*\(\s*(?:(?P<width>\d{1,9})\s*,)?)?\s*(?P<column>[^(),`]+?|`(?:[^`]|``)+`)\s*(?P<end>\)?)\s*"
 )
@@ -56,37 +57,43 @@ def partition_fields(
     """What the texts say. `fields` are the table's columns by the source's names. Raises ConfigError."""
     found = tuple(_field(text, fields, stream) for text in texts)
     if twice := next((each for each in found if found.count(each) > 1), None):
-        raise _refusal(str(twice), "it stands there twice", "Name it once.", stream)
+        raise refusal(_OPTION, str(twice), "it stands there twice", "Name it once.", stream)
     return found
 
 
 def _field(text: str, fields: Mapping[str, Column], stream: StreamId) -> PartitionField:
     match = _FIELD.fullmatch(text)
     if match is None or bool(match["transform"]) != bool(match["end"]):
-        raise _refusal(text, "it is not understood", "Write day(updated_at), bucket(16, id), or a column.", stream)
+        raise refusal(
+            _OPTION, text, "it is not understood", "Write day(updated_at), bucket(16, id), or a column.", stream
+        )
     transform, width = match["transform"] or IDENTITY, int(match["width"] or 0)
     if transform not in _FITTING:
         remedy = f"There are {', '.join(name for name in _FITTING if name != IDENTITY)}, and a column by itself."
-        raise _refusal(text, f"there is no {transform!r}", remedy, stream)
+        raise refusal(_OPTION, text, f"there is no {transform!r}", remedy, stream)
     if (transform in _WITH_WIDTH) != bool(width):
         says = "needs a number" if transform in _WITH_WIDTH else "takes no number"
         remedy = f"Write {transform}({'16, ' if transform in _WITH_WIDTH else ''}{match['column']})."
-        raise _refusal(text, f"{transform} {says}", remedy, stream)
-    column = _column(match["column"], text, fields, stream)
+        raise refusal(_OPTION, text, f"{transform} {says}", remedy, stream)
+    column = column_of((_OPTION, text), match["column"], fields, stream)
     fits, words = _FITTING[transform]
     if column.type.kind is Kind.JSON or not fits(column.type.in_table):
-        raise _refusal(text, f"{transform} parts {words}, and {column.name} is none", "Choose another.", stream)
+        found = f"{transform} parts {words}, and {column.name} is none"
+        raise refusal(_OPTION, text, found, "Choose another.", stream)
     return PartitionField(transform, column.name, width)
 
 
-def _column(written: str, text: str, fields: Mapping[str, Column], stream: StreamId) -> Column:
+def column_of(asked: tuple[str, str], written: str, fields: Mapping[str, Column], stream: StreamId) -> Column:
+    """A table's column by the source's name, in backticks or not. Raises ConfigError with the nearest one; `asked` are
+    the option and its text."""
     name = written[1:-1].replace("``", "`") if written.startswith("`") else written
     if name not in fields:
         near = difflib.get_close_matches(name, fields, n=1, cutoff=0.0)
         remedy = f"The nearest column is {near[0]}." if near else "The table has no columns."
-        raise _refusal(text, f"the table has no column {name!r}", remedy, stream)
+        raise refusal(*asked, f"the table has no column {name!r}", remedy, stream)
     return fields[name]
 
 
-def _refusal(text: str, found: str, remedy: str, stream: StreamId) -> ConfigError:
-    return ConfigError(f"plan partition_by: {text}", found, remedy=remedy, stream=str(stream))
+def refusal(option: str, text: str, found: str, remedy: str, stream: StreamId) -> ConfigError:
+    """What is wrong with an option's text."""
+    return ConfigError(f"plan {option}: {text}", found, remedy=remedy, stream=str(stream))

@@ -28,6 +28,7 @@ from dagster_airbyte_proto.schema.columns import (
 from dagster_airbyte_proto.schema.conditions import Condition, fields_of
 from dagster_airbyte_proto.schema.filters import parsed_filter
 from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.schema.ordering import ordering_of, refuse_parted
 from dagster_airbyte_proto.schema.partitioning import partition_fields
 
 SHAPING = "plan the columns"
@@ -47,20 +48,22 @@ def shaped(columns: Columns, planned: PlannedStream) -> Columns:
     if planned.shaping is None:
         return columns
     made = columns
-    if msgspec.structs.replace(planned.shaping, partition_by=()) != Shaping():
+    if msgspec.structs.replace(planned.shaping, partition_by=(), sort_by=(), cluster=()) != Shaping():
         made = _Shaped(columns, planned, planned.shaping).columns()
-    return _parted(made, planned, planned.shaping.partition_by)
+    return _placed(made, planned, planned.shaping)
 
 
-def _parted(columns: Columns, planned: PlannedStream, partition_by: Sequence[str]) -> Columns:
-    if not partition_by:
-        return columns
-    if planned.slice is not None:
+def _placed(columns: Columns, planned: PlannedStream, shaping: Shaping) -> Columns:
+    """With what says where in the table a row lies."""
+    if planned.slice is not None and shaping.partition_by:
         found = "partition_by, and a run of one partition: a table of slices is parted by them alone"
         remedy = "Leave out partition_by, or sync without partitions."
         raise ConfigError(SHAPING, found, remedy=remedy, stream=str(planned.id))
     fields = {column.path[0]: column for column in (*columns.all, _EMITTED) if not column.is_nested}
-    return msgspec.structs.replace(columns, partitioning=partition_fields(partition_by, fields, planned.id))
+    partitioning = partition_fields(shaping.partition_by, fields, planned.id)
+    ordering = ordering_of(shaping.sort_by, shaping.cluster, fields, planned.id)
+    refuse_parted(ordering, partitioning, planned.id)
+    return msgspec.structs.replace(columns, partitioning=partitioning, ordering=ordering)
 
 
 class _Shaped:

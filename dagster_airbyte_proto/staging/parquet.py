@@ -1,5 +1,6 @@
 """Parquet files in the table's own schema, field ids included: zstd level 1, row groups of a few segments."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -8,13 +9,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import InternalError
-from dagster_airbyte_proto.model import FileContent, StagedFile
+from dagster_airbyte_proto.model import FileContent, SortField, StagedFile
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import META
 from dagster_airbyte_proto.schema.names import folded
 from dagster_airbyte_proto.staging.area import Folder, on_disk, remove, settle
+from dagster_airbyte_proto.staging.sorting import Places, in_order
 
 ROW_GROUP_BYTES: Final = 32 << 20
+SORTED_BYTES: Final = 64 << 20
 _SYNC_ID = f"{META}.sync_id"
 _SAMPLED_ROWS = 1024
 # Below this share of distinct values a dictionary costs less than it saves; above it, it is built and thrown away.
@@ -22,13 +25,27 @@ _FEW_DISTINCT = 1 / 8
 
 
 class OpenFile:
-    """A Parquet file that grows. Batches wait until they make a row group; one that is closed is durable."""
+    """A Parquet file that grows. Batches wait until they make a row group; one that is closed is durable.
 
-    def __init__(self, folder: Folder, name: str, schema: pa.Schema, content: FileContent = FileContent.ROWS) -> None:
+    With an `order` the file is of one row group, sorted: it `is_full` once that is written, and `places` tells where in
+    it each row is. So what is sorted at once is bounded, and the whole file is in order.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        name: str,
+        schema: pa.Schema,
+        content: FileContent = FileContent.ROWS,
+        order: Sequence[SortField] = (),
+    ) -> None:
         self._folder = folder
         self._path, self.uri = folder.file(name)
         self._schema = schema
         self._content = content
+        self._order = [field._replace(column=field_of(schema, field.column).name) for field in order]
+        self._enough_bytes = SORTED_BYTES if order else ROW_GROUP_BYTES
+        self.places: Places | None = None
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._sink: pa.NativeFile | None = None
@@ -40,13 +57,17 @@ class OpenFile:
         """What is on disk so far."""
         return int(self._sink.tell()) if self._sink is not None else 0
 
+    @property
+    def is_full(self) -> bool:
+        return self.places is not None
+
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Adds rows; they take a place in the file in the order of these calls."""
         table = _aligned(batch, self._schema)
         self._waiting.append(table)
         self.waiting_bytes += table.get_total_buffer_size()  # `nbytes` takes 4 µs a column.
         self.rows += table.num_rows
-        if self.waiting_bytes >= ROW_GROUP_BYTES:
+        if self.waiting_bytes >= self._enough_bytes:
             self.write_waiting()
 
     def write_waiting(self) -> None:
@@ -55,6 +76,8 @@ class OpenFile:
             return
         table, size_bytes = pa.concat_tables(self._waiting), self.waiting_bytes
         self._waiting, self.waiting_bytes = [], 0
+        if self._order:
+            table, self.places = in_order(table, self._order)
         with on_disk("write a staged file", self.uri, size_bytes=size_bytes):
             self._opened(table).write_table(table, row_group_size=table.num_rows)
 

@@ -2,14 +2,22 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.model import FileContent, PartitionValue, PlannedStream, StagedFile, StagedRows, WriteMode
+from dagster_airbyte_proto.model import (
+    FileContent,
+    PartitionValue,
+    PlannedStream,
+    SortField,
+    StagedFile,
+    StagedRows,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.area import Folder, file_name, make, remove, run_folder
 from dagster_airbyte_proto.staging.batches import Parsed
@@ -18,6 +26,7 @@ from dagster_airbyte_proto.staging.parquet import OpenFile, field_of
 from dagster_airbyte_proto.staging.partitions import parted
 from dagster_airbyte_proto.staging.ranking import InFiles, InOneFile, Ranking, ranked
 from dagster_airbyte_proto.staging.rivals import Rivals
+from dagster_airbyte_proto.staging.sorting import Places, moved
 from dagster_airbyte_proto.staging.withheld import without_withheld
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget, TableWriter
 
@@ -60,7 +69,7 @@ class Shelf:
         return without_withheld(parsed, target.fit.withheld, self.planned.policy, target.schema)
 
     def new_file(self) -> OpenFile:
-        return self._new("rows", self._ready()[1].schema, FileContent.ROWS)
+        return self._new("rows", self._ready()[1].schema, FileContent.ROWS, self.columns.ordering.sorted)
 
     def new_position_deletes(self) -> OpenFile:
         return self._new("positions", POSITION_DELETES, FileContent.POSITION_DELETES)
@@ -74,10 +83,10 @@ class Shelf:
         folder = self._ready()[0]
         remove(folder, folder.path + file.path.removeprefix(folder.uri))
 
-    def _new(self, kind: str, schema: pa.Schema, content: FileContent) -> OpenFile:
+    def _new(self, kind: str, schema: pa.Schema, content: FileContent, order: Sequence[SortField] = ()) -> OpenFile:
         self._files += 1
         name = file_name(kind, str(self.planned.id), self._mark, self._files)
-        return OpenFile(self._ready()[0], name, schema, content)
+        return OpenFile(self._ready()[0], name, schema, content, order)
 
     def _ready(self) -> tuple[Folder, TableTarget]:
         if self._place is None:
@@ -100,6 +109,7 @@ class Portion:
         self._open_record_bytes = self._open_key_bytes = self._closed_bytes = 0
         self._rankings: list[Ranking] = []
         self._partitions: dict[str, _Partition] = {}
+        self._places: dict[str, Places] = {}
         self._rejected: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
         self._rows = 0
@@ -146,6 +156,7 @@ class Portion:
         self._open_record_bytes, self._open_key_bytes = later._open_record_bytes, later._open_key_bytes
         self._rankings += later._rankings
         self._partitions |= later._partitions
+        self._places |= later._places
         self._rejected.update(later._rejected)
         self._ignored.update(later._ignored)
         self._rows += later._rows
@@ -203,6 +214,8 @@ class Portion:
         return InFiles(files, owners, positions)
 
     def _write(self, partition: _Partition, rows: pa.RecordBatch) -> InOneFile:
+        if partition in self._open and self._open[partition].is_full:
+            self._close(partition)
         file = self._open.pop(partition, None)
         if file is None:
             if len(self._open) >= _MOST_OPEN:
@@ -220,11 +233,16 @@ class Portion:
             self.write_waiting()
         if not self.waiting_bytes:
             self._weigh()
-        for partition in [at for at, file in self._open.items() if file.size_bytes >= self._max_file_bytes]:
+        for partition in [at for at, file in self._open.items() if self._is_done(file)]:
             self._close(partition)
+
+    def _is_done(self, file: OpenFile) -> bool:
+        return file.is_full or file.size_bytes >= self._max_file_bytes
 
     def _close(self, partition: _Partition) -> None:
         closed = self._open[partition].close()
+        if (places := self._open[partition].places) is not None and self._shelf.resolves_keys:
+            self._places[closed.path] = places
         self._files.append(msgspec.structs.replace(closed, partition=partition) if partition is not None else closed)
         del self._open[partition]  # Not before: `drop` must find a file that the disk did not let us close.
         self._closed_bytes += closed.size_bytes
@@ -248,6 +266,8 @@ class Portion:
     def _stage_deletes(self) -> Resolution:
         shelf = self._shelf
         resolution = resolve(self._rankings, shelf.columns, shelf.rivals, keeps_deleted=shelf.planned.keeps_deleted)
+        if self._places and resolution.losers.num_rows:
+            resolution = resolution._replace(losers=moved(resolution.losers, self._places))
         for partition, losers in self._by_partition(resolution.losers):
             self._stage(shelf.new_position_deletes(), losers, partition)
         # A replacement leaves no older row to delete.

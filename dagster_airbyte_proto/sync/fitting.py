@@ -40,5 +40,7 @@ def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:
         yield _Misfit(found, "Take formerly out of the stream's options")
     if shaping.partition_by and not abilities.has_partitioning:
         yield _Misfit(f"{tables} have no partition_by", "Leave it out")
+    if shaping.cluster and not abilities.has_clustering:
+        yield _Misfit(f"{tables} have no cluster", "Leave it out, or use sort_by")
     if planned.merge is Merge.COPY_ON_WRITE and not abilities.has_copy_on_write:
         yield _Misfit(f"{tables} have no merge: {planned.merge}", "Leave it out")

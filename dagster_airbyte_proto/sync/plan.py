@@ -213,6 +213,8 @@ def _shaping(options: StreamOptions) -> Shaping | None:
         options.hash or (),
         options.filter or "",
         options.partition_by or (),
+        options.sort_by or (),
+        options.cluster or (),
     )
     return None if shaping == Shaping() else shaping
 

@@ -358,6 +358,7 @@ def _table_spec(planned: PlannedStream, columns: Columns, terms: SchemaTerms) ->
         slice_column=slice_column,
         terms=terms,
         partitioning=columns.partitioning,
+        ordering=columns.ordering,
     )
 
 

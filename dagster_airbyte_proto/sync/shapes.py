@@ -3,7 +3,7 @@
 The names of columns are kept before a table is touched, so that a name that a field was given once stays its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -109,7 +109,7 @@ class Shapes:
         return Terms(
             policy=planned.policy,
             own=(*METADATA.names, SLICE_COLUMN, *(column.name for column in columns.nested)),
-            required=(*columns.keys, *ordering, *(field.column for field in columns.partitioning)),
+            required=(*columns.keys, *ordering, *_placing(columns)),
             formerly=self._formerly(planned, columns),
         )
 
@@ -188,3 +188,10 @@ def _sorted(names: Mapping[FieldPath, str]) -> tuple[ColumnName, ...]:
 
 def _fault(planned: PlannedStream, found: str, remedy: str) -> ConfigError:
     return ConfigError("reading the stream's option formerly", found, remedy=remedy, stream=str(planned.id))
+
+
+def _placing(columns: Columns) -> Iterator[str]:
+    """The columns that say where in the table a row lies."""
+    yield from (field.column for field in columns.partitioning)
+    yield from (field.column for field in columns.ordering.sorted)
+    yield from columns.ordering.clustered

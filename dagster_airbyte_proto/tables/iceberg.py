@@ -17,12 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
-from dagster_airbyte_proto.model import CommittedRows, PartitionField, StagedRows, TableName
+from dagster_airbyte_proto.model import CommittedRows, Ordering, PartitionField, StagedRows, TableName
 from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_text, without
 from dagster_airbyte_proto.tables.iceberg_copy_on_write import CopyOnWrite, is_copied
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import NEWEST, History, Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_order import keep_order
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings, refuse_unfenced, storage_of
@@ -58,6 +59,7 @@ class _Wanted(NamedTuple):
     partitioning: tuple[PartitionField, ...] = ()
     is_by_reference: bool = True
     terms: Terms = Terms()
+    ordering: Ordering | None = None
 
     def refuse(self, doing: str, log: TableLog) -> None:
         """Raises TableError for a table that stands and is made otherwise."""
@@ -110,7 +112,13 @@ class IcebergTables:
     def prepare(self, spec: TableSpec) -> TableTarget:
         columns = with_text(columns_of(spec.schema), spec.slice_column)
         wanted = _Wanted(
-            spec.name, columns, spec.slice_column, spec.comment, partitioning=spec.partitioning, terms=spec.terms
+            spec.name,
+            columns,
+            spec.slice_column,
+            spec.comment,
+            partitioning=spec.partitioning,
+            terms=spec.terms,
+            ordering=spec.ordering,
         )
         return self._target(wanted)
 
@@ -246,6 +254,9 @@ class IcebergTables:
             for _ in range(_ATTEMPTS):
                 try:
                     fitting = self._fitting(iceberg, wanted, doing)
+                    if wanted.ordering is not None:
+                        java, columns = fitting.table.java, fitting.table.log.columns
+                        keep_order(self.open_session(), java, columns, wanted.ordering)
                 except CALL_ERRORS as error:
                     # Another writer made the table, or changed its columns, at the same moment.
                     if failure_of(error) not in (Failure.EXISTS, Failure.CONFLICT):

@@ -22,6 +22,7 @@ from dagster_airbyte_proto.tables.care import Compacted
 from dagster_airbyte_proto.tables.iceberg_handle import actions, opened, refusals
 from dagster_airbyte_proto.tables.iceberg_jvm import java_items
 from dagster_airbyte_proto.tables.iceberg_log import Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.iceberg_order import in_order
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, is_conflict
 
 COMPACTION = "airbyte-proto.compaction"
@@ -82,7 +83,8 @@ class Compaction:
         spent = frozenset(str(file.location()) for file in self._delete_files(table))
         mark = uuid4().hex
         # A file with one delete is worth it: only so is none left of which a delete file speaks.
-        action = actions(self._session).rewriteDataFiles(table).binPack().option("delete-file-threshold", "1")
+        action = in_order(self._session, actions(self._session).rewriteDataFiles(table), table)
+        action = action.option("delete-file-threshold", "1")
         with _moves():
             result = action.snapshotProperty(COMPACTION, mark).execute()
         if not (files := int(result.rewrittenDataFilesCount())):

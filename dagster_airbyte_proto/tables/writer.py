@@ -17,6 +17,7 @@ from dagster_airbyte_proto.model import (
     FileContent,
     Merge,
     Newest,
+    Ordering,
     PartitionField,
     StagedFile,
     StagedRows,
@@ -49,9 +50,10 @@ class Abilities(NamedTuple):
     has_renames: bool = True
     has_partitioning: bool = False
     has_copy_on_write: bool = False
+    has_clustering: bool = False
 
 
-ICEBERG = Abilities("iceberg", has_partitioning=True, has_copy_on_write=True)
+ICEBERG = Abilities("iceberg", has_partitioning=True, has_copy_on_write=True, has_clustering=True)
 FOLDER = Abilities("folder", has_partitioning=True)
 DELTA = Abilities("delta")
 PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False)
@@ -76,7 +78,8 @@ class TableSpec(NamedTuple):
     With a `slice_column`, which is not in `schema`, the table is made of slices: each part that is committed is of one,
     and replaces or upserts rows of that slice alone. A table that stands with slices takes no part without, nor the
     other way round. `terms` say what becomes of a table that stands and has other columns. With `partitioning`, which
-    goes with no slices, each file of rows is of one partition, and so is each of position deletes.
+    goes with no slices, each file of rows is of one partition, and so is each of position deletes. `ordering` is what a
+    format that has such a thing keeps up when it compacts the table.
     """
 
     name: TableName
@@ -86,6 +89,7 @@ class TableSpec(NamedTuple):
     slice_column: str | None = None
     terms: Terms = Terms()
     partitioning: tuple[PartitionField, ...] = ()
+    ordering: Ordering = Ordering()
 
 
 class TableFit(NamedTuple):

@@ -117,7 +117,8 @@ def landed(
 ) -> list[StagedRows]:
     """Loads of record lines, cut and committed one after the other, as a sync does it."""
     columns = table_columns(planned)
-    spec = TableSpec(planned.table, columns.schema, columns.keys, partitioning=columns.partitioning)
+    spec = TableSpec(planned.table, columns.schema, columns.keys)
+    spec = spec._replace(partitioning=columns.partitioning, ordering=columns.ordering)
     target = tables.prepare(spec)
     source = StreamInput(planned, columns, lambda: target, tables=lambda: tables)
     stage = Stage([source], SHAPE, run_id="r1", sync_id=1)

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -136,6 +137,27 @@ def test_a_partitioned_table_has_each_row_once_wherever_it_moves(shop: OpenShop)
         assert place.sync().status is SyncStatus.COMPLETE
     assert sorted(row["id"] for row in _rows(place)) == list(range(16, 23))
     assert place.loose_files() == []
+
+
+@pytest.mark.parametrize("tables", ["folder", "parquet"])
+def test_every_format_has_files_in_order(tables: str, shop: OpenShop) -> None:
+    place = shop(settings={"catalog": {"format": tables}})
+    place.modes = {"users": {"write": "append", "sort_by": ["id desc"], "rename_columns": {"id": "number"}}}
+    _offer(place)
+    assert place.sync().status is SyncStatus.COMPLETE
+    files = [pq.ParquetFile(file).read() for file in (place.home / "warehouse").rglob("data/*/*.parquet")]
+    found = [file.column("number").to_pylist() for file in files]
+    assert all(numbers == sorted(numbers, reverse=True) for numbers in found)
+    assert sorted(number for numbers in found for number in numbers) == list(range(12))
+
+
+def test_only_iceberg_clusters(shop: OpenShop) -> None:
+    place = shop(settings={"catalog": {"format": "parquet"}})
+    place.modes = {"users": {"write": "append", "cluster": ["id", "updated_at"]}}
+    _offer(place)
+    with pytest.raises(ConfigError, match="tables of the format parquet have no cluster") as refused:
+        place.sync()
+    assert "format: iceberg" in refused.value.remedy
 
 
 def test_a_format_without_partitions_refuses_them(shop: OpenShop) -> None:
