@@ -65,7 +65,7 @@ class CompactAfter(Written):
     A file is small as far as several would go into one of 128 MiB.
     """
 
-    delete_files: Annotated[int, Field(ge=0, strict=True)] = 6
+    delete_files: Annotated[int, Field(ge=0, strict=True)] = 5
     small_files: Annotated[int, Field(ge=0, strict=True)] = 100
 
 
