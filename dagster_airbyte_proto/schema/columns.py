@@ -73,11 +73,13 @@ _READ_RAW = {Kind.JSON, Kind.BIG_INTEGER, Kind.DECIMAL}
 
 
 class ValueType(NamedTuple):
-    """A kind, inside as many lists as `depth` says. `members` are those of a STRUCT, one at least."""
+    """A kind, inside as many lists as `depth` says. `members` are those of a STRUCT, one at least; those that are known
+    by their source's names in `passed_over` and not read are none of them."""
 
     kind: Kind
     depth: int = 0
     members: "tuple[Member, ...]" = ()
+    passed_over: frozenset[str] = frozenset()
 
     @property
     def in_table(self) -> pa.DataType:
@@ -96,6 +98,11 @@ class ValueType(NamedTuple):
     def item(self) -> "ValueType":
         """What its elements are. Only for what is a list."""
         return self._replace(depth=self.depth - 1)
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether no member is passed over, however deep."""
+        return not self.passed_over and all(member.type.is_read_whole for member in self.members)
 
     @property
     def is_raw(self) -> bool:
@@ -180,6 +187,11 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     def passed_over(self) -> frozenset[str]:
         """The fields of a record that are known and not read."""
         return frozenset() if self.shape is None else self.shape.passed_over
+
+    @cached_property
+    def is_read_whole(self) -> bool:
+        """Whether nothing that is known of a record is passed over."""
+        return not self.passed_over and all(column.type.is_read_whole for column in self.top)
 
     @cached_property
     def order_column(self) -> Column | None:

@@ -28,7 +28,10 @@ def table_columns(planned: PlannedStream) -> Columns:
     for path in (*planned.primary_key, *([planned.cursor] if planned.cursor else [])):
         _require(planned, root, path, "plan keys and cursor")
     for path in named_fields(planned):
-        _require(planned, root, path, SHAPING)
+        _require(planned, root, path[:1], SHAPING)
+        # Of a struct, or a list of them, it is known by its type what there is to choose (`schema/members.py`).
+        if value_type(_at(root, path[:1]), root, planned.types).kind is not Kind.STRUCT:
+            _require(planned, root, path, SHAPING)
     names = unique_names(
         ((column_name(source), source) for source in properties),
         taken=(*METADATA.names, *RESERVED_COLUMNS),

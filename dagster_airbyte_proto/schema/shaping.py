@@ -27,6 +27,7 @@ from dagster_airbyte_proto.schema.columns import (
 )
 from dagster_airbyte_proto.schema.conditions import Condition, fields_of
 from dagster_airbyte_proto.schema.filters import parsed_filter
+from dagster_airbyte_proto.schema.members import NoMember, left_of
 from dagster_airbyte_proto.schema.names import unique_names
 from dagster_airbyte_proto.schema.ordering import ordering_of, refuse_parted
 from dagster_airbyte_proto.schema.partitioning import partition_fields
@@ -77,6 +78,7 @@ class _Shaped:
     def columns(self) -> Columns:
         kept = [column for column in self._whole.top if self._is_kept(column.path[0])]
         self._refuse_what_is_missed({column.path[0] for column in kept})
+        kept = [self._with_members(column) for column in kept]
         condition = self._condition()
         names = self._names(kept)
         read = [column._replace(name=names[column.path[0]]) for column in kept]
@@ -176,21 +178,32 @@ class _Shaped:
     def _pruned(self, names: Mapping[str, str]) -> Mapping[str, Pruning]:
         found = {}
         for field, name in names.items():
-            keep = tuple(path[1:] for path in self._shaping.select if path[0] == field)
-            drop = tuple(path[1:] for path in self._shaping.exclude if path[0] == field)
-            if () in keep:
-                keep = ()
-            if keep or drop:
-                self._refuse_to_prune(self._fields[field])
-                found[name] = Pruning(keep, drop)
+            pruning, kind = self._pruning(field), self._fields[field].type
+            if pruning == Pruning() or kind.kind is Kind.STRUCT:
+                continue
+            if kind != ValueType(Kind.JSON):
+                self._refuse(f"{field} has no members to choose from", f"Name {field} as a whole.")
+            found[name] = pruning
         return found
 
-    def _refuse_to_prune(self, column: Column) -> None:
-        if column.type.kind is Kind.STRUCT:
-            remedy = "Add types: {objects: json}, or name it as a whole."
-            self._refuse(f"{column.path[0]} lands as a struct, whose members stay together", remedy)
-        if column.type != ValueType(Kind.JSON):
-            self._refuse(f"{column.path[0]} has no members to choose from", f"Name {column.path[0]} as a whole.")
+    def _pruning(self, field: str) -> Pruning:
+        keep = tuple(path[1:] for path in self._shaping.select if path[0] == field)
+        drop = tuple(path[1:] for path in self._shaping.exclude if path[0] == field)
+        return Pruning(() if () in keep else keep, drop)
+
+    def _with_members(self, column: Column) -> Column:
+        """A struct with those that are left; anything else as it is. What is not left is not read."""
+        field = column.path[0]
+        pruning = self._pruning(field)
+        if column.type.kind is not Kind.STRUCT or pruning == Pruning():
+            return column
+        for key in self._whole.nested:
+            if key.path[0] == field and not self._covers(key.path):
+                self._refuse(f"{'.'.join(key.path)} is a key, which has a column of its own", "Keep it.")
+        try:
+            return column._replace(type=left_of(column.type, pruning, column.path))
+        except NoMember as error:
+            self._refuse(str(error), f"Name {field} as a whole, or members of it that are there.")
 
     def _refuse(self, found: str, remedy: str) -> NoReturn:
         raise ConfigError(SHAPING, found, remedy=remedy, stream=str(self._planned.id))

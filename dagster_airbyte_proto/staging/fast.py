@@ -56,7 +56,7 @@ class FastRoad:
         """The parser is to skip these columns."""
         self._cut = cut
         self._raw_decoder = raw_decoder(self._shape, [column.path[0] for column in cut]) if cut else None
-        self._is_lean = self._refuses_undeclared = not (cut or self._columns.passed_over)
+        self._is_lean = self._refuses_undeclared = not cut and self._columns.is_read_whole
         self._schema = self._schema_of([column for column in self._columns.top if column not in cut])
 
     def _schema_of(self, columns: Sequence[Column]) -> pa.Schema:

@@ -24,7 +24,7 @@ def _unknown_inside(found: Mapping[str, Raw], objects: Iterable[Member], prefix:
         raw = found.get(member.source)
         if raw is not None:
             path = f"{prefix}{member.source}."
-            known = {each.source for each in member.type.members}
+            known = {each.source for each in member.type.members} | member.type.passed_over
             deeper = [each for each in member.type.members if each.type.kind is Kind.STRUCT]
             for inside in _objects(raw, member.type):
                 yield from (path + name for name in inside.keys() - known)

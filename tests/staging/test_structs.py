@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, PlannedStream, TypeChoices, WriteMode
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import (
+    IntegersAs,
+    NumbersAs,
+    ObjectsAs,
+    PlannedStream,
+    Shaping,
+    TypeChoices,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.batches import Parsed, SegmentParser
 from tests.staging.conftest import SHAPE, parse, plan, record
@@ -228,3 +237,43 @@ def test_both_roads_agree_on_structs(
     properties: Mapping[str, Any], choices: TypeChoices, rows: list[dict[str, Any]]
 ) -> None:
     _agreed(_plan(properties, choices), *[record(json.dumps(row)) for row in rows])
+
+
+def _chosen(*lines: bytes, **shaping: Any) -> Parsed:
+    return _agreed(msgspec.structs.replace(_plan(), shaping=Shaping(**shaping)), *lines)
+
+
+def test_members_of_a_struct_are_chosen_also_in_lists_and_the_others_are_not_unknown() -> None:
+    place = {"city": "x", "at": "no time at all", "floors": [1], "owner": "unknown"}
+    line = record(json.dumps({"id": 1, "place": place, "places": [{"in": place, "n": 2}, None, {"n": 3}]}))
+    chosen = _chosen(line, select=(("place", "city"), ("place", "floors"), ("places", "in", "floors")))
+    row = _row(chosen)
+    assert row["place"] == {"city": "x", "floors": [1]}
+    assert row["places"] == [{"in": {"floors": [1]}}, None, {"in": None}]
+    # What is not read is not looked at, so nothing of it is noted; what nobody declared is counted.
+    assert (_noted(chosen), set(chosen.ignored)) == ([], {"place.owner", "places.in.owner"})
+
+    others = _chosen(line, exclude=(("place", "city"), ("place", "at"), ("places", "in")))
+    row = _row(others)
+    assert (row["id"], row["place"], row["places"]) == (1, {"floors": [1]}, [{"n": 2}, None, {"n": 3}])
+    assert set(others.ignored) == {"place.owner"}
+
+
+@pytest.mark.parametrize(
+    ("shaping", "key", "found"),
+    [
+        ({"exclude": (("place", "city"), ("place", "at"), ("place", "floors"))}, (), "nothing of place is left"),
+        ({"select": (("places", "in", "cty"),)}, (), r"no field places\.in\.cty; did you mean city"),
+        ({"select": (("mixed", "any", "x"),)}, (), "mixed.any has no members to choose from"),
+        ({"exclude": (("place", "city"),)}, [("place", "city")], "place.city is"),
+    ],
+)
+def test_what_cannot_be_chosen_of_a_struct_is_refused(
+    shaping: dict[str, Any], key: Sequence[tuple[str, ...]], found: str
+) -> None:
+    any_at_all = {"type": "object", "properties": {"x": {}}}
+    mixed = {"type": "object", "properties": {"any": {"oneOf": [any_at_all, _WHOLE], **any_at_all}, "n": _WHOLE}}
+    write = WriteMode.APPEND_DEDUP if key else WriteMode.APPEND
+    planned = _plan({**_PROPERTIES, "mixed": mixed}, write=write, key=key)
+    with pytest.raises(ConfigError, match=found):
+        table_columns(msgspec.structs.replace(planned, shaping=Shaping(**shaping)))
