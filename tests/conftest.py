@@ -51,7 +51,10 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
         **{key: value for key, value in delta.items() if key not in iceberg},
         "spark.sql.extensions": ",".join(each["spark.sql.extensions"] for each in (iceberg, delta)),
         "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
+        # Tests' tables have a few rows: each task and each stage of its own is all cost.
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.databricks.delta.snapshotPartitions": "1",
         # A session has its packages from its start, and tests of other catalogs add those to this one.
         "spark.jars.packages": ",".join(
             (

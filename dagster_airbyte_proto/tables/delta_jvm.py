@@ -76,14 +76,23 @@ class JavaDelta:
         transaction = look.transaction
         if predicate is None:
             transaction.readWholeTable()
-        parser = self._session.sessionState().sqlParser()
-        filters = [] if predicate is None else [parser.parseExpression(predicate)]
-        found = transaction.filterFiles(self._seq(filters), True)
+            known = _known_files(transaction)
+            found = transaction.filterFiles(self._seq([]), True) if known is None else known
+        else:
+            parser = self._session.sessionState().sqlParser()
+            found = transaction.filterFiles(self._seq([parser.parseExpression(predicate)]), True)
         files, rows = [], 0
         for file in _each(found):
             files.append(file.remove())
-            rows += rows_of(str(file.json()))
+            rows += rows_of(str(file.json())) or 0
         return Removal(files, rows)
+
+    def rows(self, look: Look) -> int | None:
+        """Those of the table, where that is known without a job of Spark."""
+        if (files := _known_files(look.transaction)) is None:
+            return None
+        counts = [rows_of(str(file.json())) for file in _each(files)]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     def write(
         self, look: Look, actions: Sequence[str], removal: Removal, *, replaces: bool, told: Mapping[str, str]
@@ -155,6 +164,14 @@ def _landed(transaction: Any, load_id: str) -> int | None:
     transaction.readTxn().addOne(load_id)
     found = {app_id: int(version) for app_id, version in _TRANSACTION.findall(str(loads.get().mkString("\n")))}
     return found.get(load_id)
+
+
+def _known_files(transaction: Any) -> Any | None:
+    """The table's files as Scala has them, while they are few: then Delta keeps them beside each commit. To learn them
+    from the log takes jobs of Spark (1 s)."""
+    known = transaction.snapshot().checksumOpt()
+    files = known.get().allFiles() if known.isDefined() else known
+    return files.get() if files.isDefined() else None
 
 
 def _each(items: Any) -> Iterator[Any]:

@@ -128,12 +128,12 @@ def added_file(path: str, *, size_bytes: int, stats: Mapping[str, Any], partitio
     )
 
 
-def rows_of(add: str) -> int:
-    """The rows of a file's `add` action, without those that its deletion vector takes out. Zero where it does not
+def rows_of(add: str) -> int | None:
+    """The rows of a file's `add` action, without those that its deletion vector takes out. None where it does not
     tell."""
     action = json.loads(add)["add"]
-    rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
-    return int(rows) - int((action.get("deletionVector") or {}).get("cardinality", 0))
+    rows = json.loads(action.get("stats") or "{}").get("numRecords")
+    return None if rows is None else int(rows) - int((action.get("deletionVector") or {}).get("cardinality", 0))
 
 
 def widened(existing: Columns, wider: Columns, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
