@@ -4,6 +4,7 @@
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
     python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
     python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery: hours
+    python -m tests.soak --kills 0 --year 150             a year of so many days, beside a model: an hour on Iceberg
 
 A life is one connection in one mode and scope, both drawn. Its source has more to tell each time; some syncs in a row
 are killed, then one comes to its end and every row is counted. Killed is, at a moment drawn from the length or from the
@@ -28,6 +29,7 @@ from tests.fork_server import Kill
 from tests.soak.grounds import Ground, open_ground, reading_session
 from tests.soak.lives import Soak, judged, remove
 from tests.soak.tally import Tally, tell
+from tests.soak.years import live_years
 from tests.sync.life import MODES, SCOPES, Life, every_kill
 
 
@@ -81,6 +83,7 @@ class _Options(NamedTuple):
     tables: str
     through: str
     matrix: bool
+    year: int
     seed: int
     at_once: int
 
@@ -91,13 +94,14 @@ def _options(words: list[str]) -> _Options:
     parser.add_argument("--tables", choices=("iceberg", "folder"), default="iceberg")
     parser.add_argument("--through", choices=("engine", "dagster"), default="engine", help="dagster takes Iceberg")
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
+    parser.add_argument("--year", type=int, default=0, metavar="DAYS", help="and then a year of a connection")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--at-once", type=int, default=0, metavar="N", help="default: 1 with JVMs, else the processors")
     told = parser.parse_args(words)
     if told.through == "dagster" and told.tables != "iceberg":
         parser.error("--through dagster takes --tables iceberg")
     at_once = told.at_once or (1 if told.tables == "iceberg" else os.cpu_count() or 1)
-    return _Options(told.kills, told.tables, told.through, told.matrix, told.seed, at_once)
+    return _Options(told.kills, told.tables, told.through, told.matrix, told.year, told.seed, at_once)
 
 
 def main(words: list[str]) -> int:
@@ -114,6 +118,8 @@ def main(words: list[str]) -> int:
         ]
         tally = _soak(grounds, options.kills, options.seed)
         swept = _matrix(grounds) if options.matrix and not tally.faults else None
+        if options.year and not tally.faults and not (swept and swept.faults):
+            live_years(root / "years", session, options.year, options.seed)
     if options.kills:
         tell(str(tally))
     if tally.faults or (swept and swept.faults):

@@ -59,6 +59,9 @@ class House:
         rows = self.tables.rows(TableName("shop", stream))
         return sorted(rows.column(column).to_pylist()) if column in rows.column_names else []
 
+    def rows(self, stream: str) -> list[dict[str, Any]]:
+        return list(self.tables.rows(TableName("shop", stream)).to_pylist())
+
     def landed(self, stream: str) -> list[str]:
         """The load ids in the table's log: one that stands there twice landed twice, also where the rows hide it."""
         entries = (self.home / "warehouse" / "shop" / stream / "log").glob("[0-9]*.json")

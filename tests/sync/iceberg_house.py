@@ -42,6 +42,10 @@ class IcebergHouse(House):
         rows = self._read(stream)
         return [] if rows is None else sorted(rows.select(column).toArrow().column(column).to_pylist())
 
+    def rows(self, stream: str) -> list[dict[str, Any]]:
+        rows = self._read(stream)
+        return [] if rows is None else list(rows.toArrow().to_pylist())
+
     def landed(self, stream: str) -> list[str]:
         snapshots = self._read(stream, "#snapshots")
         if snapshots is None:
@@ -97,16 +101,17 @@ class CommandLine:
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, house: House, crash: Kill | None = None) -> int:
+    def start(self, house: House, crash: Kill | None = None, *, refresh: bool = False) -> int:
         assert isinstance(house, IcebergHouse)
         house.points_file.unlink(missing_ok=True)
         told = {"AIRBYTE_PROTO_POINTS_LOG": str(house.points_file)}
         if crash:
             told["AIRBYTE_PROTO_CRASH_AT"] = f"{crash[0]}:{crash[1]}"
         words = ["--home", str(house.home), "--settings", str(house.settings_file)]
+        sync = [str(house.connection_file), "--json", *(["--refresh"] if refresh else [])]
         with house.report_file.open("wb") as out, house.errors_file.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dagster_airbyte_proto", *words, "sync", str(house.connection_file), "--json"],
+                [sys.executable, "-m", "dagster_airbyte_proto", *words, "sync", *sync],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
@@ -118,8 +123,8 @@ class CommandLine:
         assert self._process is not None
         return self._process.wait(_PATIENCE_SECONDS)
 
-    def sync(self, house: House, crash: Kill | None = None) -> int:
-        self.start(house, crash)
+    def sync(self, house: House, crash: Kill | None = None, *, refresh: bool = False) -> int:
+        self.start(house, crash, refresh=refresh)
         return self.end()
 
     def close(self) -> None:

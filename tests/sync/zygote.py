@@ -11,6 +11,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.plan import Wanted
 from dagster_airbyte_proto.sync.run import sync_connection
 from tests.fork_server import ForkServer, Kill, arm, serve
 from tests.sync.house import House
@@ -22,12 +23,14 @@ class Zygote(ForkServer):
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(__name__, environment)
 
-    def sync(self, house: House, crash: Kill | None = None) -> int:
+    def sync(self, house: House, crash: Kill | None = None, *, refresh: bool = False) -> int:
         """How the process ended: its exit code, or minus the signal. Its report is in `house.report`."""
-        self.start(house, crash)
+        self.start(house, crash, refresh=refresh)
         return self.end()
 
-    def start(self, house: House, crash: Kill | None = None, until: Path | None = None) -> int:
+    def start(
+        self, house: House, crash: Kill | None = None, until: Path | None = None, *, refresh: bool = False
+    ) -> int:
         """The process id of a sync that has begun. `end` it before the next one. It dies at the point of the crash,
         or waits there `until` that file is."""
         house.report_file.unlink(missing_ok=True)
@@ -39,8 +42,12 @@ class Zygote(ForkServer):
             "until": str(until) if until else None,
             "points": str(house.points_file),
             "report": str(house.report_file),
+            "refresh": refresh,
         }
         return self.fork(order)
+
+    def care(self, house: House) -> None:
+        """Folder tables keep what they have as it is."""
 
 
 def _carry_out(order: dict[str, Any]) -> int:
@@ -49,7 +56,9 @@ def _carry_out(order: dict[str, Any]) -> int:
     home = Path(order["home"])
     try:
         with Engine(Settings.load(home, home / "settings.yaml")) as engine:
-            report = sync_connection(engine, Connection.from_file(order["connection"]))
+            report = sync_connection(
+                engine, Connection.from_file(order["connection"]), Wanted(refresh=order["refresh"])
+            )
     except ProtoError as error:
         Path(order["report"]).write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return 2
