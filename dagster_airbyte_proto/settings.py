@@ -11,7 +11,7 @@ from dagster_airbyte_proto.connection.validation import Written, validated
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 _LOCAL = ("delta", "parquet", "folder")
-_IN_SESSION_CATALOG = ("delta", "parquet")
+IN_SESSION_CATALOG = ("delta", "parquet")
 SESSION_CATALOG = "spark_catalog"
 """What Spark's own catalog is called, by which it knows tables of those formats."""
 
@@ -49,13 +49,13 @@ class CatalogSettings(Written):
     def _fits_the_format(self) -> Self:
         if self.format in _LOCAL and _URL.match(self.warehouse):
             raise ValueError(f"warehouse must be a local folder for tables of the format {self.format}")
-        if self.format in _IN_SESSION_CATALOG and self.name not in ("", SESSION_CATALOG):
+        if self.format in IN_SESSION_CATALOG and self.name not in ("", SESSION_CATALOG):
             raise ValueError(f"name must be {SESSION_CATALOG}, or left out, for tables of the format {self.format}")
         return self
 
     def filled(self, home: Path) -> "CatalogSettings":
         """With every default."""
-        name = self.name or (SESSION_CATALOG if self.format in _IN_SESSION_CATALOG else "lake")
+        name = self.name or (SESSION_CATALOG if self.format in IN_SESSION_CATALOG else "lake")
         return self.model_copy(update={"name": name, "warehouse": self.warehouse or str(home / "warehouse")})
 
 

@@ -14,7 +14,7 @@ from dagster_airbyte_proto.dagster_defs.code_references import code_references, 
 from dagster_airbyte_proto.dagster_defs.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.offered import Offered, dg_name, offered
-from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator
+from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, TableFormat
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 
@@ -29,6 +29,7 @@ class AssetOptions(TypedDict, total=False):
     catalog: Path | None
     home: Path | None
     spark_catalog: str
+    table_format: TableFormat
     name: str | None
     partitions_def: dg.PartitionsDefinition[Any] | None
     backfill_policy: dg.BackfillPolicy | None
@@ -45,7 +46,8 @@ def connector_assets(
     translator: StreamTranslator | None = None,
     catalog: Path | None = None,
     home: Path | None = None,
-    spark_catalog: str = "lake",
+    spark_catalog: str = "",
+    table_format: TableFormat = "iceberg",
     name: str | None = None,
     partitions_def: dg.PartitionsDefinition[Any] | None = None,
     backfill_policy: dg.BackfillPolicy | None = None,
@@ -59,9 +61,10 @@ def connector_assets(
     """Decorates the step of a connection: each of its streams is an asset, and any of them can be run alone.
 
     Made from the catalog that `airbyte-proto discover --save` kept under `home`, or from the file `catalog`: neither
-    the connector nor a network is asked, and no `${env:…}` is filled. `spark_catalog` is the one that the IO
-    manager writes to. Runs of the step wait for each other in the pool `connector_<name>`, if the instance limits it.
-    Time-window partitions are backfilled in a single run by default. Raises ConfigError.
+    the connector nor a network is asked, and no `${env:…}` is filled. `table_format` is that of the IO manager's
+    tables, and `spark_catalog` their catalog, by default the format's own. Runs of the step wait for each other in the
+    pool `connector_<name>`, if the instance limits it. Time-window partitions are backfilled in a single run by
+    default. Raises ConfigError.
     """
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
@@ -70,6 +73,7 @@ def connector_assets(
             catalog=catalog,
             home=home,
             spark_catalog=spark_catalog,
+            table_format=table_format,
             is_partitioned=partitions_def is not None,
         )
         specs = _specs(connection, found, translator)

@@ -43,7 +43,7 @@ from dagster_airbyte_proto.dagster_defs.discovery import (
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import sample
 from dagster_airbyte_proto.dagster_defs.scaffolding import ConnectorScaffolder
-from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
+from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData, TableFormat
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.asking import opened_source
@@ -154,7 +154,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     retry_policy: Annotated[dg.RetryPolicy | None, dg.Resolver(resolved_retries, model_field_type=Retries)] = None
     pool: str | None = None
     op_tags: Mapping[str, Any] | None = None
-    spark_catalog: str = "lake"
+    spark_catalog: str = ""
+    table_format: TableFormat = "iceberg"
     connector_key: str = "connector"
     io_manager_key: str = "io_manager"
     home: Annotated[Path | None, dg.Resolver(_path, model_field_type=str)] = None
@@ -219,6 +220,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             catalog=state_path,
             home=self.home,
             spark_catalog=self.spark_catalog,
+            table_format=self.table_format,
             partitions_def=self.partitions,
             backfill_policy=self.backfill_policy,
             pool=self.pool,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
@@ -14,13 +15,14 @@ from dagster_airbyte_proto.dagster_defs.events import uri_of
 from dagster_airbyte_proto.dagster_defs.frames import FrameKind, annotated, from_spark, of_value, to_arrow
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import IN_SESSION_CATALOG, SESSION_CATALOG
 from dagster_airbyte_proto.sync.delivery import Delivered
+from dagster_airbyte_proto.tables.parquet import ParquetTables
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableWriter, qualified
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.frames import Selection, Slices
-    from dagster_airbyte_proto.tables.iceberg import IcebergTables
-    from dagster_airbyte_proto.tables.spark import QueryResult
+    from dagster_airbyte_proto.tables.spark import QueryResult, SparkSettings
 
 TABLE_NAME = "dagster/table_name"
 WRITE = "airbyte_proto/write"
@@ -37,7 +39,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
     `spark` is a SparkSessionResource, or dagster-pyspark's LazyPySparkResource or PySparkResource, whose session must
     have the catalog. A stream of a connection is in its table already when it comes here: that is made sure of. A frame
-    (Spark, pandas, polars, pyarrow) creates the asset's table or writes to it, once the asset returns it.
+    (Spark, pandas, polars, pyarrow) creates the asset's table or writes to it, once the asset returns it; where the
+    resource's format is `delta` or `parquet`, streams are kept and read alone, and frames are refused.
 
     The table is the asset's metadata `dagster/table_name`, or its key: the last part is the table, what stands before
     it the namespace. An input takes a frame by its annotation, Spark's if it has none; `dg.AssetIn(metadata=...)` may
@@ -60,10 +63,17 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
     )
     _syncing: TableWriter | None = PrivateAttr(default=None)
     _confirming: ThreadPoolExecutor | None = PrivateAttr(default=None)
+    _delta_is_known: bool = PrivateAttr(default=False)
 
     @property
     def catalog_name(self) -> str:
+        if self._format in IN_SESSION_CATALOG:
+            return SESSION_CATALOG
         return self.catalog or str(getattr(self.spark, "catalog", "lake"))
+
+    @property
+    def _format(self) -> str:
+        return str(getattr(self.spark, "format", "iceberg"))
 
     def tables(self, labels: Mapping[str, str]) -> TableWriter:
         """What a sync commits through, with `labels` in every snapshot that it makes. Nothing is started by this: the
@@ -76,6 +86,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         from dagster_airbyte_proto.tables import frames
         from dagster_airbyte_proto.tables.spark import query
 
+        self._make_known()
         return query(frames.opened(lambda: self.spark.spark_session, self.catalog_name), sql)
 
     def sql_name(self, table: TableName) -> str:
@@ -96,6 +107,7 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
             raise ConfigError("loading an input", f"{context.name} is no asset's, and tables are for assets")
         parts = self._named(_upstream_metadata(context), context.asset_key)
         kind = annotated(context.dagster_type, of=".".join(parts))
+        self._make_known()
         return from_spark(frames.read(self._session(parts[0]), parts, self._selection(context)), kind)
 
     def _session(self, catalog: str) -> Any:
@@ -103,18 +115,37 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
         return frames.opened(lambda: self.spark.spark_session, catalog)
 
-    def _writer(self, catalog: str, labels: Mapping[str, str]) -> "IcebergTables":
+    def _writer(self, catalog: str, labels: Mapping[str, str]) -> TableWriter:
+        from dagster_airbyte_proto.tables.delta import DeltaTables
         from dagster_airbyte_proto.tables.iceberg import IcebergTables
         from dagster_airbyte_proto.tables.spark import SparkSettings
 
-        if (form := str(getattr(self.spark, "format", "iceberg"))) != "iceberg":
-            raise ConfigError(
-                "opening the tables of the Spark resource",
-                f"its format is {form}, and assets are kept in Iceberg tables",
-                remedy="Leave `format` out, or sync with airbyte-proto, whose settings take every format.",
-            )
+        if self._format == "delta":
+            return DeltaTables(lambda: self._session(catalog), self._spark_settings, labels=dict(labels))
+        if self._format == "parquet":
+            return ParquetTables(Path(self._spark_settings.warehouse_location), catalog=catalog)
         settings = SparkSettings(str(getattr(self.spark, "warehouse", "")), catalog)
         return IcebergTables(lambda: self._session(catalog), settings, labels=dict(labels))
+
+    @property
+    def _spark_settings(self) -> "SparkSettings":
+        """Those of a resource of ours, which alone has a format."""
+        settings: SparkSettings = self.spark.settings
+        return settings._replace(catalog=self.catalog_name)
+
+    def _make_known(self) -> None:
+        """Spark's own catalog forgets its tables with the session; a plain Parquet table is known as it was then."""
+        from dagster_airbyte_proto.tables.delta import DeltaTables
+        from dagster_airbyte_proto.tables.session_catalog import register
+
+        if self._format not in IN_SESSION_CATALOG:
+            return
+        tables = self._writer(self.catalog_name, {})
+        if isinstance(tables, ParquetTables):
+            register(self._session(self.catalog_name), tables)
+        elif isinstance(tables, DeltaTables) and not self._delta_is_known:
+            tables.register_all()
+            self._delta_is_known = True
 
     def _confirmed(self, context: dg.OutputContext, delivered: Delivered) -> dict[str, Any]:
         """The rows are in, or an error: a commit that is there already is only looked up."""
@@ -130,18 +161,26 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
     def _stored(self, context: dg.OutputContext, value: Any) -> dict[str, Any]:
         from dagster_airbyte_proto.tables import frames
+        from dagster_airbyte_proto.tables.iceberg import IcebergTables
 
         if not context.has_asset_key:
             raise ConfigError("storing an output", f"{context.name} is no asset's, and tables are for assets")
         asset = context.asset_key.to_user_string()
         kind = of_value(value, of=asset)
         catalog, table = self._place(context)
+        labels = {"run-id": context.run_id, "asset": asset}
+        tables = self._writer(catalog, labels)
+        if not isinstance(tables, IcebergTables):
+            raise ConfigError(
+                f"storing {asset}",
+                f"the tables' format is {self._format}, and frames are written to Iceberg tables",
+                remedy="Give the asset an IO manager of its own, whose Spark resource has the format iceberg.",
+            )
         if kind is not FrameKind.SPARK:
             value = frames.from_arrow(self._session(catalog), to_arrow(value, kind))
-        labels = {"run-id": context.run_id, "asset": asset}
         slices = self._slices(context.definition_metadata, context) if context.has_asset_partitions else None
         load = frames.FrameLoad(table, f"{context.run_id}/{asset}", self._replaces(context), slices, labels)
-        written = frames.write(self._writer(catalog, labels), value, load)
+        written = frames.write(tables, value, load)
         told = _told(written.table, written.table_rows, written.snapshot_id)
         told["dagster/uri"] = uri_of(written.location)
         told["dagster/column_schema"] = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in written.columns])

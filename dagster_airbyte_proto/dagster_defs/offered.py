@@ -10,11 +10,12 @@ import msgspec
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.catalog import doing, named_streams, saved_catalog
-from dagster_airbyte_proto.dagster_defs.translator import StreamTranslatorData
+from dagster_airbyte_proto.dagster_defs.translator import StreamTranslatorData, TableFormat
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.settings import IN_SESSION_CATALOG, SESSION_CATALOG
 from dagster_airbyte_proto.sync.plan import Wanted, planned_streams
 
 # What Dagster takes in the name of an output, which it makes of an asset's key.
@@ -33,16 +34,18 @@ def offered(
     *,
     catalog: Path | None = None,
     home: Path | None = None,
-    spark_catalog: str = "lake",
+    spark_catalog: str = "",
+    table_format: TableFormat = "iceberg",
     is_partitioned: bool = False,
 ) -> Offered:
     """Raises ConfigError with the file, the stream and the nearest name where the two do not fit each other."""
+    spark_catalog = spark_catalog or (SESSION_CATALOG if table_format in IN_SESSION_CATALOG else "lake")
     found = saved_catalog(connection, catalog=catalog, home=home)
     with _told_where(connection):
         planned = _planned(connection, found)
         columns = [None if found is None else table_columns(each) for each in planned]
     streams = [
-        StreamTranslatorData(connection, *each, spark_catalog, is_partitioned)
+        StreamTranslatorData(connection, *each, spark_catalog, is_partitioned, table_format)
         for each in zip(planned, columns, _key_paths(planned), strict=True)
     ]
     return Offered(found, streams)

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 class SparkSessionResource(dg.ConfigurableResource[Any]):
-    """A session with one Iceberg catalog. It is started when it is first asked for, once a process, and is never
+    """A session with one catalog. It is started when it is first asked for, once a process, and is never
     stopped before the process ends: steps that run in one process share it.
 
     Without a `warehouse` it is the one that the command line uses: a folder in its home.
     """
 
     catalog: str = Field(default="lake", description="What the catalog is called in SQL.")
-    format: str = Field(default="iceberg", description="What its tables are; assets are kept in iceberg.")
+    format: str = Field(
+        default="iceberg",
+        description="What its tables are: iceberg; or, for streams alone, delta or parquet.",
+    )
     warehouse: str = Field(default="", description="Where the tables are kept: a folder or a URL.")
     jars: list[str] = Field(default=[], description="Jar files, for machines that do not reach Maven Central.")
     config: dict[str, str] = Field(default={}, description="Spark's settings; they win over every default.")

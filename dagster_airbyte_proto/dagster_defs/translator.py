@@ -1,6 +1,7 @@
 """From a stream to its asset: one method to override."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import dagster as dg
 
@@ -9,6 +10,9 @@ from dagster_airbyte_proto.dagster_defs.catalog import discover_remedy
 from dagster_airbyte_proto.dagster_defs.column_schema import code_version, table_schema
 from dagster_airbyte_proto.model import PlannedStream, Stream, TableName
 from dagster_airbyte_proto.schema.columns import Columns
+
+TableFormat = Literal["iceberg", "delta", "parquet"]
+"""What the tables of assets are: that of the IO manager's Spark resource, which definitions do not ask."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class StreamTranslatorData:
     key_path: tuple[str, ...]
     spark_catalog: str
     is_partitioned: bool = False
+    table_format: TableFormat = "iceberg"
 
     @property
     def stream(self) -> Stream:
@@ -55,7 +60,7 @@ class StreamTranslator:
         return dg.AssetSpec(
             dg.AssetKey([connection.name, *data.key_path]),
             description=_description(data),
-            kinds={connection.connector.protocol, "spark", "iceberg"},
+            kinds={connection.connector.protocol, "spark", data.table_format},
             group_name=connection.name,
             code_version=None if columns is None else code_version(connection, data.planned),
             metadata=metadata,

@@ -16,6 +16,7 @@ from pyspark.sql.types import NullType, StringType, StructField
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.jvm_errors import first_line
 from dagster_airbyte_proto.tables.spark import kept_interrupt
@@ -65,7 +66,7 @@ def opened(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
     with kept_interrupt():
         found = session()
     key = f"spark.sql.catalog.{catalog}"
-    if found.conf.get(key, None) is None:
+    if catalog != SESSION_CATALOG and found.conf.get(key, None) is None:
         raise ConfigError(
             f"opening catalog {catalog}",
             f"the Spark session has no {key}",

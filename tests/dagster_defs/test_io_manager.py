@@ -558,3 +558,29 @@ def test_a_terminate_while_rows_are_confirmed_is_not_retried(io: SparkTableIOMan
     result = run(io, asset, raise_on_error=False)
     assert not result.success
     assert len(begun) == 1
+
+
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_streams_of_the_other_formats_are_kept_and_read_by_name_and_frames_are_refused(
+    spark: SparkSession, spark_settings: SparkSettings, tmp_path: Path, place: str, form: str
+) -> None:
+    resource = SparkSessionResource(format=form, warehouse=str(tmp_path), config=dict(spark_settings.config))
+    io = SparkTableIOManager(spark=resource)
+    opened, target = _prepared(io, place)
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    [event] = run(io, _stream(place, lambda: _delivered(target, load))).asset_materializations_for_node("streams")
+    assert event.metadata["dagster/row_count"].value == 2
+    assert event.metadata[TABLE_NAME].value == f"spark_catalog.{place}.users"
+    # As a process finds it that has only the files.
+    spark.sql(f"drop table if exists spark_catalog.{place}.users")
+    seen: list[pa.Table] = []
+
+    @dg.asset(key=[place, "names"], ins={"users": dg.AssetIn([place, "users"], metadata={"columns": ["name"]})})
+    def reader(users: pa.Table) -> None:
+        seen.append(users)
+
+    run(io, dg.AssetSpec([place, "users"]), reader)
+    assert sorted(seen[0].to_pydict()["name"]) == ["a", "b"]
+    assert opened.query(f"select max(id) from {opened.sql_name(target.name)}").rows == [[2]]
+    with pytest.raises(ConfigError, match=f"format is {form}, and frames are written to Iceberg tables"):
+        run(io, returning([place, "t"], lambda: FRAMES["pandas"](spark)))

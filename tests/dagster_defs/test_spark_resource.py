@@ -3,9 +3,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dagster_airbyte_proto.dagster_defs.io_manager import SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.spark_resource import SparkSessionResource
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.spark import SparkSettings
 
 
@@ -37,9 +35,3 @@ def test_settings_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 
 def test_jars_take_the_place_of_a_download() -> None:
     assert _opened(SparkSessionResource(jars=["/a.jar", "/b.jar"])).config["spark.jars"] == "/a.jar,/b.jar"
-
-
-def test_a_format_that_assets_are_not_kept_in_is_refused() -> None:
-    manager = SparkTableIOManager(spark=SparkSessionResource(format="delta"))
-    with dg.build_resources({"tables": manager}) as made, pytest.raises(ConfigError, match="its format is delta"):
-        made.tables.tables({})

@@ -131,3 +131,10 @@ def test_one_method_changes_anything(tmp_path: Path) -> None:
     assert users.freshness_policy == dg.FreshnessPolicy.cron("0 9 * * *", lower_bound_delta=_HOUR)
     assert (users.tags["tier"], orders.tags["tier"]) == ("gold", "silver")
     assert users.metadata["dagster/table_name"] == "prod.shop.users"
+
+
+def test_the_tables_format_is_a_kind_and_brings_its_catalog(tmp_path: Path) -> None:
+    save(tmp_path, USERS)
+    [users] = _translated(connection(), StreamTranslator(), home=tmp_path, table_format="delta")
+    assert users.kinds == {"airbyte", "spark", "delta"}
+    assert users.metadata["dagster/table_name"] == "spark_catalog.shop.users"
