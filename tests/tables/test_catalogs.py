@@ -1,6 +1,7 @@
-"""Catalogs of Spark's config other than folders: one in SQLite, one in PostgreSQL, and one whose tables lie in S3."""
+"""Catalogs of Spark's config other than folders: in SQLite, in PostgreSQL, of a REST server; and tables in S3."""
 
 import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +19,7 @@ from dagster_airbyte_proto.tables.iceberg_care import IcebergCare
 from dagster_airbyte_proto.tables.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark import SparkSettings, spark_config, start_session
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from tests import rest_catalog
 from tests.conformance.table_writer import (
     SCHEMA,
     Bench,
@@ -123,6 +125,18 @@ def postgres_bench(
 
 
 @pytest.fixture(scope="session")
+def rest_bench(
+    spark: SparkSession, spark_settings: SparkSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    if not rest_catalog.is_possible():
+        pytest.skip("no Maven is installed (Debian: apt-get install maven)")
+    folder = tmp_path_factory.mktemp("rest")
+    with rest_catalog.running_catalog(folder) as uri:
+        settings = settings_of(spark_settings, "in_rest", str(folder / "ware house"), type="rest", uri=uri)
+        yield bench_of(spark, settings)
+
+
+@pytest.fixture(scope="session")
 def s3_bench(
     spark: SparkSession,
     spark_settings: SparkSettings,
@@ -146,6 +160,12 @@ class TestCatalogInPostgres(CatalogConformance):
     @pytest.fixture
     def bench(self, postgres_bench: Bench) -> Bench:
         return postgres_bench
+
+
+class TestCatalogOfARestServer(CatalogConformance):
+    @pytest.fixture
+    def bench(self, rest_bench: Bench) -> Bench:
+        return rest_bench
 
 
 class TestTablesInS3(CatalogConformance):
