@@ -249,6 +249,19 @@ class Newest(msgspec.Struct, frozen=True):
     version: str = ""
 
 
+class Aside(msgspec.Struct, frozen=True):
+    """A place where the loads of a generation land out of readers' sight: a branch of the table.
+
+    `after` is the load that came before on the branch; None begins it anew. With the part that `publishes`, the branch
+    takes the place of all that readers see, at once, and is no more. `likeness` is what all its attempts share.
+    """
+
+    branch: str
+    after: str | None = None
+    publishes: bool = False
+    likeness: str = ""
+
+
 class StagedRows(msgspec.Struct, frozen=True):
     """What one stream adds to a load.
 
@@ -257,7 +270,8 @@ class StagedRows(msgspec.Struct, frozen=True):
     `deleted` is the number of keys whose latest record is a deletion. `newest` is what the table says of itself once
     the part is in, if it is still at that version.
     All rows are of one `slice`, where the table has slices: it is no column of the files, and nothing that the part
-    does reaches beyond it. `partitioned_by` is what the rows were parted by, as a user writes it.
+    does reaches beyond it. `partitioned_by` is what the rows were parted by, as a user writes it. Rows that are put
+    `aside` replace the table's once all of their generation are there.
     """
 
     stream: StreamId
@@ -278,6 +292,12 @@ class StagedRows(msgspec.Struct, frozen=True):
     partitioned_by: tuple[str, ...] = ()
     newest: Newest | None = None
     merge: Merge = Merge.ON_READ
+    aside: Aside | None = None
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether readers see it once it has landed."""
+        return self.aside is None or self.aside.publishes
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -301,7 +321,8 @@ class TableTotals(msgspec.Struct, frozen=True):
 class CommittedRows(msgspec.Struct, frozen=True):
     """What a table says after a commit. `was_there` when an earlier attempt had already landed it.
 
-    `totals` are told where the format has them at hand, and files ever pile up.
+    `table_rows` are those that readers see. `totals` are told where the format has them at hand, and files ever pile
+    up.
     """
 
     stream: StreamId

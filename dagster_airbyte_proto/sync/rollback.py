@@ -105,7 +105,8 @@ def _landed(store: StateStore, connection: str) -> Mapping[TableName, list[_Land
     for entry in _done(store.loads(connection, limit=_ALL)):
         snapshots = {committed.stream: committed.snapshot_id for committed in entry.committed}
         for part in entry.load.parts:
-            if snapshot_id := snapshots.get(part.stream):
+            # What lies aside, readers have never seen.
+            if part.is_shown and (snapshot_id := snapshots.get(part.stream)):
                 landed = _Landed(_version_at(changes, entry.ended_at), snapshot_id)
                 found.setdefault(part.table, []).append(landed)
     return found

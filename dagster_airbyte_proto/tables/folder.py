@@ -6,14 +6,16 @@ in at the number after the last one it has read, or not at all, so it knows the 
 Deletes are files too, resolved when the table is read, by Iceberg's rules: the number of the entry is the age of its
 files; a position delete reaches its own entry and older ones, an equality delete older ones only, and both no other
 slice than their own.
+
+Loads that are put aside are entries of the same log, which say of which branch they are; the entry that publishes a
+branch has its files count from then on, and no others. So one number fences them all.
 """
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -23,9 +25,10 @@ import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import CommittedRows, FileContent, Newest, StagedFile, StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName
 from dagster_airbyte_proto.schema.evolution import Columns, decided
 from dagster_airbyte_proto.tables.columns import FIELD_ID, arrow_schema, columns_of, key_ids, with_text, without
+from dagster_airbyte_proto.tables.folder_log import ENTRY, NOTHING, Entry, View
 from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     FOLDER,
@@ -38,84 +41,13 @@ from dagster_airbyte_proto.tables.writer import (
     fit_of,
     landing,
     newest_after,
+    refuse_aside,
     refuse_mode,
     refuse_part,
     refuse_slices,
 )
 
 _ATTEMPTS = 8
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    """One step of a table's life: new columns, or a load."""
-
-    columns: Columns | None = None
-    last_column_id: int = 0
-    slice_column: str | None = None
-    load_id: str | None = None
-    write: WriteMode = WriteMode.APPEND
-    files: tuple[StagedFile, ...] = ()
-    keys: tuple[str, ...] = ()
-    slice: str | None = None
-    newest: Newest | None = None
-
-
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
-_ENTRY = msgspec.json.Decoder(_Entry)
-
-
-class _Numbered(NamedTuple):
-    number: int
-    entry: _Entry
-
-
-class View(NamedTuple):
-    """A table as its log has it: what is in now, and every load that ever went in."""
-
-    number: int
-    columns: Columns
-    last_column_id: int
-    slice_column: str | None
-    live: tuple[_Numbered, ...]
-    loads: dict[str, _Numbered]
-    standing: Standing = Standing(has_rows=False)
-
-    @property
-    def rows(self) -> int | None:
-        """As Iceberg's summary has it: None where equality deletes leave it open."""
-        if self.count(FileContent.EQUALITY_DELETES):
-            return None
-        return self.count(FileContent.ROWS) - self.count(FileContent.POSITION_DELETES)
-
-    def count(self, content: FileContent) -> int:
-        return sum(file.rows for _, file in self.files(content))
-
-    def files(self, content: FileContent) -> Iterator[tuple[_Numbered, StagedFile]]:
-        for landed in self.live:
-            yield from ((landed, file) for file in landed.entry.files if file.content is content)
-
-    def after(self, number: int, entry: _Entry) -> "View":
-        """The view once `entry` is in."""
-        if entry.load_id is None:
-            return self._replace(
-                number=number,
-                columns=entry.columns or {},
-                last_column_id=entry.last_column_id,
-                slice_column=entry.slice_column,
-            )
-        landed = _Numbered(number, entry)
-        live = (*(self.beside(entry.slice) if entry.write in REPLACING else self.live), landed)
-        has_rows = any(file.content is FileContent.ROWS for each in live for file in each.entry.files)
-        standing = Standing(has_rows, str(number), entry.newest)
-        loads = {**self.loads, entry.load_id: landed}
-        return self._replace(number=number, live=live, loads=loads, standing=standing)
-
-    def beside(self, replaced: str | None) -> tuple[_Numbered, ...]:
-        """What a replacement of a slice, or of everything, leaves."""
-        return () if replaced is None else tuple(landed for landed in self.live if landed.entry.slice != replaced)
-
-
-_NOTHING = View(0, {"type": "struct", "fields": []}, 0, None, (), {})
 
 
 class FolderTables:
@@ -139,7 +71,7 @@ class FolderTables:
                 verdict = decided(view.columns, wanted, view.last_column_id, spec.terms)
                 verdict.refuse(doing, spec.terms)
                 columns = verdict.columns
-                entry = _Entry(columns=columns, last_column_id=verdict.last_id, slice_column=spec.slice_column)
+                entry = Entry(columns=columns, last_column_id=verdict.last_id, slice_column=spec.slice_column)
                 is_new = view.number == 0 or columns != view.columns
                 if not is_new or self._append(spec.name, view, entry):
                     fit = fit_of(verdict, wanted, spec.terms)
@@ -155,6 +87,7 @@ class FolderTables:
                 if known := _known(view, load_id, part):
                     return known
                 refuse_part(doing, view.slice_column, part)
+                refuse_aside(doing, part, view.newest(part.aside.branch) if part.aside else None)
                 entry = _entry(view, load_id, part)
                 points.reach("table.committing")
                 is_in = self._append(part.table, view, entry)
@@ -163,9 +96,22 @@ class FolderTables:
                 return _committed(part, view, view.after(view.number + 1, entry))
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=stream)
 
-    def rows(self, name: TableName) -> pa.Table:
-        """All rows as of now, deletes applied, in the table's columns."""
+    def aside(self, name: TableName) -> Mapping[str, str]:
         view = self._view(name)
+        return {branch: newest for branch in view.branches if (newest := view.newest(branch)) is not None}
+
+    def drop_aside(self, name: TableName, branch: str) -> None:
+        doing = f"dropping branch {branch} of table {name}"
+        for _ in range(_ATTEMPTS):
+            with _refusals(doing, self._root):
+                view = self._view(name)
+                if branch not in view.branches or self._append(name, view, Entry(dropped=branch)):
+                    return
+        raise TableError(doing, "other writers keep changing it")
+
+    def rows(self, name: TableName, branch: str | None = None) -> pa.Table:
+        """All rows as of now, deletes applied, in the table's columns: those that readers see, or of a branch."""
+        view = self._view(name).on(branch)
         schema = arrow_schema(view.columns)
         taken_out = _positions(view)
         keys = _keys(view)
@@ -181,15 +127,15 @@ class FolderTables:
             )
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
-    def standing(self, name: TableName) -> Standing:
-        return self._view(name).standing
+    def standing(self, name: TableName, branch: str | None = None) -> Standing:
+        return self._view(name).on(branch).standing
 
-    def greatest(self, name: TableName, columns: Sequence[str]) -> pa.Table:
-        rows = self.rows(name)
+    def greatest(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
+        rows = self.rows(name, branch)
         return pa.table({column: pa.array([pc.max(rows[column]).as_py()], rows[column].type) for column in columns})
 
-    def rows_of(self, name: TableName, sought: Sought) -> pa.Table:
-        rows, keys = self.rows(name), sought.keys.column_names
+    def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
+        rows, keys = self.rows(name, branch), sought.keys.column_names
         if sought.since is not None:
             column, least = sought.since
             rows = rows.filter(pc.greater_equal(rows[column], least))
@@ -219,16 +165,16 @@ class FolderTables:
 
     def _view(self, name: TableName) -> View:
         """The table as of now. Entries never change, so only new ones are read."""
-        view = self._views.get(name, _NOTHING)
+        view = self._views.get(name, NOTHING)
         while (path := self._entry_path(name, view.number + 1)).exists():
-            view = view.after(view.number + 1, _ENTRY.decode(path.read_bytes()))
+            view = view.after(view.number + 1, ENTRY.decode(path.read_bytes()))
         self._views[name] = view
         return view
 
     def _entry_path(self, name: TableName, number: int) -> Path:
         return self.folder(name, "log", f"{number:08}.json")
 
-    def _append(self, name: TableName, view: View, entry: _Entry) -> bool:
+    def _append(self, name: TableName, view: View, entry: Entry) -> bool:
         """Makes `entry` the next one after `view`. False when another writer took that number."""
         path = self._entry_path(name, view.number + 1)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -264,18 +210,27 @@ def _known(view: View, load_id: str, part: StagedRows) -> CommittedRows | None:
     return None
 
 
-def _entry(view: View, load_id: str, part: StagedRows) -> _Entry:
+def _entry(view: View, load_id: str, part: StagedRows) -> Entry:
     files = landing(part, holds_rows=view.rows != 0)
     key_ids(view.columns, part.keys)
     for file in part.files:
         if (rows := pq.read_metadata(without_file_scheme(file.path)).num_rows) != file.rows:
             raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")
-    newest = newest_after(part, view.standing)
-    return _Entry(load_id=load_id, write=part.write, files=files, keys=part.keys, slice=part.slice, newest=newest)
+    # What a load that begins a branch, or that replaces everything, says of its rows holds whatever there was before.
+    newest = newest_after(part, view.on(part.aside.branch if part.aside else None).standing)
+    return Entry(
+        load_id=load_id,
+        write=part.write,
+        files=files,
+        keys=part.keys,
+        slice=part.slice,
+        newest=newest,
+        aside=part.aside,
+    )
 
 
 def _committed(part: StagedRows, before: View, after: View) -> CommittedRows:
-    kept = before.beside(part.slice) if part.write in REPLACING else before.live
+    kept = before.beside(part.slice) if part.write in REPLACING and part.is_shown else before.live
     replaced = before._replace(live=tuple(landed for landed in before.live if landed not in kept))
     deleted = replaced.count(FileContent.ROWS) if replaced.rows is None else replaced.rows
     return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
@@ -308,7 +263,7 @@ def _tuples(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[object, ..
     return zip(*(rows[column].to_pylist() for column in columns), strict=True)
 
 
-def _read(file: StagedFile, view: View, entry: _Entry) -> pa.Table:
+def _read(file: StagedFile, view: View, entry: Entry) -> pa.Table:
     """A file's rows, with the slice that they are of."""
     rows = pq.read_table(without_file_scheme(file.path), partitioning=None)
     if view.slice_column is None:

@@ -7,7 +7,7 @@ that finishes what its dead Python asked for, fails its validation. Refused, we 
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -20,9 +20,17 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import CommittedRows, Ordering, PartitionField, StagedRows, TableName
 from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_text, without
+from dagster_airbyte_proto.tables.iceberg_aside import AsideOf
 from dagster_airbyte_proto.tables.iceberg_copy_on_write import CopyOnWrite, is_copied
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
-from dagster_airbyte_proto.tables.iceberg_log import NEWEST, History, Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_log import (
+    NEWEST,
+    History,
+    Snapshot,
+    TableLog,
+    partition_words,
+    refuse_misplaced,
+)
 from dagster_airbyte_proto.tables.iceberg_order import keep_order
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
@@ -31,7 +39,6 @@ from dagster_airbyte_proto.tables.storage import LOCAL, Storage, without_file_sc
 from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
     REPLACING,
-    SLICE_COLUMN,
     Sought,
     Standing,
     TableFit,
@@ -41,7 +48,6 @@ from dagster_airbyte_proto.tables.writer import (
     newest_after,
     qualified,
     refuse_mode,
-    refuse_part,
     refuse_partitioning,
     refuse_slices,
 )
@@ -65,7 +71,7 @@ class _Wanted(NamedTuple):
         """Raises TableError for a table that stands and is made otherwise."""
         if self.is_by_reference or self.slice_column is not None:
             if self.partitioning or (log.is_partitioned and log.slice_column is None):
-                refuse_partitioning(doing, _words(log.partitioning), _words(self.partitioning))
+                refuse_partitioning(doing, partition_words(log.partitioning), partition_words(self.partitioning))
             else:
                 refuse_slices(doing, log.slice_column, self.slice_column)
 
@@ -128,14 +134,30 @@ class IcebergTables:
         with self._refusals(doing, str(part.stream)):
             table = self._table(part.table)
             for _ in range(_ATTEMPTS):
+                if part.aside is not None:
+                    if put_aside := self._put_aside(doing, table, load_id, part):
+                        return put_aside
+                    continue
                 history = table.refresh()
                 if known := self._known(history, load_id, part):
                     return known
-                _refuse_part(doing, table.log, part)
+                refuse_misplaced(doing, table.log, part)
                 if landed := self._land(table, history, load_id, part):
                     self._iceberg().show(part.table, self._qualified(part.table))
                     return landed
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=str(part.stream))
+
+    def aside(self, name: TableName) -> Mapping[str, str]:
+        with self._refusals(f"looking at the branches of table {self._qualified(name)}"):
+            return AsideOf(table).newest() if (table := self._standing(name)) else {}
+
+    def drop_aside(self, name: TableName, branch: str) -> None:
+        doing = f"dropping branch {branch} of table {self._qualified(name)}"
+        with self._refusals(doing):
+            table = self._standing(name)
+            if table is None or any(AsideOf(table).drop(doing, branch) for _ in range(_ATTEMPTS)):
+                return
+        raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile")
 
     def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
         """The table for a frame that Spark will write: `prepare`, with the slice column among the frame's own.
@@ -157,24 +179,35 @@ class IcebergTables:
         with self._refusals(f"looking for load {load_id} in table {self._qualified(name)}"):
             return self._table(name).refresh().landed(load_id)
 
-    def standing(self, name: TableName) -> Standing:
+    def standing(self, name: TableName, branch: str | None = None) -> Standing:
         with self._refusals(f"looking at table {self._qualified(name)}"):
-            return self._table(name).refresh().standing
+            table = self._table(name)
+            history = table.refresh()
+            return (history if branch is None else History.of(table.log, branch)).standing
 
-    def greatest(self, name: TableName, columns: Sequence[str]) -> pa.Table:
+    def greatest(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
         with self._refusals(f"looking for the newest rows of table {self._qualified(name)}"):
-            return greatest(self._as_it_is(name), columns)
+            return greatest(self._as_it_is(name, branch), columns)
 
-    def rows_of(self, name: TableName, sought: Sought) -> pa.Table:
+    def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
         with self._refusals(f"looking for older rows of table {self._qualified(name)}"):
-            return rows_of(self._as_it_is(name), sought)
+            return rows_of(self._as_it_is(name, branch), sought)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _as_it_is(self, name: TableName) -> DataFrame:
+    def _as_it_is(self, name: TableName, branch: str | None) -> DataFrame:
         self._iceberg().show(name, self._qualified(name))
-        return self.open_session().table(self._qualified(name))
+        reader = self.open_session().read
+        return (reader.option("branch", branch) if branch else reader).table(self._qualified(name))
+
+    def _put_aside(self, doing: str, table: JavaTable, load_id: str, part: StagedRows) -> CommittedRows | None:
+        """None when it was refused because the table changed since it was read."""
+        labels = {f"airbyte-proto.{key}": value for key, value in self._labels_of(load_id, part).items()}
+        landed = AsideOf(table).land(doing, (load_id, part), labels, lambda log: refuse_misplaced(doing, log, part))
+        if landed:
+            self._iceberg().show(part.table, self._qualified(part.table))
+        return landed.told(part) if landed else None
 
     def _known(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """What there is to say of a load that is in already, or that has nothing to land."""
@@ -191,7 +224,7 @@ class IcebergTables:
         """Commits, once; None when it was refused because the table changed since it was read."""
         copies = CopyOnWrite(self.open_session(), self._storage, table) if is_copied(part, history) else None
         change = (copies or table).change(part, history)
-        for key, value in {**self._labels, "load-id": load_id, "stream": str(part.stream)}.items():
+        for key, value in self._labels_of(load_id, part).items():
             change.set(f"airbyte-proto.{key}", value)
         if newest := newest_after(part, history.standing):
             change.set(NEWEST, msgspec.json.encode(newest).decode())
@@ -214,6 +247,9 @@ class IcebergTables:
             )
         deleted, totals = _deleted(part, snapshot, history.current), snapshot.totals
         return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
+
+    def _labels_of(self, load_id: str, part: StagedRows) -> dict[str, str]:
+        return {**self._labels, "load-id": load_id, "stream": str(part.stream)}
 
     def _landed_long_ago(self, history: History, part: StagedRows) -> bool:
         """Whether a load landed in a snapshot that has been expired since: then its files may still be in the table.
@@ -298,6 +334,17 @@ class IcebergTables:
             self._tables[name] = self._iceberg().load(name)
         return self._tables[name]
 
+    def _standing(self, name: TableName) -> JavaTable | None:
+        """The table, if there is one."""
+        try:
+            table = self._table(name)
+            table.metadata()
+        except CALL_ERRORS as error:
+            if failure_of(error) is not Failure.MISSING_TABLE:
+                raise
+            return None
+        return table
+
     def _iceberg(self) -> JavaIceberg:
         session = self.open_session()
         with self._opening:
@@ -348,18 +395,6 @@ class IcebergTables:
 
 
 _DELETED_BY_HAND = "Was something deleted from the warehouse by hand?"
-
-
-def _words(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:
-    return tuple(map(str, partitioning))
-
-
-def _refuse_part(doing: str, log: TableLog, part: StagedRows) -> None:
-    """Raises TableError where the part's files cannot lie in the table as it is parted now."""
-    if part.partitioned_by or (part.files and log.is_partitioned and log.slice_column is None):
-        refuse_partitioning(doing, _words(log.partitioning), part.partitioned_by, stream=str(part.stream))
-    elif part.files or part.slice is not None or log.slice_column == SLICE_COLUMN:
-        refuse_part(doing, log.slice_column, part)
 
 
 def _has_moved(table: JavaTable, history: History, error: BaseException) -> bool:

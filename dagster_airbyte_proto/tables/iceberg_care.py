@@ -19,6 +19,7 @@ from dagster_airbyte_proto.tables.care import (
     Untouchable,
 )
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.iceberg_aside import own_snapshots
 from dagster_airbyte_proto.tables.iceberg_compaction import COMPACTION, Compaction
 from dagster_airbyte_proto.tables.iceberg_handle import WholeLog, actions, opened, refusals
 from dagster_airbyte_proto.tables.iceberg_jvm import java_items
@@ -26,7 +27,7 @@ from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot, lineage
 from dagster_airbyte_proto.tables.rewind import VERSION
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.storage import is_s3, without_file_scheme
-from dagster_airbyte_proto.tables.writer import qualified, quoted
+from dagster_airbyte_proto.tables.writer import ASIDE_PREFIX, qualified, quoted
 
 _TARGET_BYTES = 512 << 20
 
@@ -83,7 +84,10 @@ class IcebergCare:
             table, log = opened(self._session, self._qualified(name))
             heads = {each.snapshot_id for each in log.refs.values()} | {log.current_snapshot_id}
             old = [each for each in log.snapshots if str(each.snapshot_id) in snapshot_ids]
-            old = [each for each in old if each.snapshot_id not in heads]
+            # A generation that is not complete may be gone on with, however old its loads are.
+            open_branches = [each for each in log.branches if each.startswith(ASIDE_PREFIX)]
+            in_use = heads.union(*(own_snapshots(log, each) for each in open_branches))
+            old = [each for each in old if each.snapshot_id not in in_use]
             if not old:
                 return 0
             # Iceberg's Spark action takes seconds for what this does in a tenth of one. Without a time snapshots would

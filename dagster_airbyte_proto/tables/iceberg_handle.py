@@ -17,15 +17,10 @@ class _Shown(msgspec.Struct, frozen=True, rename="kebab"):
     timestamp_ms: int
 
 
-class _Reference(msgspec.Struct, frozen=True, rename="kebab"):
-    snapshot_id: int
-
-
 class WholeLog(TableLog, frozen=True, rename="kebab"):
-    """With what readers were shown, one after the other, and with branches and tags."""
+    """With what readers were shown, one after the other."""
 
     snapshot_log: tuple[_Shown, ...] = ()
-    refs: Mapping[str, _Reference] = {}
     properties: Mapping[str, str] = {}
 
 

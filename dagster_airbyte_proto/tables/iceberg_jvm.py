@@ -3,7 +3,7 @@
 py4j gives every Python thread its own connection and its own thread in the JVM, so tables commit side by side.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, cast
 
@@ -82,7 +82,11 @@ class JavaTable:
         base, scope = history.current, self.scope(part)
         files = landing(part, holds_rows=base is not None and base.stored_rows > 0)
         if part.write is WriteMode.APPEND_DEDUP or any(file.content is not FileContent.ROWS for file in files):
-            change = self._row_delta(part, files).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
+            change = (
+                self._filled(self._table.newRowDelta(), part, files)
+                .validateNoConflictingDataFiles()
+                .validateNoConflictingDeleteFiles()
+            )
             if part.write in REPLACING:
                 self.remove_all(change, base, scope)
         else:
@@ -100,6 +104,49 @@ class JavaTable:
         self._read = _Read(str(metadata.metadataFileLocation()), history.after(snapshot))
         return self._read.history.landed(load_id)
 
+    # For changes of one's own, by compare-and-set of the whole metadata
+
+    @property
+    def every_row(self) -> Any:
+        """As an expression."""
+        return self._iceberg.expressions.alwaysTrue()
+
+    def metadata(self) -> Any:
+        """As it is now."""
+        return self._operations.refresh()
+
+    def log_of(self, metadata: Any) -> TableLog:
+        return _LOG.decode(self._iceberg.metadata_parser.toJson(metadata))
+
+    def transaction(self) -> Any:
+        """Changes on top of what the table is now. Committed as such, Iceberg would try it again on top of anything."""
+        return self._table.newTransaction()
+
+    def changed(self, metadata: Any) -> Any:
+        """A builder of what is to follow the metadata."""
+        return self._iceberg.metadata.buildFrom(metadata)
+
+    def replace(self, metadata: Any, made: Any) -> None:
+        """Refused with a conflict if the table is not as in `metadata` any more."""
+        self._operations.commit(metadata, made)
+
+    def addition(self, transaction: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
+        """What brings the files in. Of none it makes a snapshot all the same."""
+        if any(file.content is not FileContent.ROWS for file in files):
+            return self._filled(transaction.newRowDelta(), part, files)
+        change = transaction.newAppend() if files else transaction.newFastAppend()
+        for file in files:
+            change.appendFile(self.data_file(file, part))
+        return change
+
+    def expire(self, snapshot_ids: Iterable[int]) -> None:
+        """Lets go of snapshots, and of the files that only they have."""
+        # Without a time snapshots would be expired by the age that Iceberg thinks right as well.
+        expiry = self._table.expireSnapshots().expireOlderThan(0)
+        for each in snapshot_ids:
+            expiry.expireSnapshotId(each)
+        expiry.commit()
+
     def scope(self, part: StagedRows) -> Any:
         """The rows that a part may take the place of, and beside which no other writer may put any meanwhile."""
         if part.slice is None:
@@ -114,8 +161,8 @@ class JavaTable:
             change.addFile(self.data_file(file, part))
         return change
 
-    def _row_delta(self, part: StagedRows, files: Sequence[StagedFile]) -> Any:
-        change = self._table.newRowDelta()
+    def _filled(self, change: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
+        """A row delta with the files in."""
         for file in files:
             if file.content is FileContent.ROWS:
                 change.addRows(self.data_file(file, part))
@@ -219,6 +266,7 @@ class JavaIceberg:
         self._cached, self._spark_catalog = session._jsparkSession.sharedState().cacheManager(), session.catalog
         self._identifiers, self._namespace = iceberg.catalog.TableIdentifier, iceberg.catalog.Namespace
         self._schemas, self._spark_schemas = iceberg.SchemaParser, iceberg.spark.SparkSchemaUtil
+        self.metadata = iceberg.TableMetadata
         self.metadata_parser, self.snapshot_parser = iceberg.TableMetadataParser, iceberg.SnapshotParser
         self._specs, self.partition_data = iceberg.PartitionSpec, iceberg.PartitionData
         self.data_files, self.file_metadata = iceberg.DataFiles, iceberg.FileMetadata

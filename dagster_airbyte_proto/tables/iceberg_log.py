@@ -4,13 +4,13 @@ The load id stands in the summary of the snapshot that landed it. A load is in t
 ancestor of the current one: what was rolled back is not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from dagster_airbyte_proto.model import Newest, PartitionField, TableTotals
+from dagster_airbyte_proto.model import Newest, PartitionField, StagedRows, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns
-from dagster_airbyte_proto.tables.writer import Standing
+from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, Standing, refuse_part, refuse_partitioning
 
 LOAD_ID = "airbyte-proto.load-id"
 NEWEST = "airbyte-proto.newest"
@@ -25,6 +25,10 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
     timestamp_ms: int = 0
     parent_snapshot_id: int | None = None
     summary: dict[str, str] = {}
+
+    @property
+    def load_id(self) -> str | None:
+        return self.summary.get(LOAD_ID)
 
     @property
     def rows(self) -> int | None:
@@ -85,6 +89,11 @@ class _PartitionSpec(msgspec.Struct, frozen=True, rename="kebab"):
     fields: tuple[_PartitionField, ...] = ()
 
 
+class _Reference(msgspec.Struct, frozen=True, rename="kebab"):
+    snapshot_id: int
+    type: str = "branch"
+
+
 class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     """A table's metadata file, as far as we read it."""
 
@@ -97,6 +106,12 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     partition_specs: tuple[_PartitionSpec, ...]
     current_snapshot_id: int | None = None
     snapshots: tuple[Snapshot, ...] = ()
+    refs: Mapping[str, _Reference] = {}
+
+    @property
+    def branches(self) -> Mapping[str, int]:
+        """The snapshot that each branch, `main` among them, ends with."""
+        return {name: each.snapshot_id for name, each in self.refs.items() if each.type == "branch"}
 
     @property
     def columns(self) -> Columns:
@@ -133,7 +148,8 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class History:
-    """The current snapshot and the loads that its ancestors landed. Never changes: `after` makes the next one."""
+    """The snapshot that a branch ends with, and the loads that its ancestors landed. Never changes: `after` makes the
+    next one."""
 
     def __init__(
         self, current: Snapshot | None, loads: dict[str, Snapshot], expired_before_ms: int, changed: Snapshot | None
@@ -144,10 +160,11 @@ class History:
         self._changed = changed
 
     @classmethod
-    def of(cls, log: TableLog) -> "History":
-        ancestors = list(lineage(log, log.current_snapshot_id))
+    def of(cls, log: TableLog, branch: str | None = None) -> "History":
+        """Of `main`, unless another branch is named. One that is not there has no history."""
+        ancestors = list(lineage(log, log.branches.get(branch) if branch else log.current_snapshot_id))
         # Oldest first, so that a load id that stands twice is found where it came in last.
-        loads = {load: snapshot for snapshot in reversed(ancestors) if (load := snapshot.summary.get(LOAD_ID))}
+        loads = {load: snapshot for snapshot in reversed(ancestors) if (load := snapshot.load_id)}
         is_whole = not ancestors or ancestors[-1].parent_snapshot_id is None
         changed = next((snapshot for snapshot in ancestors if snapshot.changes_rows), None)
         return cls(ancestors[0] if ancestors else None, loads, 0 if is_whole else ancestors[-1].timestamp_ms, changed)
@@ -164,7 +181,7 @@ class History:
 
     def after(self, snapshot: Snapshot) -> "History":
         """The history once `snapshot`, a child of the current one, is in."""
-        load_id = snapshot.summary.get(LOAD_ID)
+        load_id = snapshot.load_id
         loads = {**self._loads, load_id: snapshot} if load_id else self._loads
         changed = snapshot if snapshot.changes_rows else self._changed
         return History(snapshot, loads, self.expired_before_ms, changed)
@@ -176,3 +193,16 @@ def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:
     while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
         yield snapshot
         snapshot_id = snapshot.parent_snapshot_id
+
+
+def partition_words(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:
+    """As a user writes it."""
+    return tuple(map(str, partitioning))
+
+
+def refuse_misplaced(doing: str, log: TableLog, part: StagedRows) -> None:
+    """Raises TableError where the part's files cannot lie in the table as it is parted now."""
+    if part.partitioned_by or (part.files and log.is_partitioned and log.slice_column is None):
+        refuse_partitioning(doing, partition_words(log.partitioning), part.partitioned_by, stream=str(part.stream))
+    elif part.files or part.slice is not None or log.slice_column == SLICE_COLUMN:
+        refuse_part(doing, log.slice_column, part)

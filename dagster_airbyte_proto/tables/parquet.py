@@ -27,7 +27,8 @@ from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedRows, TableName
 from dagster_airbyte_proto.tables.columns import arrow_schema
-from dagster_airbyte_proto.tables.folder import FolderTables, View
+from dagster_airbyte_proto.tables.folder import FolderTables
+from dagster_airbyte_proto.tables.folder_log import View
 from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     PARQUET,

@@ -13,7 +13,7 @@ the caller saw any more: whoever slept here must not undo what came in meanwhile
 A table that is taken back to nothing has its rows deleted instead: there what was undone stays in the log by itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -26,7 +26,7 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.columns import arrow_schema
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
-from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import TableWriter, qualified, quoted
@@ -216,7 +216,7 @@ def rewinder_of(tables: TableWriter) -> Rewinder:
 
 def _stands_at(log: TableLog, snapshot_id: str | None) -> bool:
     """Whether it shows the rows of that snapshot already: compactions on top of it change none."""
-    for snapshot in _lineage(log, log.current_snapshot_id):
+    for snapshot in lineage(log, log.current_snapshot_id):
         if str(snapshot.snapshot_id) == snapshot_id or snapshot.summary.get(REWOUND_TO) == (snapshot_id or _NOTHING):
             return True
         if snapshot.summary.get("operation") != "replace":
@@ -226,20 +226,13 @@ def _stands_at(log: TableLog, snapshot_id: str | None) -> bool:
 
 def _undone(log: TableLog, snapshot_id: int) -> Sequence[str]:
     """The loads that the log knows and that are not among the snapshot and its ancestors."""
-    kept = {each.summary.get(LOAD_ID) for each in _lineage(log, snapshot_id)}
+    kept = {each.summary.get(LOAD_ID) for each in lineage(log, snapshot_id)}
     known = dict.fromkeys(load_id for each in log.snapshots if (load_id := each.summary.get(LOAD_ID)))
     return [load_id for load_id in known if load_id not in kept]
 
 
-def _lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:
-    by_id = {each.snapshot_id: each for each in log.snapshots}
-    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
-        yield snapshot
-        snapshot_id = snapshot.parent_snapshot_id
-
-
 def _current(log: TableLog) -> Snapshot | None:
-    return next(_lineage(log, log.current_snapshot_id), None)
+    return next(lineage(log, log.current_snapshot_id), None)
 
 
 def _branched(table: Any, snapshot_id: int) -> Any:

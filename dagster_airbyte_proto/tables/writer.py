@@ -69,6 +69,10 @@ _RESERVED = re.compile(
     r"unknown|user|using|values|when|where|window|with",
     re.IGNORECASE,
 )
+
+ASIDE_PREFIX = "airbyte_proto_"
+"""What the names of branches begin with on which generations lie that are not complete."""
+
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -172,17 +176,17 @@ class TableWriter(Protocol):
 @runtime_checkable
 class KnowsItsRows(Protocol):
     """What a writer can do beside, whose tables are asked whether they have newer rows of a key than those that come.
-    Without it the later load wins."""
+    Without it the later load wins. A writer that keeps rows aside is asked for those of a `branch` too."""
 
-    def standing(self, name: TableName) -> Standing:
+    def standing(self, name: TableName, branch: str | None = None) -> Standing:
         """What a prepared table tells of its rows now."""
         ...
 
-    def greatest(self, name: TableName, columns: Sequence[str]) -> pa.Table:
+    def greatest(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
         """One row: the greatest value of each of the columns, or null."""
         ...
 
-    def rows_of(self, name: TableName, sought: Sought) -> pa.Table:
+    def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
         """What the table has now of some keys: null is a value in them. May read all of it."""
         ...
 
@@ -201,22 +205,62 @@ def fit_of(verdict: Verdict, wanted: Columns, terms: Terms) -> TableFit:
     return TableFit(changes, verdict.withheld, landed)
 
 
+@runtime_checkable
+class KeepsAside(Protocol):
+    """What a writer can do beside, whose tables have branches: `commit` parts that are put aside.
+
+    Such a part lands once too, whoever tries, and only right behind the load that it says it comes after. The loads of
+    a branch see nothing of what the table had, and upserts among them reach older loads of the branch alone.
+    """
+
+    def aside(self, name: TableName) -> Mapping[str, str]:
+        """The branches that stand, each with the load that came last. None where there is no such table."""
+        ...
+
+    def drop_aside(self, name: TableName, branch: str) -> None:
+        """Nothing of the branch is left, once its files are let go of. One that is not there, or whose table is not, is
+        dropped already."""
+        ...
+
+
+def follows(part: StagedRows) -> bool:
+    """Whether the part comes behind others on a branch, whose rows it may upsert."""
+    return part.aside is not None and part.aside.after is not None
+
+
+def refuse_aside(doing: str, part: StagedRows, newest: str | None) -> None:
+    """Raises TableError where the branch does not end with the load that the part comes after, and InternalError for a
+    part that cannot be put aside."""
+    if part.aside is None:
+        return
+    if part.write not in REPLACING or part.slice is not None:
+        raise InternalError(doing, "only what replaces a whole table is put aside", stream=str(part.stream))
+    if part.aside.after is not None and part.aside.after != newest:
+        found = f"ends with load {newest}" if newest else "is not there any more"
+        raise TableError(
+            doing,
+            f"branch {part.aside.branch} {found}, and this one comes after load {part.aside.after}",
+            remedy="Sync again: the generation is begun anew.",
+            stream=str(part.stream),
+        )
+
+
 def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
     """The files of a part that do something in a table. Raises InternalError for deletes in a mode that has none.
 
     An equality delete reaches only rows that were there before its load: none where the table `holds_rows` not, or is
-    replaced.
+    replaced, but by loads that come one after the other.
     """
     if part.write not in DEDUPLICATING and any(file.content is not FileContent.ROWS for file in part.files):
         raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
-    reaches_older_rows = holds_rows and part.write not in REPLACING
+    reaches_older_rows = holds_rows if part.write not in REPLACING else follows(part)
     return tuple(file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or reaches_older_rows)
 
 
 def newest_after(part: StagedRows, standing: Standing) -> Newest | None:
-    """What a table may say of itself once a part is in that is committed onto rows as they are `standing`: nothing
-    where others changed them since the part was made."""
-    is_all_there_is = part.write in REPLACING and part.slice is None
+    """What a table, or a branch of it, may say of itself once a part is in that is committed onto rows as they are
+    `standing`: nothing where others changed them since the part was made."""
+    is_all_there_is = part.write in REPLACING and part.slice is None and not follows(part)
     is_as_it_was = part.newest is not None and part.newest.version == standing.version
     return part.newest if is_all_there_is or is_as_it_was else None
 

@@ -119,9 +119,9 @@ class _Asked(FolderTables):
         super().__init__(root)
         self.asked: list[int] = []
 
-    def rows_of(self, name: TableName, sought: Sought) -> pa.Table:
+    def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
         self.asked.append(sought.keys.num_rows)
-        return super().rows_of(name, sought)
+        return super().rows_of(name, sought, branch)
 
 
 def _asked(folder: Path, cursor: FieldPath, *loads: Sequence[Told]) -> list[int]:

@@ -10,12 +10,13 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.folder import FolderTables
 from dagster_airbyte_proto.tables.writer import TableSpec
+from tests.conformance.table_aside import AsideConformance
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_writer import MODES, SCHEMA, Bench, TableWriterConformance, names, part
 from tests.tables.writer_process import writer_process
 
 
-class TestFolderTables(TableWriterConformance, SlicedTableConformance):
+class TestFolderTables(TableWriterConformance, SlicedTableConformance, AsideConformance):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Bench:
         writer = FolderTables(tmp_path)

@@ -21,6 +21,7 @@ from dagster_airbyte_proto.tables.iceberg_compaction import Compaction, HasMoved
 from dagster_airbyte_proto.tables.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec, TableTarget
+from tests.conformance.table_aside import BRANCH, put_aside
 from tests.conformance.table_writer import (
     SCHEMA,
     Reader,
@@ -335,3 +336,33 @@ def test_a_table_that_is_not_there_is_told(care: IcebergCare) -> None:
     for ask in (care.facts, care.history, care.compact):
         with pytest.raises(TableError, match=r"nowhere\.nothing"):
             ask(TableName("nowhere", "nothing"))
+
+
+def test_a_generation_that_lies_aside_loses_no_snapshot_and_no_file(
+    spark: SparkSession, iceberg: IcebergTables, care: IcebergCare, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "old"}]))
+    iceberg.commit("l1", put_aside(target, WriteMode.OVERWRITE_DEDUP, [(1, "a"), (2, "a")]))
+    iceberg.commit("l2", put_aside(target, WriteMode.OVERWRITE_DEDUP, [(2, "b")], after="l1"))
+    iceberg.commit("l3", part(target, WriteMode.APPEND, [{"id": 9, "name": "old"}]))
+    aside = {row.snapshot_id for row in spark.table(f"{target.qualified}.snapshots").collect()}
+    care.expire(target.name, {change.snapshot_id for change in care.history(target.name).changes})
+    spark.catalog.refreshTable(target.qualified)
+    left = {row.snapshot_id for row in spark.table(f"{target.qualified}.snapshots").collect()}
+    assert len(aside) - len(left) == 1
+    assert care.compact(target.name).attempts == 1
+    iceberg.commit("l4", put_aside(target, WriteMode.OVERWRITE_DEDUP, [(3, "c")], after="l2", publishes=True))
+    assert names(iceberg_rows(target)) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_dropped_branch_leaves_no_snapshot_and_no_file(
+    spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
+) -> None:
+    iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "old"}]))
+    load = put_aside(target, WriteMode.OVERWRITE, [(1, "a")])
+    iceberg.commit("l1", load)
+    iceberg.drop_aside(target.name, BRANCH)
+    spark.catalog.refreshTable(target.qualified)
+    assert spark.table(f"{target.qualified}.snapshots").count() == 1
+    assert not any(Path(file.path).exists() for file in load.files)
+    assert names(iceberg_rows(target)) == [(0, "old")]

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableSpec
+from tests.conformance.table_aside import BRANCH, put_aside
 from tests.conformance.table_writer import MODES, SCHEMA, Reader, names, part, table_name
 
 pytestmark = pytest.mark.spark
@@ -119,6 +120,21 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
         assert names(iceberg_rows(target)) == [(1, "newer")]
         loads = query(spark, f"select summary['airbyte-proto.load-id'] from {target.qualified}.snapshots order by 1")
         assert loads.rows == [["l0"], ["l1"], ["l2"]]
+
+    for after in (None, "l0"):
+        target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
+        if after:
+            iceberg.commit("l0", put_aside(target, WriteMode.OVERWRITE, [(0, "a")]))
+        load = put_aside(target, WriteMode.OVERWRITE, [(1, "a")], after=after, publishes=after is not None)
+        _ask(writer, "stop", load)
+        assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
+        assert not iceberg.commit("l1", load).was_there
+        newer = put_aside(target, WriteMode.OVERWRITE, [(2, "b")], after=None if after else "l1", publishes=not after)
+        assert not iceberg.commit("l2", newer).was_there
+        writer.send_signal(signal.SIGCONT)
+        assert _answer(writer) == "True"
+        assert names(iceberg_rows(target)) == [(0 if after else 1, "a"), (1, "a") if after else (2, "b")]
+        assert dict(iceberg.aside(target.name)) == ({BRANCH: "l2"} if after else {})
 
     target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
