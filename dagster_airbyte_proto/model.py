@@ -300,6 +300,14 @@ class StagedRows(msgspec.Struct, frozen=True):
         return self.aside is None or self.aside.publishes
 
 
+class ResumePoint(msgspec.Struct, frozen=True):
+    """A state of a stream whose generation is not complete: the state covers what has landed aside, and no row that
+    readers see. With it the generation can be gone on with, and for nothing else is it of use."""
+
+    generation_id: int
+    state: State
+
+
 class Load(msgspec.Struct, frozen=True):
     """The unit of commit and recovery: written down before it is committed, found again after a crash."""
 
@@ -308,6 +316,7 @@ class Load(msgspec.Struct, frozen=True):
     run_id: str
     parts: tuple[StagedRows, ...]
     states: tuple[State, ...]
+    resume_points: tuple[ResumePoint, ...] = ()
 
 
 class TableTotals(msgspec.Struct, frozen=True):

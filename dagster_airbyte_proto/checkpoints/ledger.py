@@ -12,6 +12,9 @@ The rules:
   the last load left it, even if one that came since and gave way to a newer one could still have moved.)
 - A stream that lands as a `whole` (its rows replace a table at its end) holds its states, and shared ones, until it is
   `completed`: a state that covers no row would else move while the table still has the old rows.
+- A stream whose rows are put aside until it is complete may be *resumable*: a state of its own that covers exactly what
+  has landed is a point from which its generation can be gone on with. Of a tracked one that is what its states are for
+  until it is completed; of an untracked one they never are for more.
 - An untracked stream is read anew each time. It holds no shared state back, and its own states are never free: they
   would make the next run skip what it must read.
 
@@ -48,9 +51,12 @@ class _Held:
 class Ledger:
     """Positions are numbers of rows from the start of the sync."""
 
-    def __init__(self, tracked: Iterable[StreamId], whole: Iterable[StreamId] = ()) -> None:
+    def __init__(
+        self, tracked: Iterable[StreamId], whole: Iterable[StreamId] = (), resumable: Iterable[StreamId] = ()
+    ) -> None:
         self._tracked = frozenset(tracked)
-        self._not_whole = set(whole)
+        self._resumable = frozenset(resumable)
+        self._not_whole = {*whole, *self._resumable.difference(self._tracked)}
         self._received: Counter[StreamId] = Counter()
         self._landed: Counter[StreamId] = Counter()
         self._failed: set[StreamId] = set()
@@ -96,6 +102,21 @@ class Ledger:
                 given.append(held.state)
         return tuple(given)
 
+    def resumable_by(self, rows: Mapping[StreamId, int]) -> tuple[State, ...]:
+        """From which states generations can be gone on with once these further rows have landed: one a stream at most.
+
+        Ask when a load is cut, and have them kept once its rows are in.
+        """
+        found = []
+        for stream, held in self._held.items():
+            if stream is None or stream not in self._resumable or stream not in self._not_whole:
+                continue
+            # By a reset the connector would begin anew, behind what has landed.
+            exactly = {stream: self._landed[stream] + rows.get(stream, 0)}
+            if held[-1].covers == exactly and not held[-1].state.is_reset:
+                found.append(held[-1].state)
+        return tuple(found)
+
     def landed(self, rows: Mapping[StreamId, int]) -> None:
         """The rows are in. Of the states that this frees those count as moved that `freed_by` gave before; one that
         came since then is given next time, even when it covers no further row."""
@@ -117,13 +138,14 @@ class Ledger:
 
     def completed(self, stream: StreamId) -> None:
         """A stream that lands as a whole has come to its end: the next load is to have all its rows."""
-        self._not_whole.discard(stream)
+        if stream in self._tracked:
+            self._not_whole.discard(stream)
 
     def _arrived_of(self, stream: StreamId, state: State, record_count: float | None) -> CountMismatch | None:
         position = self._received[stream]
         own_count = position - self._counted.get(stream, 0)
         self._counted[stream] = position
-        if stream in self._tracked and stream not in self._failed:
+        if (stream in self._tracked or stream in self._resumable) and stream not in self._failed:
             self._covered[stream] = position
             self._hold(stream, _Held(state, {stream: position}))
         if record_count is None or record_count == own_count:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dagster_airbyte_proto.model import CommittedRows, Load, StagedRows, State, StateScope, StreamId
+from dagster_airbyte_proto.model import CommittedRows, Load, ResumePoint, StagedRows, State, StateScope, StreamId
 
 
 class _StateText(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -17,12 +17,18 @@ class _StateText(msgspec.Struct, frozen=True, omit_defaults=True):
     is_reset: bool = False
 
 
+class _ResumePointText(msgspec.Struct, frozen=True):
+    generation_id: int
+    state: _StateText
+
+
 class _LoadText(msgspec.Struct, frozen=True):
     load_id: str
     connection: str
     run_id: str
     parts: tuple[StagedRows, ...]
     states: tuple[_StateText, ...]
+    resume_points: tuple[_ResumePointText, ...] = ()
 
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
@@ -31,12 +37,15 @@ _LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[
 
 def load_to_json(load: Load) -> str:
     states = tuple(_to_text(state) for state in load.states)
-    return _json(_LoadText(load.load_id, load.connection, load.run_id, load.parts, states))
+    points = tuple(_ResumePointText(point.generation_id, _to_text(point.state)) for point in load.resume_points)
+    return _json(_LoadText(load.load_id, load.connection, load.run_id, load.parts, states, points))
 
 
 def load_from_json(text: str) -> Load:
     read = _LOAD.decode(text)
-    return Load(read.load_id, read.connection, read.run_id, read.parts, tuple(map(_from_text, read.states)))
+    states = tuple(map(_from_text, read.states))
+    points = tuple(ResumePoint(point.generation_id, _from_text(point.state)) for point in read.resume_points)
+    return Load(read.load_id, read.connection, read.run_id, read.parts, states, points)
 
 
 def committed_to_json(committed: Iterable[CommittedRows]) -> str:

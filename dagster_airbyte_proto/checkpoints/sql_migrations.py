@@ -136,7 +136,25 @@ CREATE TABLE airbyte_proto_stream_changes (
 CREATE INDEX airbyte_proto_stream_changes_of_connection ON airbyte_proto_stream_changes (connection, number)
 """
 
-MIGRATIONS = (_FIRST, _SHAPES)
+_OPEN_GENERATIONS = """
+CREATE TABLE airbyte_proto_open_generations (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    table_namespace TEXT NOT NULL,
+    table_name TEXT NOT NULL,
+    branch TEXT NOT NULL,
+    likeness TEXT NOT NULL,
+    load_id TEXT NOT NULL,
+    scope TEXT,
+    message {bytes},
+    changed_at {time} NOT NULL,
+    PRIMARY KEY (connection, namespace, stream, generation)
+)
+"""
+
+MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS)
 _PREFIX = "airbyte_proto_"
 # Before the first release names had no prefix, and were in the way of Dagster's tables in the same database.
 _UNPREFIXED = (

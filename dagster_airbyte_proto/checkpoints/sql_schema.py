@@ -98,6 +98,25 @@ generations = Table(
     Column("generation", Integer, nullable=False),
 )
 
+open_generations = Table(
+    "airbyte_proto_open_generations",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("table_namespace", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("branch", Text, nullable=False),
+    Column("likeness", Text, nullable=False),
+    # Empty until its first load is in.
+    Column("load_id", Text, nullable=False),
+    # Both are NULL where it cannot be gone on with.
+    Column("scope", Text),
+    Column("message", LargeBinary),
+    Column("changed_at", UtcTime, nullable=False),
+)
+
 states = Table(
     "airbyte_proto_states",
     metadata,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from dagster_airbyte_proto.checkpoints import sql_leases, sql_loads, sql_runs, sql_shapes
+from dagster_airbyte_proto.checkpoints import sql_generations, sql_leases, sql_loads, sql_runs, sql_shapes
 from dagster_airbyte_proto.checkpoints.sql_counters import count
 from dagster_airbyte_proto.checkpoints.sql_database import Clock, Database
 from dagster_airbyte_proto.checkpoints.sql_schema import connections, kept_configs
@@ -31,6 +31,7 @@ from dagster_airbyte_proto.checkpoints.store import (
     Lease,
     LoadStatus,
     LoggedLoad,
+    OpenGeneration,
     RunStart,
     StateChange,
     StoredState,
@@ -87,9 +88,17 @@ class SqlStateStore:
             return sql_leases.standing(tx, connection)
 
     def begin_run(
-        self, lease: Lease, *, refreshed: Sequence[StreamId], streams: Sequence[StreamId], partition: str = ""
+        self,
+        lease: Lease,
+        *,
+        refreshed: Sequence[StreamId],
+        streams: Sequence[StreamId],
+        continued: Sequence[StreamId] = (),
+        partition: str = "",
     ) -> RunStart:
         with self._fenced(lease) as tx:
+            if not partition:
+                sql_generations.abandon(tx, lease.connection, {*streams, *refreshed}.difference(continued))
             sync_id = sql_runs.begun(tx, lease)
             anew = set(refreshed) if sync_id is None else set()
             generations = {}
@@ -99,6 +108,14 @@ class SqlStateStore:
             if sync_id is None:
                 sync_id = sql_runs.begin(tx, lease, self._database.now(tx))
             return RunStart(sync_id, generations)
+
+    def open_generations(self, connection: str) -> Sequence[OpenGeneration]:
+        with self._database.read() as tx:
+            return sql_generations.standing(tx, connection)
+
+    def forget_generation(self, lease: Lease, dropped: OpenGeneration) -> None:
+        with self._fenced(lease) as tx:
+            sql_generations.forget(tx, dropped, lease.connection)
 
     def note_folders(self, lease: Lease, folders: Sequence[str]) -> None:
         with self._fenced(lease) as tx:
@@ -126,7 +143,9 @@ class SqlStateStore:
 
     def announce(self, lease: Lease, load: Load, *, partition: str = "") -> None:
         with self._fenced(lease) as tx:
-            sql_loads.announce(tx, lease, load, partition, self._database.now(tx))
+            now = self._database.now(tx)
+            sql_loads.announce(tx, lease, load, partition, now)
+            sql_generations.announced(tx, load, now)
 
     def promote(self, lease: Lease, load: Load, states: Sequence[State], committed: Sequence[CommittedRows]) -> None:
         with self._fenced(lease) as tx:
@@ -137,6 +156,7 @@ class SqlStateStore:
             why = "sync" if row.fence == lease.fence else "recover"
             changes = {StateKey(state.stream, row.partition_key): state for state in of_last_kind(states)}
             move_states(tx, lease.connection, changes, ChangeNote(lease.holder, why, load.run_id, now))
+            sql_generations.landed(tx, load, {each.stream for each in committed}, now)
             sql_loads.end_as_done(tx, load, committed, now)
 
     def drop(self, lease: Lease, load: Load, reason: str) -> None:
@@ -187,6 +207,7 @@ class SqlStateStore:
             if state is None and stream is None:
                 changes |= {StateKey(one, partition): None for one in standing}
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
+            sql_generations.abandon(tx, lease.connection, None if stream is None else [stream])
             moved = move_states(tx, lease.connection, changes, note)
             return next(change for change in moved if change.stream == stream)
 
@@ -206,6 +227,7 @@ class SqlStateStore:
             now = {StateKey(one.state.stream, one.partition): one.state for one in stored}
             changes = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
+            sql_generations.abandon(tx, lease.connection)
             return move_states(tx, lease.connection, changes, note)
 
     def config(self, connection: str) -> KeptConfig | None:

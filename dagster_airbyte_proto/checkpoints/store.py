@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from dagster_airbyte_proto.model import CommittedRows, Load, State, StreamId
+from dagster_airbyte_proto.model import CommittedRows, Load, State, StreamId, TableName
 from dagster_airbyte_proto.schema.evolution import Change
 from dagster_airbyte_proto.schema.shape import StreamShape
 
@@ -91,6 +91,21 @@ class StreamChange(NamedTuple):
     run_id: str
 
 
+class OpenGeneration(NamedTuple):
+    """A generation of a stream, parts of which lie on a branch of its table. `load_id` landed there last, or is empty.
+    With a `state`, which covers exactly what landed, it can be gone on with by a sync of the same `likeness`; else it
+    is dead."""
+
+    stream: StreamId
+    generation_id: int
+    table: TableName
+    branch: str
+    likeness: str
+    load_id: str
+    state: State | None
+    changed_at: datetime
+
+
 class StateStore(Protocol):
     """Raises StateConflict for a lost or refused lease, StateUnavailable when the database does not answer."""
 
@@ -118,9 +133,24 @@ class StateStore(Protocol):
         ...
 
     def begin_run(
-        self, lease: Lease, *, refreshed: Sequence[StreamId], streams: Sequence[StreamId], partition: str = ""
+        self,
+        lease: Lease,
+        *,
+        refreshed: Sequence[StreamId],
+        streams: Sequence[StreamId],
+        continued: Sequence[StreamId] = (),
+        partition: str = "",
     ) -> RunStart:
-        """Numbers the run; streams in `refreshed` start a new generation. Generations of both lists are returned."""
+        """Numbers the run; streams in `refreshed` start a new generation. Generations of both lists are returned.
+
+        Open generations of these streams are dead from now on, but those of the `continued` ones.
+        """
+        ...
+
+    def open_generations(self, connection: str) -> Sequence[OpenGeneration]: ...
+
+    def forget_generation(self, lease: Lease, dropped: OpenGeneration) -> None:
+        """Its branch is no more."""
         ...
 
     def note_folders(self, lease: Lease, folders: Sequence[str]) -> None:
@@ -155,7 +185,11 @@ class StateStore(Protocol):
         ...
 
     def promote(self, lease: Lease, load: Load, states: Sequence[State], committed: Sequence[CommittedRows]) -> None:
-        """One transaction: `states` move, history is kept, the load is done. Nothing when it is done already."""
+        """One transaction: `states` move, history is kept, the load is done. Nothing when it is done already.
+
+        The load's resume points are kept with the generations that they are of, but for streams that are not in
+        `committed`.
+        """
         ...
 
     def drop(self, lease: Lease, load: Load, reason: str) -> None:

@@ -184,6 +184,36 @@ def test_a_million_states_of_one_stream_do_not_pile_up() -> None:
     assert sys.getrefcount(shared) - references[1] <= 1
 
 
+@pytest.mark.parametrize("tracked", [TRACKED, (ORDERS,)])
+def test_a_generation_is_gone_on_with_from_the_state_that_covers_exactly_what_landed(
+    tracked: tuple[StreamId, ...],
+) -> None:
+    ledger = Ledger(tracked, whole=(USERS,) if USERS in tracked else (), resumable=(USERS,))
+    assert ledger.resumable_by({}) == ()
+    ledger.received(USERS, 5)
+    ledger.arrived(stream_state(USERS, "first"))
+    ledger.received(USERS, 3)
+    assert [ledger.resumable_by({USERS: rows}) for rows in (4, 6)] == [(), ()]
+    assert ledger.resumable_by({USERS: 5}) == (stream_state(USERS, "first"),)
+    assert ledger.freed_by({USERS: 5}) == ()
+    ledger.landed({USERS: 5})
+    ledger.arrived(stream_state(USERS, "second"))
+    assert ledger.resumable_by({}) == ()
+    assert ledger.resumable_by({USERS: 3}) == (stream_state(USERS, "second"),)
+    ledger.completed(USERS)
+    free = (stream_state(USERS, "second"),) if USERS in tracked else ()
+    assert (ledger.freed_by({USERS: 3}), ledger.resumable_by({USERS: 3}) == ()) == (free, USERS in tracked)
+
+
+def test_nothing_is_gone_on_with_from_a_reset_a_shared_state_or_after_a_failure() -> None:
+    ledger = Ledger(TRACKED, whole=TRACKED, resumable=TRACKED)
+    ledger.arrived(State(StateScope.STREAM, b"null", USERS, is_reset=True))
+    ledger.arrived(shared_state())
+    ledger.failed(ORDERS)
+    ledger.arrived(stream_state(ORDERS))
+    assert ledger.resumable_by({}) == ()
+
+
 class Covering(NamedTuple):
     """A state with every row that it covers."""
 

@@ -123,7 +123,7 @@ class SqlStoreConformance(StateStoreConformance):
         lease = self.acquired(store, "run-1")
         store.change_state(lease, USERS, stream_state(USERS, "7"), who="ann")
         with Database(state_url).write() as tx:
-            later = {"airbyte_proto_shapes", "airbyte_proto_stream_changes"}
+            later = {"airbyte_proto_shapes", "airbyte_proto_stream_changes", "airbyte_proto_open_generations"}
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 1")

@@ -8,13 +8,15 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import KeptConfig, Lease, LoadStatus, StateStore
+from dagster_airbyte_proto.checkpoints.store import KeptConfig, Lease, LoadStatus, OpenGeneration, StateStore
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtocolViolation, StateConflict
 from dagster_airbyte_proto.model import (
+    Aside,
     ColumnName,
     CommittedRows,
     FileContent,
     Load,
+    ResumePoint,
     StagedFile,
     StagedRows,
     State,
@@ -67,6 +69,14 @@ def shape_of(*names: str) -> StreamShape:
     return StreamShape(table, table, named, dict.fromkeys(names, "string"), is_known=True)
 
 
+def aside_load(load_id: str, text: str, *, after: str | None = None, publishes: bool = False) -> Load:
+    """Users of generation 2 on their branch, with a state from which they can be gone on with."""
+    aside = Aside("branch-2", after, publishes, "as it is")
+    part = StagedRows(USERS, TableName("shop", "users"), WriteMode.OVERWRITE, 2, emitted=3, rows=3, aside=aside)
+    points = () if publishes else (ResumePoint(2, stream_state(USERS, text)),)
+    return Load(load_id, "shop", "run-1", (part,), (stream_state(USERS, text),) if publishes else (), points)
+
+
 def committed_users(snapshot_id: str = "7") -> CommittedRows:
     return CommittedRows(USERS, snapshot_id, was_there=False, deleted=1, table_rows=9)
 
@@ -83,6 +93,9 @@ FENCED: Mapping[str, Callable[[StateStore, Lease], object]] = {
         lease, load_of("open"), [stream_state(USERS, "late")], [committed_users()]
     ),
     "drop": lambda store, lease: store.drop(lease, load_of("open"), "late"),
+    "forget_generation": lambda store, lease: store.forget_generation(
+        lease, OpenGeneration(USERS, 2, TableName("shop", "users"), "branch-2", "", "", None, lease.expires_at)
+    ),
     "change_state": lambda store, lease: store.change_state(lease, USERS, None, who="late"),
     "rollback": lambda store, lease: store.rollback(lease, 0, who="late"),
     "keep_shapes": lambda store, lease: store.keep_shapes(
@@ -579,3 +592,78 @@ class StateStoreConformance:
         assert (noted[1].change, noted[1].changed_at, noted[1].run_id) == (added, clock.now, "run-1")
         assert store.stream_changes("shop", limit=1) == noted[:1]
         assert (store.shapes("other"), store.stream_changes("other")) == ({}, [])
+
+    # Generations that lie aside
+
+    def test_a_generation_is_open_from_its_first_announcement_until_it_is_published(
+        self, store: StateStore, lease: Lease
+    ) -> None:
+        first, second = aside_load("l1", "{1}"), aside_load("l2", "{2}", after="l1")
+        store.announce(lease, first)
+        [begun] = store.open_generations("shop")
+        assert (begun.stream, begun.generation_id, begun.table) == (USERS, 2, TableName("shop", "users"))
+        assert (begun.branch, begun.likeness, begun.load_id, begun.state) == ("branch-2", "as it is", "", None)
+        for load in (first, second):
+            self.promoted(store, lease, load)
+            [begun] = store.open_generations("shop")
+            assert begun.load_id == load.load_id
+            assert begun.state == load.resume_points[0].state
+        assert store.announced("shop") == []
+        assert self.standing(store) == []
+        assert store.load("l2") is not None
+        self.promoted(store, lease, aside_load("l3", "{3}", after="l2", publishes=True))
+        assert store.open_generations("shop") == []
+        assert self.standing(store) == [stream_state(USERS, "{3}")]
+
+    def test_a_refused_load_gives_no_point_to_go_on_from(self, store: StateStore, lease: Lease) -> None:
+        self.promoted(store, lease, aside_load("l1", "{1}"))
+        refused = aside_load("l2", "{2}", after="l1")
+        store.announce(lease, refused)
+        store.promote(lease, refused, [], [])
+        [begun] = store.open_generations("shop")
+        assert (begun.load_id, begun.state) == ("l1", stream_state(USERS, "{1}"))
+
+    def test_rows_that_no_state_covers_leave_no_point_to_go_on_from(self, store: StateStore, lease: Lease) -> None:
+        self.promoted(store, lease, aside_load("l1", "{1}"))
+        self.promoted(store, lease, msgspec.structs.replace(aside_load("l2", "", after="l1"), resume_points=()))
+        [begun] = store.open_generations("shop")
+        assert (begun.load_id, begun.state) == ("l2", None)
+
+    def test_a_state_alone_moves_the_point_to_go_on_from(self, store: StateStore, lease: Lease) -> None:
+        self.promoted(store, lease, aside_load("l1", "{1}"))
+        point = ResumePoint(2, stream_state(USERS, "{2}"))
+        self.promoted(store, lease, Load("l2", "shop", "run-1", (), (), (point,)))
+        [begun] = store.open_generations("shop")
+        assert (begun.load_id, begun.state) == ("l1", point.state)
+
+    @pytest.mark.parametrize("ended_by", ["run", "reset", "set", "reset of all", "rollback"])
+    def test_what_is_not_gone_on_with_is_dead_until_it_is_forgotten(
+        self, store: StateStore, lease: Lease, clock: HandClock, ended_by: str
+    ) -> None:
+        self.promoted(store, lease, aside_load("l1", "{1}"))
+        lease = self.taken_over(store, clock, "run-2")
+        if ended_by == "run":
+            store.begin_run(lease, refreshed=[USERS], streams=[USERS])
+        elif ended_by == "rollback":
+            store.rollback(lease, 0, who="me")
+        else:
+            state = stream_state(USERS, "{0}") if ended_by == "set" else None
+            store.change_state(lease, None if "all" in ended_by else USERS, state, who="me")
+        [dead] = store.open_generations("shop")
+        assert (dead.load_id, dead.state) == ("l1", None)
+        for _ in range(2):
+            store.forget_generation(lease, dead)
+            assert store.open_generations("shop") == []
+
+    def test_a_run_that_goes_on_with_a_generation_keeps_its_number(
+        self, store: StateStore, lease: Lease, clock: HandClock
+    ) -> None:
+        for _ in range(2):
+            lease = self.taken_over(store, clock, lease.run_id)
+            store.begin_run(lease, refreshed=[USERS], streams=[USERS])
+        self.promoted(store, lease, aside_load("l1", "{1}"))
+        lease = self.taken_over(store, clock, "run-2")
+        start = store.begin_run(lease, refreshed=[ORDERS], streams=[USERS, ORDERS], continued=[USERS])
+        assert start.generations == {USERS: 2, ORDERS: 1}
+        store.change_state(lease, ORDERS, None, who="me")
+        assert [each.state for each in store.open_generations("shop")] == [stream_state(USERS, "{1}")]
