@@ -28,6 +28,9 @@ POINTS = (
 PARQUET_POINTS = ("table.version_made",)
 """Those that only plain Parquet tables have, beside the others."""
 
+ASIDE_POINTS = ("recover.branch_dropped",)
+"""Those that only a generation comes to that landed aside and is not gone on with."""
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -33,20 +33,23 @@ Of a stream, all optional but `records` or `rows`:
                     paths that the source names, instead of its own
     namespace       default none
     incremental     false: full refresh only
+    resumable       true: a full refresh has states too (of the stream, never shared), and goes on from one
     keys            how many distinct keys they have: `key` is id % keys, and it is the primary key instead of `id`
     deleted_every   each n-th record is a deletion (`_ab_cdc_deleted_at`)
-    pad             a text of that many characters in each record
+    pad             a text of that many characters in each record; with `noise` true, one that does not shrink much
     values          fields that each record gets beside its own; `properties` is their JSON schema
     incomplete_at   it fails with an error and INCOMPLETE before this id, and the others go on;
                     `state_after_incomplete` true: with the meaningless state that the CDK sends then
 
 A record is {"id": 3, "key": 3, "name": "users 3", "updated_at": a time that grows with the id}, its `emitted_at` the
 same in each run. The state of a stream is {"next": the id that comes next}. Read incrementally it goes on from there;
-a full refresh sends everything and no state. A GLOBAL state has the positions of all selected incremental streams.
+a full refresh sends everything and, unless it is resumable, no state. A GLOBAL state has the positions of all selected
+incremental streams.
 """
 
 import json
 import os
+import random
 import signal
 import sys
 from collections.abc import Iterator
@@ -126,7 +129,8 @@ class Stream:
     def __init__(self, name: str, written: dict[str, Any], *, incremental: bool, position: int) -> None:
         self.name = name
         self.incremental = incremental
-        self.position = position if incremental else 0
+        self.stateful = incremental or bool(written.get("resumable"))
+        self.position = position if self.stateful else 0
         self.unstated = 0
         self.written = written
         self.end: int = min(total(written), written.get("incomplete_at", total(written)))
@@ -181,7 +185,7 @@ class Read:
             if number == 0:
                 self._tell(stream, "RUNNING")
             self._output.write(record)
-            if stream.incremental and self._is_due(stream):
+            if self._has_states(stream) and self._is_due(stream):
                 self._send_state(stream)
             yield
         if not stream.is_complete:
@@ -190,7 +194,7 @@ class Read:
         late = self._scenario.get("late_states", False)
         if late:
             self._tell(stream, "COMPLETE")
-        if stream.incremental:
+        if self._has_states(stream):
             self._send_state(stream)
         if not late:
             self._tell(stream, "COMPLETE")
@@ -198,6 +202,9 @@ class Read:
     def _is_due(self, stream: Stream) -> bool:
         sent = stream.unstated if self._state == "stream" else sum(each.unstated for each in self._incremental)
         return sent >= self._every
+
+    def _has_states(self, stream: Stream) -> bool:
+        return stream.incremental or (stream.stateful and self._state == "stream")
 
     @property
     def _incremental(self) -> list[Stream]:
@@ -277,7 +284,8 @@ def record_data(name: str, written: dict[str, Any], number: int) -> dict[str, An
     if "deleted_every" in written:
         data["_ab_cdc_deleted_at"] = at if (number + 1) % written["deleted_every"] == 0 else None
     if "pad" in written:
-        data["pad"] = "x" * written["pad"]
+        size = written["pad"]
+        data["pad"] = random.Random(number).randbytes(size // 2).hex() if written.get("noise") else "x" * size
     data |= written.get("values", {})
     return data
 
@@ -304,6 +312,7 @@ def offered(name: str, written: dict[str, Any]) -> dict[str, Any]:
         "namespace": written.get("namespace"),
         "json_schema": {"type": "object", "properties": properties},
         "supported_sync_modes": modes,
+        "is_resumable": written.get("resumable", False),
         "source_defined_cursor": incremental,
         "default_cursor_field": written.get("cursor", ["updated_at"]) if incremental else [],
         "source_defined_primary_key": written.get("primary_key", [["key" if "keys" in written else "id"]]),

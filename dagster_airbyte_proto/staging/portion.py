@@ -164,11 +164,12 @@ class Portion:
         self.lines += later.lines
         self.record_bytes += later.record_bytes
 
-    def staged(self) -> StagedRows:
-        """Closes what is open and describes it all. The files are the caller's from now on."""
+    def staged(self, branch: str | None = None) -> StagedRows:
+        """Closes what is open and describes it all. The files are the caller's from now on. On a `branch` lie other
+        rows of its generation, which it comes behind and may upsert."""
         self.close_files()
         planned, columns = self._shelf.planned, self._shelf.columns
-        resolution = self._stage_deletes() if self._shelf.resolves_keys and self._rankings else None
+        resolution = self._stage_deletes(branch) if self._shelf.resolves_keys and self._rankings else None
         return StagedRows(
             stream=planned.id,
             table=planned.table,
@@ -263,15 +264,17 @@ class Portion:
             self._shelf.weight = (size_bytes + self._open_key_bytes) / self._open_record_bytes
             self._shelf.is_weighed = True
 
-    def _stage_deletes(self) -> Resolution:
+    def _stage_deletes(self, branch: str | None) -> Resolution:
         shelf = self._shelf
-        resolution = resolve(self._rankings, shelf.columns, shelf.rivals, keeps_deleted=shelf.planned.keeps_deleted)
+        rivals = shelf.rivals if branch is None else shelf.rivals.on(branch)
+        resolution = resolve(self._rankings, shelf.columns, rivals, keeps_deleted=shelf.planned.keeps_deleted)
         if self._places and resolution.losers.num_rows:
             resolution = resolution._replace(losers=moved(resolution.losers, self._places))
         for partition, losers in self._by_partition(resolution.losers):
             self._stage(shelf.new_position_deletes(), losers, partition)
-        # A replacement leaves no older row to delete.
-        if resolution.keys.num_rows and shelf.planned.write is not WriteMode.OVERWRITE_DEDUP:
+        # A replacement leaves no older row to delete, but those of its own generation.
+        reaches_older_rows = branch is not None or shelf.planned.write is not WriteMode.OVERWRITE_DEDUP
+        if resolution.keys.num_rows and reaches_older_rows:
             # Of no partition: a key is deleted wherever its older row lies.
             self._stage(shelf.new_equality_deletes(), resolution.keys, None)
         return resolution

@@ -50,10 +50,21 @@ _NONE_LATE: Rows = np.empty(0, np.int64)
 class Rivals:
     """What a stream's table has that a cut of the stream must yield to."""
 
-    def __init__(self, tables: Callable[[], TableWriter] | None, planned: PlannedStream, columns: Columns) -> None:
+    def __init__(
+        self,
+        tables: Callable[[], TableWriter] | None,
+        planned: PlannedStream,
+        columns: Columns,
+        branch: str | None = None,
+    ) -> None:
         self._tables = tables
         self._planned = planned
         self._columns = columns
+        self._branch = branch
+
+    def on(self, branch: str) -> "Rivals":
+        """Those that lie on a branch of the table."""
+        return Rivals(self._tables, self._planned, self._columns, branch)
 
     def judge(self, rows: pa.Table, losing: Rows) -> Judged:
         """Of a cut's rows, ranked and in order of arrival; those that are `losing` to others of them count no more."""
@@ -61,13 +72,13 @@ class Rivals:
             # A partition replaces its slice of the table, and knows nothing of the others.
             return Judged(_NONE_LATE, None)
         own = _greatest(rows)
-        if self._planned.write in REPLACING:
+        if self._planned.write in REPLACING and self._branch is None:
             return Judged(_NONE_LATE, self._noted(own, Standing(has_rows=False)))
         tables = self._tables()
         cursor = self._columns.order_column
         if not isinstance(tables, KnowsItsRows) or (cursor is not None and cursor.type.kind is Kind.STRUCT):
             return Judged(_NONE_LATE, None)
-        standing = tables.standing(self._planned.table)
+        standing = tables.standing(self._planned.table, self._branch)
         if not standing.has_rows:
             return Judged(_NONE_LATE, self._noted(own, standing))
         there = self._there(tables, standing, rows)
@@ -87,7 +98,7 @@ class Rivals:
             return None
         column = self._columns.order_column
         wanted = {**({names[0]: column.name} if names and column else {}), EMITTED: EXTRACTED_AT}
-        found = tables.greatest(self._planned.table, list(wanted.values()))
+        found = tables.greatest(self._planned.table, list(wanted.values()), self._branch)
         try:
             greatest = {name: found[column][0].cast(rows.schema.field(name).type) for name, column in wanted.items()}
         except pa.ArrowInvalid:  # The table's column is a wider one.
@@ -100,7 +111,7 @@ class Rivals:
         cursor = self._columns.order_column
         columns = tuple(dict.fromkeys([*keys, *([cursor.name] if cursor else []), EXTRACTED_AT]))
         sought = Sought(asked.select(key_names(self._columns)).rename_columns(list(keys)), columns, self._since(asked))
-        rivals = ranked(tables.rows_of(self._planned.table, sought), self._columns)
+        rivals = ranked(tables.rows_of(self._planned.table, sought, self._branch), self._columns)
         # The table's column may be a wider one.
         both = pa.concat_tables([rivals, asked], promote_options="permissive")
         losing = losing_rows(both, key_names(self._columns))

@@ -102,11 +102,19 @@ class Stage:
         stage.mark()
         self.marked_bytes += stage.marked_bytes
 
-    def cut(self, stream: StreamId) -> StagedRows | None:
-        """Closes the stream's files up to its last mark and hands them over; None when no row stands before it."""
+    def cut(self, stream: StreamId, branch: str | None = None) -> StagedRows | None:
+        """Closes the stream's files up to its last mark and hands them over; None when no row stands before it.
+
+        On a `branch` of the table lie rows of its generation that were handed over before: among them, and not in what
+        readers see, the newest of each key is found.
+        """
         stage = self._streams[stream]
         with self._measured(stage):
-            return stage.cut()
+            return stage.cut(branch)
+
+    def uncut_bytes(self, stream: StreamId) -> int:
+        """About what a cut would hand over if all rows so far were marked."""
+        return self._streams[stream].uncut_bytes
 
     def discard(self, stream: StreamId) -> int:
         """Drops all rows of the stream that are not cut, and their files. How many rows."""

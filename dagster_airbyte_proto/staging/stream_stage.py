@@ -58,6 +58,11 @@ class StreamStage:
         """About what `cut` would hand over. Changes also when writing shows how much records shrink."""
         return math.ceil(self._marked_record_bytes * self._shelf.weight)
 
+    @property
+    def uncut_bytes(self) -> int:
+        """About what `cut` would hand over if everything so far were marked."""
+        return math.ceil((self._marked_record_bytes + self._unmarked_bytes) * self._shelf.weight)
+
     def add(self, lines: bytes, count: int) -> None:
         """Whole record lines, each with its newline, and how many they are."""
         size = len(lines)
@@ -93,12 +98,13 @@ class StreamStage:
             if part is not None:
                 part.write_waiting()
 
-    def cut(self) -> StagedRows | None:
-        """Closes the files up to the last mark and hands them over; None when no row stands before it."""
+    def cut(self, branch: str | None = None) -> StagedRows | None:
+        """Closes the files up to the last mark and hands them over; None when no row stands before it. On a `branch`
+        lie rows of the same generation that were handed over before."""
         self._write_marked()
         if self._ready is None:
             return None
-        staged = self._ready.staged()
+        staged = self._ready.staged(branch)
         self._ready = None
         self._marked_record_bytes = 0
         return staged

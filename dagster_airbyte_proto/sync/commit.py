@@ -9,8 +9,9 @@ what is in (`delivery.py`); where that fails it stays announced.
 
 Dying anywhere is safe. Before 1 nothing refers to the files: the next run sweeps them, and the states that stand
 make the connector send the rows again. After 1 the next run drives the load to its end, and each table knows by the
-load id whether its part is in. A table that refuses fails its own stream only, unless a state is shared (GLOBAL,
-LEGACY): then the load stays announced, for half of it may be in, and no state may move before the other half is.
+load id whether its part is in. What lies aside is written down with the load that begins it, until it is published or
+dropped. A table that refuses fails its own stream only, unless a state is shared (GLOBAL, LEGACY): then the load stays
+announced, for half of it may be in, and no state may move before the other half is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +20,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.errors import ProtoError, StagingError, StateConflict, TableError
+from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
+from dagster_airbyte_proto.errors import CommitUnknown, ProtoError, StagingError, StateConflict, TableError
 from dagster_airbyte_proto.model import CommittedRows, Load, StagedRows, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.area import Folder, remove, sweep
 from dagster_airbyte_proto.tables.storage import LOCAL, Storage, is_local
-from dagster_airbyte_proto.tables.writer import TableWriter
+from dagster_airbyte_proto.tables.writer import KeepsAside, TableWriter
 
 _TABLES_AT_ONCE = 4
 
@@ -97,7 +98,23 @@ class Committer:
                 reach("recover.swept")
             # Only now: it forgets all of the run's folders at once.
             self._store.forget_folders(self._lease, run_id)
+        self.drop_dead_generations()
         return outcomes
+
+    def drop_dead_generations(self) -> None:
+        """Removes the branches of generations that no run goes on with. One whose table refuses waits for the next run:
+        nobody reads it."""
+        for generation in self._store.open_generations(self._lease.connection):
+            if generation.state is None:
+                with suppress(TableError, CommitUnknown):
+                    self._drop(generation)
+
+    def _drop(self, generation: OpenGeneration) -> None:
+        tables = self._tables()
+        if isinstance(tables, KeepsAside):
+            tables.drop_aside(generation.table, generation.branch)
+        reach("recover.branch_dropped")
+        self._store.forget_generation(self._lease, generation)
 
     def _storage(self, place: str) -> Storage:
         """Tables are waited for only where the place is none of this machine's."""

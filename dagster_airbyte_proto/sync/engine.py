@@ -60,6 +60,14 @@ class Engine:
         """Those of its tables, known before they are open."""
         return self._given_tables.abilities if self._given_tables else FORMATS[self.settings.catalog.format]
 
+    @property
+    def tables_if_open(self) -> TableWriter | None:
+        """The tables, where that takes no waiting."""
+        if self._given_tables is not None:
+            return self._given_tables
+        opening = self.warm()
+        return opening.result() if opening.done() and opening.exception() is None else None
+
     def warm(self) -> "Future[TableWriter]":
         """Starts what the tables need, beside whatever the caller does next."""
         if self._tables is None:

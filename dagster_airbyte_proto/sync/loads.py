@@ -1,4 +1,8 @@
-"""Cuts loads at states and has them committed while the next one is staged: one of each at the most."""
+"""Cuts loads at states and has them committed while the next one is staged: one of each at the most.
+
+What replaces a table may land in several loads too, aside of what readers see; the last one then publishes them. Where
+one load is all there is, it replaces the table by itself.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,16 +11,22 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
+import msgspec
+
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ProtoError
-from dagster_airbyte_proto.model import Load, StagedRows, State, StreamId
+from dagster_airbyte_proto.model import Aside, Load, ResumePoint, StagedRows, State, StreamId
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit import Committer, LoadOutcome, rows_of
-from dagster_airbyte_proto.sync.plan import replaces
+from dagster_airbyte_proto.sync.plan import lands_aside, replaces
 from dagster_airbyte_proto.sync.streams import StreamRun
 
 _Given = TypeVar("_Given", Load, LoadOutcome)
+
+
+LEAST_ASIDE_BYTES = 8 << 20
+"""Fewer bytes of a stream without states are not worth a load of their own: nothing but memory is won by it."""
 
 
 class LoadLimits(NamedTuple):
@@ -59,6 +69,10 @@ class Loader:
             or time.monotonic() - self._opened >= self._limits.max_seconds
         )
 
+    def is_large(self, size_bytes: int) -> bool:
+        """Whether rows of so many bytes are worth a load aside, wherever their stream stands."""
+        return size_bytes >= max(self._limits.max_bytes, LEAST_ASIDE_BYTES)
+
     def close(self, streams: Sequence[StreamId], *, is_last: bool = False) -> None:
         """Cuts what the marks allow and sets the commit going, once the load before it is in.
 
@@ -66,12 +80,14 @@ class Loader:
         """
         self.settle()
         self._opened = time.monotonic()
-        parts = tuple(part for stream in streams if (part := self._cut(stream, is_last=is_last)) is not None)
-        states = tuple(map(self._whole, self._ledger.freed_by(rows_of(parts))))
-        if not parts and not states:
-            return
         run_id = self._lease.run_id
-        load = Load(f"{run_id}-{uuid4().hex[:12]}", self._lease.connection, run_id, parts, states)
+        load_id = f"{run_id}-{uuid4().hex[:12]}"
+        parts = tuple(part for stream in streams if (part := self._cut(stream, load_id, is_last=is_last)) is not None)
+        states = tuple(map(self._whole, self._ledger.freed_by(rows_of(parts))))
+        resume_points = tuple(self._resume_points(parts))
+        if not parts and not states and not resume_points:
+            return
+        load = Load(load_id, self._lease.connection, run_id, parts, states, resume_points)
         self._at_work = self._pool.submit(self._timed, self._land_last if is_last else self._committer.commit, load)
 
     def settle(self) -> None:
@@ -103,17 +119,28 @@ class Loader:
             self.settle()
         self._pool.shutdown(wait=True)
 
-    def _cut(self, stream: StreamId, *, is_last: bool) -> StagedRows | None:
+    def _cut(self, stream: StreamId, load_id: str, *, is_last: bool) -> StagedRows | None:
         run = self._runs[stream]
         if run.is_refused:
             # Rows behind those that the table refused must not land without them.
             self._stage.discard(stream)
             return None
-        part = self._stage.cut(stream)
-        if part is None and is_last and run.is_complete and replaces(run.planned):
+        part = self._stage.cut(stream, None if run.newest_aside is None else run.branch)
+        is_whole = is_last and run.is_complete
+        if part is None and is_whole and replaces(run.planned):
             planned = run.planned
-            return StagedRows(stream, planned.table, planned.write, planned.generation_id, slice=planned.slice)
-        return part
+            part = StagedRows(stream, planned.table, planned.write, planned.generation_id, slice=planned.slice)
+        if part is None or not lands_aside(run.planned) or (is_whole and run.newest_aside is None):
+            return part
+        aside = Aside(run.branch, run.newest_aside, is_whole, run.likeness)
+        run.newest_aside = load_id
+        return msgspec.structs.replace(part, aside=aside)
+
+    def _resume_points(self, parts: Sequence[StagedRows]) -> Iterable[ResumePoint]:
+        for state in self._ledger.resumable_by(rows_of(parts)):
+            run = self._runs[state.stream] if state.stream else None
+            if run is not None and run.newest_aside is not None and not run.is_refused and not run.is_complete:
+                yield ResumePoint(run.planned.generation_id, state)
 
     def _timed(self, step: Callable[[_Given], LoadOutcome], given: _Given) -> LoadOutcome:
         began = time.monotonic()
@@ -134,6 +161,9 @@ class Loader:
             else:
                 self._runs[part.stream].refuse(part, outcome.refused[part.stream])
                 self._ledger.failed(part.stream)
+        for point in outcome.load.resume_points:
+            if point.state.stream is not None:
+                self._runs[point.state.stream].can_go_on = True
         good = tuple(part for part in outcome.load.parts if part.stream in landed)
         self._ledger.landed(rows_of(good))
         self.committed_loads += 1

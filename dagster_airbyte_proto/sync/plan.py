@@ -78,6 +78,10 @@ class Wanted(NamedTuple):
         """Whether streams start from nothing, whatever their states say."""
         return self.refresh or self.slice is not None
 
+    def begins(self, planned: PlannedStream) -> bool:
+        """Whether what the stream brings is of a generation of its own."""
+        return self.is_anew or planned.read is ReadMode.FULL_REFRESH
+
     @property
     def partition(self) -> str:
         """Where the states are kept; empty where it is no partition's."""
@@ -137,6 +141,18 @@ def with_generations(
 def replaces(planned: PlannedStream) -> bool:
     """Whether the sync's rows take the place of all older ones, at once, when the stream is complete."""
     return planned.write in REPLACING
+
+
+def lands_aside(planned: PlannedStream) -> bool:
+    """Whether loads of it may land on a branch of its table before the stream is complete. A slice lands as one, and so
+    does what must leave no deletes in the table: from the second load on keys would be deleted."""
+    leaves_no_deletes = planned.merge is Merge.COPY_ON_WRITE and planned.write in DEDUPLICATING
+    return replaces(planned) and planned.slice is None and not leaves_no_deletes
+
+
+def is_resumable(planned: PlannedStream) -> bool:
+    """Whether its source can go on in the middle of a generation: it then says by states where it stands."""
+    return lands_aside(planned) and (planned.read is ReadMode.INCREMENTAL or planned.stream.is_resumable)
 
 
 def is_checkpointed(planned: PlannedStream) -> bool:

@@ -118,6 +118,7 @@ class Pull:
             self.seconds_waiting += arrived - asked
             if chunk is not None:
                 self._take(self._demux.feed(chunk) if chunk else self._demux.finish())
+                self._landing.took(len(chunk))
             taken = time.monotonic()
             self.seconds_staging += taken - arrived
             if beats != (beats := self.lines.record + self.lines.state):

@@ -16,17 +16,17 @@ from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateSco
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.session import ConfigEvent, ReadRequest
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.schema.evolution import Terms as SchemaTerms
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit import Committer
 from dagster_airbyte_proto.sync.delivery import Delivered, Delivery, Undelivered
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.fitting import refuse_unfit
+from dagster_airbyte_proto.sync.generations import continued, likenesses_of, note
 from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.lease import LeaseKeeper, Waiting, held_lease
 from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
-from dagster_airbyte_proto.sync.plan import Wanted, replaces, with_generations
+from dagster_airbyte_proto.sync.plan import Wanted, is_resumable, replaces, with_generations
 from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
@@ -34,9 +34,9 @@ from dagster_airbyte_proto.sync.shapes import Shapes
 from dagster_airbyte_proto.sync.shared_state import planned_together
 from dagster_airbyte_proto.sync.source import Source
 from dagster_airbyte_proto.sync.streams import StreamRun
-from dagster_airbyte_proto.sync.targets import Targets
+from dagster_airbyte_proto.sync.targets import Targets, table_spec
 from dagster_airbyte_proto.sync.upkeep import Upkeep, kept_up
-from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec
+from dagster_airbyte_proto.tables.writer import KeepsAside, TableSpec
 
 _EVERYTHING = Wanted()
 
@@ -168,14 +168,20 @@ class _Sync:
         if any(each.shape and each.shape.hashed for each in columns.values()):
             self._hash_key = self._source.hash_key()
         terms = {planned.id: shapes.terms(planned, columns[planned.id]) for planned in chosen}
-        streams, sync_id = self._numbered(chosen)
-        states = () if wanted.is_anew else _resumed(streams, stored)
+        likenesses = likenesses_of(chosen, columns, self._source.config_digest)
+        states = () if wanted.is_anew else _resumed(chosen, stored)
+        begun = self._store.open_generations(self._source.connection.name)
+        going_on = continued(begun, likenesses, states, lambda: self._engine.tables)
+        streams, sync_id = self._numbered(chosen, going_on)
+        committer.drop_dead_generations()
+        states = (*states, *(each.state for each in going_on.values() if each.state is not None))
         request = ReadRequest(self._source.config, streams, states, sync_id)
         shapes.begin(streams, columns)
         shapes.note_gone(catalog)
-        specs = {each.id: _table_spec(each, columns[each.id], terms[each.id]) for each in streams}
+        specs = {each.id: table_spec(each, columns[each.id], terms[each.id]) for each in streams}
         staging = self._staging(streams, columns, specs, (sync_id, committer))
         _note_states(staging.runs, stored)
+        note(staging.runs, likenesses, going_on, self._source.connection.name)
         self._terms.watcher.began(self._lease.run_id, staging.runs)
         pull = Pull(
             self._source.protocol,
@@ -195,11 +201,18 @@ class _Sync:
             each.state for each in self._store.states(self._source.connection.name, partition=self._wanted.partition)
         ]
 
-    def _numbered(self, chosen: Sequence[PlannedStream]) -> tuple[tuple[PlannedStream, ...], int]:
+    def _numbered(
+        self, chosen: Sequence[PlannedStream], continued: Collection[StreamId]
+    ) -> tuple[tuple[PlannedStream, ...], int]:
         wanted = self._wanted
-        anew = [planned.id for planned in chosen if wanted.is_anew or planned.read is ReadMode.FULL_REFRESH]
         streams = [planned.id for planned in chosen]
-        start = self._store.begin_run(self._lease, refreshed=anew, streams=streams, partition=wanted.partition)
+        start = self._store.begin_run(
+            self._lease,
+            refreshed=[each.id for each in chosen if wanted.begins(each) and each.id not in continued],
+            streams=streams,
+            continued=[*continued],
+            partition=wanted.partition,
+        )
         reach("run.begun")
         return with_generations(chosen, start.generations), start.sync_id
 
@@ -226,7 +239,11 @@ class _Sync:
         ]
         stage = Stage(inputs, self._source.protocol.shape, run_id=self._lease.run_id, sync_id=sync_id)
         tracked = [run.planned for run in runs.values() if run.planned.read is ReadMode.INCREMENTAL]
-        ledger = Ledger((each.id for each in tracked), whole=(each.id for each in tracked if replaces(each)))
+        ledger = Ledger(
+            (each.id for each in tracked),
+            whole=(each.id for each in tracked if replaces(each)),
+            resumable=(each.id for each in streams if is_resumable(each)),
+        )
         load = self._source.connection.load
         limits = LoadLimits(load.max_bytes, load.max_seconds)
         loader = Loader(self._lease, (stage, ledger, committer), runs, limits, self._whole)
@@ -245,7 +262,12 @@ class _Sync:
             staging.targets.settle(waited)
             shapes.note(waited)
 
-        return Landing(staging.runs, (staging.stage, staging.ledger, staging.loader), settle_tables)
+        return Landing(
+            staging.runs,
+            (staging.stage, staging.ledger, staging.loader),
+            settle_tables,
+            lambda: isinstance(self._engine.tables_if_open, KeepsAside),
+        )
 
     def _around(self, staging: _Staging) -> Surroundings:
         def is_cancelled() -> bool:
@@ -347,19 +369,6 @@ class _Sync:
         self._keeper.check()
         self._store.end_run(self._lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode())
         reach("run.ended")
-
-
-def _table_spec(planned: PlannedStream, columns: Columns, terms: SchemaTerms) -> TableSpec:
-    slice_column = None if planned.slice is None else SLICE_COLUMN
-    return TableSpec(
-        planned.table,
-        columns.schema,
-        columns.keys,
-        slice_column=slice_column,
-        terms=terms,
-        partitioning=columns.partitioning,
-        ordering=columns.ordering,
-    )
 
 
 def _resumed(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:

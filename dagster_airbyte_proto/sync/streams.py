@@ -15,6 +15,7 @@ from dagster_airbyte_proto.tables.writer import REPLACING, TableFit, TableTarget
 
 UNCOVERED = "read again next time: no state covered it when the stream failed"
 REFUSED = "the table refused the load"
+KEPT_ASIDE = "kept aside until its generation is complete: the next sync goes on from there"
 
 _KEPT_TEXTS = 100
 
@@ -55,6 +56,12 @@ class StreamRun:
         self.schema_changes: tuple[Change, ...] = ()
         self.is_complete = False
         self.is_refused = False
+        # Of a generation that lands by and by: its branch, what it was begun with, the load that came last there.
+        self.branch = ""
+        self.likeness = ""
+        self.newest_aside: str | None = None
+        self.rows_aside = 0
+        self.can_go_on = False
 
     @property
     def lacking(self) -> frozenset[str]:
@@ -86,10 +93,13 @@ class StreamRun:
     def land(self, load_id: str, part: StagedRows, committed: CommittedRows) -> None:
         self._account(part)
         self.load_ids.append(load_id)
-        self.committed += part.rows
-        # What a replacement takes out is all that was there: keys that the source deleted are among it.
-        self.deleted += committed.deleted if part.write in REPLACING else part.deleted
-        self.landed = committed
+        self.rows_aside += part.rows
+        if part.is_shown:
+            self.committed += self.rows_aside
+            self.rows_aside = 0
+            # What a replacement takes out is all that was there: keys that the source deleted are among it.
+            self.deleted += committed.deleted if part.write in REPLACING else part.deleted
+            self.landed = committed
 
     def refuse(self, part: StagedRows, error: ProtoError) -> None:
         self._account(part)
@@ -105,10 +115,16 @@ class StreamRun:
         if rows:
             self.rejections[reason] += rows
 
+    def drop_the_rest(self) -> None:
+        """What is not committed by now is not going to be."""
+        if self.can_go_on:
+            self.drop(self.rows_aside, KEPT_ASIDE)
+        self.drop(self.emitted - self.committed - self.rejections.total())
+
     def abandon(self, error: ProtoError) -> None:
         """The sync ended as a whole, before its last load was in: what is not committed is read again."""
         self.fail(error)
-        self.drop(self.emitted - self.committed - self.rejections.total())
+        self.drop_the_rest()
 
     @property
     def status(self) -> SyncStatus:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.evolution import Terms
 from dagster_airbyte_proto.staging.area import run_folder
 from dagster_airbyte_proto.sync.streams import StreamRun
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
+from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec, TableTarget, TableWriter
 
 _TABLES_AT_ONCE = 4
 _LOOK_SECONDS = 0.2
@@ -97,3 +99,17 @@ class Targets:
         target = tables.prepare(spec)
         reach("table.prepared")
         return target
+
+
+def table_spec(planned: PlannedStream, columns: Columns, terms: Terms) -> TableSpec:
+    """The table as the stream needs it."""
+    slice_column = None if planned.slice is None else SLICE_COLUMN
+    return TableSpec(
+        planned.table,
+        columns.schema,
+        columns.keys,
+        slice_column=slice_column,
+        terms=terms,
+        partitioning=columns.partitioning,
+        ordering=columns.ordering,
+    )

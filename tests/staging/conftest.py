@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto.model import (
+    Aside,
     FieldPath,
     FileContent,
     PlannedStream,
@@ -113,9 +115,14 @@ def rows_of(part: StagedRows) -> list[dict[str, Any]]:
 
 
 def landed(
-    tables: TableWriter, planned: PlannedStream, loads: Sequence[Sequence[bytes]], name: str = "l"
+    tables: TableWriter,
+    planned: PlannedStream,
+    loads: Sequence[Sequence[bytes]],
+    name: str = "l",
+    branch: str | None = None,
 ) -> list[StagedRows]:
-    """Loads of record lines, cut and committed one after the other, as a sync does it."""
+    """Loads of record lines, cut and committed one after the other, as a sync does it; on a branch that the last load
+    publishes."""
     columns = table_columns(planned)
     spec = TableSpec(planned.table, columns.schema, columns.keys)
     spec = spec._replace(partitioning=columns.partitioning, ordering=columns.ordering)
@@ -127,8 +134,12 @@ def landed(
         for line in load:
             stage.add_line(planned.id, line)
         stage.mark(planned.id)
-        part = stage.cut(planned.id)
+        part = stage.cut(planned.id, branch if parts else None)
         assert part is not None
+        if branch is not None:
+            after = f"{name}{len(parts) - 1}" if parts else None
+            aside = Aside(branch, after, publishes=len(parts) == len(loads) - 1)
+            part = msgspec.structs.replace(part, aside=aside)
         tables.commit(f"{name}{len(parts)}", part)
         parts.append(part)
     return parts

@@ -28,6 +28,7 @@ class House:
         self.points_file = folder / "points.txt"
         self._scenario_file = folder / "scenario.json"
         self.modes: dict[str, Any] = {"*": {"read": read, "write": write}}
+        self.config: dict[str, Any] = {}
         self._max_bytes = max_bytes
         (self.home / "settings.yaml").write_text(
             yaml.safe_dump({"catalog": {"format": self.format}, "lease_seconds": 1})
@@ -40,7 +41,7 @@ class House:
         self._scenario_file.write_text(json.dumps(scenario))
         connection = {
             "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(self._scenario_file)}},
-            "config": {"scenario": str(self._scenario_file)},
+            "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},
         }
@@ -66,6 +67,10 @@ class House:
         """The load ids in the table's log: one that stands there twice landed twice, also where the rows hide it."""
         entries = (self.home / "warehouse" / "shop" / stream / "log").glob("[0-9]*.json")
         return [load_id for entry in entries if (load_id := json.loads(entry.read_bytes())["load_id"])]
+
+    def aside(self) -> list[str]:
+        """The branches that stand beside what readers see."""
+        return [branch for table in self.tables.names() for branch in self.tables.aside(table)]
 
     def positions(self) -> dict[str, int]:
         """Where each stream's state stands, whatever its scope."""

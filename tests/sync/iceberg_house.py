@@ -63,6 +63,11 @@ class IcebergHouse(House):
         tables = (self._read(place.name, "#all_files") for place in places)
         return {path for each in tables if each for path in each.toArrow().column("file_path").to_pylist()}
 
+    def aside(self) -> list[str]:
+        found = (self._read(stream, "#refs") for stream in ("users", "orders"))
+        names = [name for refs in found if refs is not None for name in refs.toArrow().column("name").to_pylist()]
+        return [name for name in names if name != "main"]
+
     def _read(self, stream: str, part: str = "") -> DataFrame | None:
         """None as long as there is no table."""
         table = self.home / "warehouse" / "shop" / stream

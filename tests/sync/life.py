@@ -7,7 +7,7 @@ where the rows end, and no file is left over.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Protocol
 
 from dagster_airbyte_proto.points import PARQUET_POINTS, POINTS
@@ -16,12 +16,14 @@ from tests.sync.house import House
 
 STREAMS = ("users", "orders")
 MODES = ("append", "overwrite", "append_dedup")
+RESUMED_MODES = ("overwrite", "overwrite_dedup")
 SCOPES = ("stream", "global")
 KILLED = -9
 _NEW_RECORDS = 11
 _KEYS = 7
 _DELETED_EVERY = 3
-_BY_KEY = ("append_dedup", "soft_delete")
+_BY_KEY = ("append_dedup", "overwrite_dedup", "soft_delete")
+_FORGETTING = ("append_dedup", "overwrite_dedup")
 
 
 class Runner(Protocol):
@@ -37,15 +39,21 @@ class Runner(Protocol):
 class Life:
     """The connection of a house with the two `STREAMS`, each written in a mode of its own or both in one."""
 
-    def __init__(self, runner: Runner, house: House, modes: str | Mapping[str, str], scope: str) -> None:
+    def __init__(
+        self, runner: Runner, house: House, modes: str | Mapping[str, str], scope: str, *, refreshes: str = "whole"
+    ) -> None:
+        """Full refreshes are read "whole", or from a state on: an interrupted one is "resumed" then, or "dropped" for
+        its config is another one the next time."""
         self.runner, self.house, self.scope = runner, house, scope
+        self._refreshes = refreshes
+        self._configs = count(1)
         self.modes = dict.fromkeys(STREAMS, modes) if isinstance(modes, str) else dict(modes)
         self.reached: Counter[str] = Counter()
         self.records = dict.fromkeys(STREAMS, 0)
         self._offered: dict[str, set[int]] = {stream: {0} for stream in STREAMS}
         self._seen = dict.fromkeys(STREAMS, 0)
         house.modes = {
-            stream: {"write": mode, "read": "full_refresh" if mode == "overwrite" else "incremental"}
+            stream: {"write": mode, "read": "full_refresh" if mode in RESUMED_MODES else "incremental"}
             for stream, mode in self.modes.items()
         }
 
@@ -54,15 +62,25 @@ class Life:
         for number, stream in enumerate(STREAMS):
             self.records[stream] += new_records + (number if self.records[stream] == 0 else 0)
             self._offered[stream].add(self.records[stream])
+        self._offer()
+
+    def _offer(self) -> None:
         by_key = {"keys": _KEYS, "deleted_every": _DELETED_EVERY}
+        is_resumable = self._refreshes != "whole"
         streams = {
-            stream: {"records": records, "pad": 40, **(by_key if self._replaces_by_key(stream) else {})}
+            stream: {"records": records, "pad": 40, "resumable": is_resumable}
+            | (by_key if self._replaces_by_key(stream) else {})
             for stream, records in self.records.items()
         }
-        self.house.offer({"streams": streams, "state": self.scope, "state_every": 5, "interleave": True})
+        if self._refreshes == "dropped":
+            self.house.config["count"] = next(self._configs)
+        # What is read whole each time, with a load at each state, has as many loads however long it has grown.
+        every = max(self.records.values()) // 3 + 1 if is_resumable else 5
+        self.house.offer({"streams": streams, "state": self.scope, "state_every": every, "interleave": True})
 
     def die(self, kill: Kill) -> None:
         """A sync that is killed at a point."""
+        self._offer()
         ended = self.runner.sync(self.house, kill)
         self.reached += Counter(self.house.points)
         assert ended == KILLED, (kill, ended, self._report())
@@ -70,6 +88,7 @@ class Life:
 
     def live(self, after: object = None) -> list[str]:
         """A sync that comes to its end; the points that it reached in its recovery."""
+        self._offer()
         ended = self.runner.sync(self.house)
         assert ended == 0, (after, ended, self._report())
         self.reached += Counter(self.house.points)
@@ -100,16 +119,20 @@ class Life:
             assert end >= self._seen[stream], (after, stream, end, self._seen[stream])
             self._seen[stream] = end
             assert positions.get(stream, 0) <= end, (after, stream, positions, end)
-            if self.modes[stream] == "overwrite":
+            if self.modes[stream] in RESUMED_MODES:
                 assert end in self._offered[stream], (after, stream, end)
             assert max(Counter(self.house.landed(stream)).values(), default=1) == 1, (after, stream)
 
     def expect_everything(self, after: object) -> None:
         self.expect_order(after)
         assert self._seen == self.records, after
-        stateful = {stream: records for stream, records in self.records.items() if self.modes[stream] != "overwrite"}
+        stateful = {
+            stream: records for stream, records in self.records.items() if self.modes[stream] not in RESUMED_MODES
+        }
         assert self.house.positions() == stateful, after
         assert self.house.loose_files() == [], after
+        assert self.house.store.open_generations("shop") == [], after
+        assert self.house.aside() == [], after
 
     def census(self) -> tuple[int, int]:
         """How many rows are lost, and how many are there too often: for the report of a fault."""
@@ -134,7 +157,7 @@ class Life:
     def _kept(self, stream: str, end: int) -> list[int]:
         """The ids in a table that has taken all records before `end`."""
         newest = range(max(0, end - _KEYS) if self._replaces_by_key(stream) else 0, end)
-        deletes = self.modes[stream] == "append_dedup"
+        deletes = self.modes[stream] in _FORGETTING
         return [number for number in newest if not (deletes and (number + 1) % _DELETED_EVERY == 0)]
 
     def _replaces_by_key(self, stream: str) -> bool:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from dagster_airbyte_proto.points import PARQUET_POINTS, POINTS
+from dagster_airbyte_proto.points import ASIDE_POINTS, PARQUET_POINTS, POINTS
 from dagster_airbyte_proto.tables.writer import PARQUET
 from tests.fork_server import Kill
 from tests.sync.house import House, ParquetHouse
@@ -19,7 +19,12 @@ from tests.sync.life import MODES, SCOPES, Life, every_kill
 from tests.sync.zygote import Zygote
 
 # Streams whose source deletes: of the one the rows go, of the other they are marked.
-_SIDE_BY_SIDE = {"append_dedup": {"users": "append_dedup", "orders": "soft_delete"}}
+# What is refreshed lands aside in several loads where states are of the stream, and in one where they are shared.
+_SIDE_BY_SIDE = {
+    "append_dedup": {"users": "append_dedup", "orders": "soft_delete"},
+    "overwrite": {"users": "overwrite", "orders": "overwrite_dedup"},
+}
+_ASIDE = ("load.announced", "load.promoted")
 _AROUND_COMMITS: tuple[Kill, ...] = (("recover.begun", 1), ("load.committed", 1))
 
 
@@ -47,13 +52,25 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(
     mode: str, scope: str, zygotes: list[Zygote], folder: Path
 ) -> None:
+    houses = [House(folder / str(number)) for number in range(len(zygotes))]
+    refreshes = "resumed" if (mode, scope) == ("overwrite", "stream") else "whole"
     modes = _SIDE_BY_SIDE.get(mode, mode)
-    lives = [Life(zygote, House(folder / str(number)), modes, scope) for number, zygote in enumerate(zygotes)]
-    kills = _kills_of(lives)
-    with ThreadPoolExecutor(len(lives)) as pool:
-        list(pool.map(Life.survive_all, lives, [kills[0::2], kills[1::2]]))
-    reached = lives[0].reached + lives[1].reached
-    assert set(reached) == set(POINTS), "a point that never fires, or one that is not in the list"
+    lives = [Life(*pair, modes, scope, refreshes=refreshes) for pair in zip(zygotes, houses, strict=True)]
+    assert _swept(lives) == set(POINTS), "a point that never fires, or one that is not in the list"
+
+
+@pytest.mark.timeout(900)
+def test_dying_where_an_unfinished_generation_is_dropped_loses_and_doubles_nothing(
+    zygotes: list[Zygote], folder: Path
+) -> None:
+    house = House(folder)
+    life = Life(zygotes[0], house, _SIDE_BY_SIDE["overwrite"], "stream", refreshes="dropped")
+    life.survive()
+    for first in _ASIDE:
+        dropping = life.survive((first, 1))
+        for second in (*dropping, *ASIDE_POINTS):
+            life.survive((first, 1), (second, 1))
+    assert life.reached.keys() >= set(ASIDE_POINTS)
 
 
 @pytest.mark.timeout(900)
@@ -75,6 +92,14 @@ def test_dying_at_any_point_on_plain_parquet_loses_and_doubles_nothing(
     with ThreadPoolExecutor(len(lives)) as pool:
         list(pool.map(survive, lives, [deaths[0::2], deaths[1::2]]))
     assert set(lives[0].reached + lives[1].reached) == {*POINTS, *PARQUET_POINTS}
+
+
+def _swept(lives: list[Life]) -> set[str]:
+    """The points that were reached. Each life dies of its share of all kills."""
+    kills = _kills_of(lives)
+    with ThreadPoolExecutor(len(lives)) as pool:
+        list(pool.map(Life.survive_all, lives, [kills[0::2], kills[1::2]]))
+    return {point for life in lives for point in life.reached}
 
 
 def _kills_of(lives: list[Life]) -> list[Kill]:

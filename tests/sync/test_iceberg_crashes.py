@@ -65,7 +65,8 @@ def test_a_chain_of_deaths_at_every_point_loses_and_doubles_nothing(
 def test_a_chain_of_deaths_around_commits_that_replace_rows_loses_and_doubles_nothing(
     command_line: CommandLine, house: IcebergHouse
 ) -> None:
-    life = Life(command_line, house, {"users": "append_dedup", "orders": "overwrite"}, "stream")
+    modes = {"users": "append_dedup", "orders": "overwrite"}
+    life = Life(command_line, house, modes, "stream", refreshes="resumed")
     for point in _WHOLE_RECOVERIES:
         life.grow(_NEW_RECORDS)
         life.die((point, 1))

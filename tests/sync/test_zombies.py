@@ -16,7 +16,7 @@ from tests.sync.shop import processes_of, until
 from tests.sync.zygote import Zygote
 
 COMPLETE, CONFLICT = 0, 2
-MODES = ("append", "overwrite", "append_dedup")
+MODES = ("append", "overwrite", "append_dedup", "overwrite resumed")
 POINTS = ("stage.file_closed", "load.staged", "load.announced", "table.committing", "table.committed", "load.committed")
 Pair = tuple[Zygote, Zygote]
 
@@ -32,8 +32,9 @@ def pairs() -> Iterator[list[Pair]]:
             zygote.close()
 
 
-def offer(house: House, records: int) -> None:
-    streams = {name: {"records": records + number} for number, name in enumerate(("users", "orders"))}
+def offer(house: House, records: int, *, resumable: bool = False) -> None:
+    names = enumerate(("users", "orders"))
+    streams = {name: {"records": records + number, "resumable": resumable} for number, name in names}
     house.offer({"streams": streams, "state_every": 5, "interleave": True})
 
 
@@ -75,12 +76,13 @@ def wake_up(zygote: Zygote, house: House, process: psutil.Process) -> int:
 
 def live_through(pair: Pair, folder: Path, mode: str, stop: tuple[str, int]) -> None:
     sleeper, other = pair
-    house = House(folder, write=mode, read="full_refresh" if mode == "overwrite" else "incremental")
-    offer(house, 11)
+    write, _, resumed = mode.partition(" ")
+    house = House(folder, write=write, read="full_refresh" if write == "overwrite" else "incremental")
+    offer(house, 11, resumable=bool(resumed))
     assert other.sync(house) == COMPLETE
-    offer(house, 24)
+    offer(house, 24, resumable=bool(resumed))
     process = stopped_at(sleeper, house, *stop)
-    offer(house, 35)
+    offer(house, 35, resumable=bool(resumed))
     assert sync_once_the_lease_is_over(other, house, process.pid) == COMPLETE, (stop, house.report)
     expect_rows(house, 35, stop)
     before = [(stored.stream, stored.version) for stored in house.store.history("shop")]
@@ -89,10 +91,10 @@ def live_through(pair: Pair, folder: Path, mode: str, stop: tuple[str, int]) -> 
     assert house.report["error"].startswith("StateConflict"), (stop, house.report)
     expect_rows(house, 35, stop)
     assert [(stored.stream, stored.version) for stored in house.store.history("shop")] == before, stop
-    assert house.loose_files() == [], stop
+    assert (house.loose_files(), house.aside()) == ([], []), stop
     assert processes_of(folder) == [], stop
 
-    offer(house, 37)
+    offer(house, 37, resumable=bool(resumed))
     assert other.sync(house) == COMPLETE, (stop, house.report)
     expect_rows(house, 37, stop)
     assert house.loose_files() == [], stop
@@ -103,8 +105,11 @@ def test_a_run_that_slept_through_its_lease_is_turned_away_and_leaves_nothing(
     mode: str, pairs: list[Pair], quick_folder: Path
 ) -> None:
     points = POINTS if mode == "append" else POINTS[2:5]
-    again = (("load.staged", 2), ("stage.file_closed", 3)) if mode == "append" else ()
-    stops = [*((point, 1) for point in points), *again]
+    again = {
+        "append": (("load.staged", 2), ("stage.file_closed", 3)),
+        "overwrite resumed": (("load.announced", 2), ("table.committing", 3), ("load.committed", 2)),
+    }
+    stops = [*((point, 1) for point in points), *again.get(mode, ())]
 
     def work(pair: Pair, share: list[tuple[str, int]]) -> None:
         for point, n in share:
