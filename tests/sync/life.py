@@ -106,7 +106,8 @@ class Life:
     def survive_all(self, kills: Iterable[Kill]) -> None:
         """Each kill by itself; and, of those at a point's first reaching, again at each point of the recovery."""
         for kill in kills:
-            for second in self.survive(kill) if kill[1] == 1 else ():
+            recovering = self.survive(kill)
+            for second in recovering if kill[1] == 1 else ():
                 self.survive(kill, (second, 1))
 
     def expect_order(self, after: object) -> None:
@@ -165,6 +166,7 @@ class Life:
 
 
 def every_kill(clean_run: Iterable[str]) -> list[Kill]:
-    """Each point at its first and its last reaching, by what a run that nobody killed reached."""
+    """Each point at its first, then each at its last reaching, by what a run that nobody killed reached."""
     clean = Counter(clean_run)
-    return [(point, n) for point in (*POINTS, *PARQUET_POINTS) if clean[point] for n in sorted({1, clean[point]})]
+    reached = [point for point in (*POINTS, *PARQUET_POINTS) if clean[point]]
+    return [*((point, 1) for point in reached), *((point, clean[point]) for point in reached if clean[point] > 1)]
