@@ -22,12 +22,14 @@ _COLUMNS = ("stream", "status", "table", "emitted", "committed", "rejected", "ch
 @click.argument("connection_file", metavar="C")
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
 @click.option("--refresh", is_flag=True, help="Read everything from nothing, as a new generation.")
+@click.option("--merge", is_flag=True, help="With --refresh: keep the rows that are there, and add to or upsert them.")
 @of_partition
 def sync(
     call: Call,
     connection_file: str,
     streams: str | None,
     refresh: bool,
+    merge: bool,
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
@@ -35,8 +37,10 @@ def sync(
     from dagster_airbyte_proto.sync.plan import Wanted
     from dagster_airbyte_proto.sync.run import Terms, sync_connection
 
+    if merge and (partition is not None or not refresh):
+        raise click.UsageError("--merge needs --refresh, and no --partition: a partition is always replaced")
     connection = call.open(connection_file)
-    wanted = Wanted(only=stream_names(streams), refresh=refresh, slice=chosen(partition, window))
+    wanted = Wanted(stream_names(streams), refresh, slice=chosen(partition, window), merges=merge)
     cancel = threading.Event()
     with call.engine() as engine, view(connection.name) as watcher, cancelling(cancel, lambda: watcher.is_reading):
         report = sync_connection(engine, connection, wanted, Terms(cancel, watcher))

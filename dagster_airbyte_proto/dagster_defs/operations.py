@@ -55,6 +55,7 @@ class RefreshConfig(dg.Config):
     """What is read anew, from nothing; the old rows can be read until the new ones are there."""
 
     streams: list[str] = Field(default_factory=list, description=_STREAMS)
+    merge: bool = Field(False, description="The old rows stay: new ones are added, or upserted by key.")
 
 
 class CareConfig(dg.Config):
@@ -140,7 +141,7 @@ def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step():
             tables = _tables(context, keys, name)
-        wanted = Wanted(config.streams or None, refresh=True, catalog=definition.catalog)
+        wanted = Wanted(config.streams or None, refresh=True, catalog=definition.catalog, merges=config.merge)
 
         def sync(cancel: Event, delivery: Delivery) -> SyncReport:
             terms = Terms(

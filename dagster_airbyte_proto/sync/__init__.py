@@ -18,9 +18,11 @@ def sync(
     settings: Path | None = None,
     streams: Collection[str] | None = None,
     refresh: bool = False,
+    merge: bool = False,
 ) -> "SyncReport":
     """Runs one sync and returns its report; raises ProtoError when it cannot begin.
 
+    A `refresh` reads everything anew, in the place of what the tables have, or with `merge` beside it.
     For several syncs in one process make one `engine.Engine` and call `run.sync_connection`: they share its session.
     """
     # Spark's and Arrow's modules take a second to import, which those who need a lease only should not wait for.
@@ -30,7 +32,7 @@ def sync(
     from dagster_airbyte_proto.sync.run import sync_connection
 
     with Engine(Settings.load(Path(home), settings)) as engine:
-        return sync_connection(engine, connection, Wanted(streams, refresh))
+        return sync_connection(engine, connection, Wanted(streams, refresh, merges=merge))
 
 
 class _CallableModule(ModuleType):

@@ -64,7 +64,8 @@ class Wanted(NamedTuple):
 
     `catalog` is planned from instead of what the connector offers today. `shared` says what becomes of streams that
     were not asked for and share their state with those that were. A `slice` is read from nothing and replaced whole
-    once its stream is complete; the states that come with it are kept for people to look at.
+    once its stream is complete; the states that come with it are kept for people to look at. A `refresh` replaces what
+    is there too, unless it `merges`: then the new generation comes into the table as its rows always do.
     """
 
     only: Collection[str] | None = None
@@ -72,6 +73,12 @@ class Wanted(NamedTuple):
     catalog: Catalog | None = None
     shared: SharedState = SharedState.REFUSE
     slice: Slice | None = None
+    merges: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        """Whether rows take the place of older ones in every mode."""
+        return self.is_anew and not self.merges
 
     @property
     def is_anew(self) -> bool:
@@ -208,7 +215,7 @@ def _planned(connection: Connection, stream: Stream, options: StreamOptions, wan
         stream=stream,
         table=_wish(connection, stream, options),
         read=read,
-        write=_REFRESHED.get(in_table, in_table) if wanted.is_anew else in_table,
+        write=_REFRESHED.get(in_table, in_table) if wanted.replaces else in_table,
         primary_key=key,
         cursor=_cursor(stream, options),
         slice=wanted.slice.key if wanted.slice else None,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.plan import Wanted
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
@@ -40,6 +41,23 @@ def test_a_refresh_replaces_the_rows_and_the_state_and_the_next_sync_goes_on(
     place.sync_of(two(19, 12, state=scope))
     assert place.column("users") == list(range(19))
     assert place.column("orders") == list(range(12))
+
+
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_a_refresh_that_merges_keeps_the_rows_and_begins_the_state_anew(write: str, shop: OpenShop) -> None:
+    place, merging = shop(write=write), Wanted(refresh=True, merges=True)
+    place.sync_of(two(23, 12))
+    report = place.sync_of(two(17, 12, failure={"kind": "exit", "after": 20}), merging)
+    assert report.status is SyncStatus.FAILED
+    reached = place.positions()
+    assert 0 < reached["users"] < 17
+    place.sync_of(two(17, 12))
+    assert place.positions() == {"users": 17, "orders": 12}
+    again = [] if write == "append_dedup" else list(range(17))
+    assert place.column("users") == sorted([*range(23), *again])
+    assert generations(place) == {0, 1}
+    report = place.sync_of(two(23, 12), merging)
+    assert (report.streams["users"].emitted, generations(place)) == (23, {2} if write == "append_dedup" else {0, 1, 2})
 
 
 @pytest.mark.parametrize("max_bytes", SIZES)
