@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -17,18 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
-from dagster_airbyte_proto.model import CommittedRows, Ordering, PartitionField, StagedRows, TableName
-from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
+from dagster_airbyte_proto.model import CommittedRows, StagedRows, TableName
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, with_text, without
 from dagster_airbyte_proto.tables.iceberg_aside import AsideOf
 from dagster_airbyte_proto.tables.iceberg_copy_on_write import CopyOnWrite, is_copied
+from dagster_airbyte_proto.tables.iceberg_fitting import Fitting, Wanted, fitted
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import (
     NEWEST,
     History,
     Snapshot,
-    TableLog,
-    partition_words,
     refuse_misplaced,
 )
 from dagster_airbyte_proto.tables.iceberg_order import keep_order
@@ -41,47 +38,14 @@ from dagster_airbyte_proto.tables.writer import (
     REPLACING,
     Sought,
     Standing,
-    TableFit,
     TableSpec,
     TableTarget,
-    fit_of,
     newest_after,
     qualified,
     refuse_mode,
-    refuse_partitioning,
-    refuse_slices,
 )
 
 _ATTEMPTS = 8
-
-
-class _Wanted(NamedTuple):
-    """A table as it is wanted. Files that are added by reference lie in one slice; what Spark writes, anywhere."""
-
-    name: TableName
-    columns: Columns
-    slice_column: str | None
-    comment: str = ""
-    partitioning: tuple[PartitionField, ...] = ()
-    is_by_reference: bool = True
-    terms: Terms = Terms()
-    ordering: Ordering | None = None
-
-    def refuse(self, doing: str, log: TableLog) -> None:
-        """Raises TableError for a table that stands and is made otherwise."""
-        if self.is_by_reference or self.slice_column is not None:
-            if self.partitioning or (log.is_partitioned and log.slice_column is None):
-                refuse_partitioning(doing, partition_words(log.partitioning), partition_words(self.partitioning))
-            else:
-                refuse_slices(doing, log.slice_column, self.slice_column)
-
-    def verdict(self, log: TableLog) -> Verdict:
-        return decided(log.columns, self.columns, log.last_column_id, self.terms)
-
-
-class _Fitting(NamedTuple):
-    table: JavaTable
-    fit: TableFit
 
 
 class IcebergTables:
@@ -117,7 +81,7 @@ class IcebergTables:
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         columns = with_text(columns_of(spec.schema), spec.slice_column)
-        wanted = _Wanted(
+        wanted = Wanted(
             spec.name,
             columns,
             spec.slice_column,
@@ -170,7 +134,7 @@ class IcebergTables:
         except CALL_ERRORS as error:
             remedy = "Cast the column to a type that tables have, or leave it out."
             raise ConfigError(f"preparing table {self._qualified(name)}", first_line(error), remedy=remedy) from error
-        target = self._target(_Wanted(name, columns, slice_column, is_by_reference=False))
+        target = self._target(Wanted(name, columns, slice_column, is_by_reference=False))
         self._iceberg().show(name, target.qualified)
         return target
 
@@ -266,7 +230,7 @@ class IcebergTables:
         )
         return bool(found.collect())
 
-    def _target(self, wanted: _Wanted) -> TableTarget:
+    def _target(self, wanted: Wanted) -> TableTarget:
         table, fit = self._prepared(wanted)
         return TableTarget(
             name=wanted.name,
@@ -283,13 +247,13 @@ class IcebergTables:
         written_ns = filesystem.get_file_info(place).mtime_ns
         return sys.maxsize if written_ns is None else int(written_ns // 1_000_000)
 
-    def _prepared(self, wanted: "_Wanted") -> "_Fitting":
+    def _prepared(self, wanted: Wanted) -> Fitting:
         doing = f"preparing table {self._qualified(wanted.name)}"
         iceberg = self._iceberg()
         with self._refusals(doing):
             for _ in range(_ATTEMPTS):
                 try:
-                    fitting = self._fitting(iceberg, wanted, doing)
+                    fitting = fitted(iceberg, wanted, doing)
                     if wanted.ordering is not None:
                         java, columns = fitting.table.java, fitting.table.log.columns
                         keep_order(self.open_session(), java, columns, wanted.ordering)
@@ -301,33 +265,6 @@ class IcebergTables:
                     self._tables[wanted.name] = fitting.table
                     return fitting
         raise TableError(doing, "other writers keep changing it")
-
-    def _fitting(self, iceberg: JavaIceberg, wanted: "_Wanted", doing: str) -> "_Fitting":
-        """The table with all its columns: as it is, made wider, or new. A rename goes by itself: Iceberg compares what
-        is added in the same change with the old names."""
-        try:
-            table = iceberg.load(wanted.name)
-        except CALL_ERRORS as error:
-            if failure_of(error) is not Failure.MISSING_TABLE:
-                raise
-            iceberg.create_namespace(wanted.name.namespace)
-            table = iceberg.create(
-                wanted.name, wanted.columns, wanted.comment, wanted.slice_column, wanted.partitioning
-            )
-            table.refresh()
-            created = Verdict(table.log.columns, table.log.last_column_id)
-            return _Fitting(table, fit_of(created, wanted.columns, wanted.terms))
-        table.refresh()
-        wanted.refuse(doing, table.log)
-        verdict = wanted.verdict(table.log)
-        verdict.refuse(doing, wanted.terms)
-        if verdict.renames:
-            table.rename(verdict.renames)
-            table.refresh()
-        if wanted.verdict(table.log).columns != table.log.columns:
-            table.evolve(verdict.columns)
-            table.refresh()
-        return _Fitting(table, fit_of(verdict, wanted.columns, wanted.terms))
 
     def _table(self, name: TableName) -> JavaTable:
         if name not in self._tables:
