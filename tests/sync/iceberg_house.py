@@ -90,6 +90,10 @@ class DeltaHouse(IcebergHouse):
         """The log has Parquet files too."""
         return [path for path in super().loose_files() if "_delta_log" not in path]
 
+    def aside(self) -> list[str]:
+        """Delta has no branches."""
+        return []
+
     def _in_snapshots(self) -> set[str]:
         return set()
 
