@@ -1,4 +1,4 @@
-"""A year of a connection, drawn anew in each run of the tests: over a hundred syncs. The soak lives longer ones."""
+"""A year of a connection, some two hundred syncs, the same in each run of the tests. The soak draws others."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.sync.house import House
 from tests.sync.year import Day, Year
 from tests.sync.zygote import Zygote
 
-_DAYS = 100
+_DAYS = 150
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,8 @@ def runner() -> Iterator[Zygote]:
 @settings(
     max_examples=2,
     deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 @given(days=years(_DAYS))
