@@ -147,7 +147,7 @@ def _needed(
         elif entry is not None and entry.status is not LoadStatus.DROPPED:
             if entry.ended_at is None or entry.ended_at > cutoff:
                 yield number
-            elif any(part.is_shown for part in entry.load.parts):
+            elif not entry.load.parts or any(part.is_shown for part in entry.load.parts):
                 last_landed[entry.load.connection] = number
     for connection in {entry.load.connection for entry in loads.values()}:
         if _is_in_use(store, connection, cutoff):
