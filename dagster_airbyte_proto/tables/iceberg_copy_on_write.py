@@ -21,6 +21,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from py4j.java_gateway import JavaMember
+from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.model import FileContent, Merge, StagedFile, StagedRows
@@ -187,7 +189,7 @@ class CopyOnWrite:
         """The files' rows as a frame, by the way of Iceberg's own compactions: under the name of a group."""
         group = str(uuid4())
         spark = self._jvm.org.apache.iceberg.spark
-        tables, tasks = spark.SparkTableCache.get(), spark.ScanTaskSetManager.get()
+        tables, tasks = self._table_cache(), spark.ScanTaskSetManager.get()
         # Both tables and tasks are those of the thread's session, and a new thread of the gateway has none.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)
         tables.add(group, self._java)
@@ -197,6 +199,12 @@ class CopyOnWrite:
         finally:
             tables.remove(group)
             tasks.removeTasks(self._java, group)
+
+    def _table_cache(self) -> Any:
+        """Asked for by name, py4j takes the first `get` that it meets, which is another one in each JVM, and that of an
+        instance will not do. A call finds the one without arguments."""
+        name = f"{STATIC_PREFIX}org.apache.iceberg.spark.SparkTableCache"
+        return JavaMember("get", None, name, self._gateway._gateway_client)()
 
     def _tasks(self, holders: Sequence[_Holder]) -> Any:
         iceberg = self._jvm.org.apache.iceberg

@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -445,9 +446,8 @@ def test_a_stream_that_is_odd_time_and_again_reads_as_it_did_the_first_time(
     lines = [record("{" + ",".join(f'"{name}":{text}' for name, text in each.items()) + "}") for each in rows]
     parser = _parser(plan(kinds))
     first, *later = [parser.parse(b"".join(lines), len(lines), 0) for _ in range(4)]
-    without = ["_airbyte_raw_id"]
     for parsed in later:
-        assert parsed.batch.drop_columns(without).to_pylist() == first.batch.drop_columns(without).to_pylist()
+        assert _rows(parsed) == _rows(first)
         assert parsed._replace(batch=first.batch) == first
 
 
@@ -468,6 +468,14 @@ def test_a_road_that_was_of_no_use_is_tried_more_and_more_rarely_and_not_given_u
     for _ in range(20):
         assert parser.parse(record('{"id":1}'), 1, 0).batch.num_rows == 1
     assert parser.redone < redone + 20
+
+
+def _rows(parsed: Parsed) -> list[dict[str, Any]]:
+    """But for what is drawn for each row. In which order a row's changes are told means nothing."""
+    rows: list[dict[str, Any]] = parsed.batch.drop_columns(["_airbyte_raw_id"]).to_pylist()
+    for row in rows:
+        row["_airbyte_meta"]["changes"].sort(key=itemgetter("field"))
+    return rows
 
 
 def _parser(planned: PlannedStream) -> SegmentParser:
