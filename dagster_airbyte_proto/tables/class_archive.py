@@ -25,7 +25,7 @@ _KEEP_SECONDS = 30 * 24 * 3600
 def class_archive(cache: Path, java_home: Path, jars: Path) -> Iterator[tuple[str, ...]]:
     """Options for a JVM that is started inside: to use the archive of this Java and these jars, or else to make it.
 
-    None where there is no place for one. What a JVM that does not come up has loaded is not worth keeping.
+    No options where there is no place for one. What a JVM that does not come up has loaded is not worth keeping.
     """
     archive = cache / f"spark-{_identity(java_home, jars)}.jsa"
     made = archive.with_suffix(f".{os.getpid()}")
@@ -64,11 +64,14 @@ def _base(archive: Path, java_home: Path) -> tuple[str, ...]:
 
 
 def _identity(java_home: Path, jars: Path) -> str:
-    """Of what a JVM compares before it takes an archive: itself, and the jars as they lie there."""
+    """Of what a JVM compares before it takes an archive: itself, and the jars as they lie there.
+
+    Times in whole seconds, as a JVM does: the layers of an image keep no more.
+    """
     java = java_home.resolve()
-    found = [f"{jar.name} {(stat := jar.stat()).st_size} {stat.st_mtime_ns}" for jar in sorted(jars.glob("*.jar"))]
+    found = [f"{jar.name} {(stat := jar.stat()).st_size} {int(stat.st_mtime)}" for jar in sorted(jars.glob("*.jar"))]
     machine = (java / "lib" / "server" / "libjvm.so", java / "lib" / "modules")
-    versions = [f"{file} {file.stat().st_mtime_ns}" for file in machine if file.exists()]
+    versions = [f"{file} {int(file.stat().st_mtime)}" for file in machine if file.exists()]
     return hashlib.sha256("\n".join([str(java), *versions, str(jars), *found]).encode()).hexdigest()[:16]
 
 

@@ -295,7 +295,7 @@ def _start_refusals(settings: SparkSettings) -> Iterator[None]:
 def _gateway(settings: SparkSettings, config: Mapping[str, str], options: Sequence[str]) -> Any:
     # These go to the JVM's command line, which everybody on the machine can read; credentials stay off it.
     at_launch = {key: value for key, value in config.items() if not key.startswith(("spark.sql.", "spark.hadoop."))}
-    quoted_options = (text.join('""') for text in options)
+    quoted_options = (f'"{option}"' for option in options)
     at_launch[_JAVA_OPTIONS] = " ".join([at_launch.get(_JAVA_OPTIONS, ""), *quoted_options]).strip()
     with _jvm_output(settings.jvm_log) as output:
         streams = {"stdout": output, "stderr": output, "start_new_session": True}
