@@ -70,16 +70,16 @@ def care_of(tables: TableWriter) -> TableCare:
     if isinstance(tables, ParquetTables):
         return FolderCare(tables.folders, tables.abilities.format)
     # Spark's modules take most of a second to import, which folders need not wait for.
+    from dagster_airbyte_proto.tables.delta import DeltaTables
+    from dagster_airbyte_proto.tables.delta_care import DeltaCare
     from dagster_airbyte_proto.tables.iceberg import IcebergTables
     from dagster_airbyte_proto.tables.iceberg_care import IcebergCare
 
     if isinstance(tables, IcebergTables):
         return IcebergCare(tables)
-    raise ConfigError(
-        "caring for tables",
-        f"tables of the format {tables.abilities.format} are not looked into from here",
-        remedy="Delta has DESCRIBE HISTORY, OPTIMIZE, VACUUM and RESTORE: run them in a Spark session, or by a query.",
-    )
+    if isinstance(tables, DeltaTables):
+        return DeltaCare(tables)
+    raise ConfigError("caring for tables", f"tables of the format {tables.abilities.format} are not looked into")
 
 
 def tables_of(store: StateStore, connection: str) -> list[TableName]:

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.model import TableName
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
-    from dagster_airbyte_proto.tables.rewind import Rewinder, TablePast
+    from dagster_airbyte_proto.tables.care import Rewinder, TablePast
 
 _ALL = 1_000_000_000
 

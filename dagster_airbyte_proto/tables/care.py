@@ -61,6 +61,35 @@ class TableHistory(NamedTuple):
     current: str | None
 
 
+class Rewinding(NamedTuple):
+    """A table was taken back, at a version of its connection's states; since then it was `snapshot_id`."""
+
+    version: int
+    snapshot_id: str
+
+
+class TablePast(NamedTuple):
+    """What a table is, and can be taken back to: its snapshots in the order in which they came, earlier rewindings."""
+
+    current: str | None
+    snapshots: tuple[str, ...]
+    rewindings: tuple[Rewinding, ...]
+
+
+class Rewinder(Protocol):
+    """Raises TableError when a table is not there, or refuses."""
+
+    def past(self, name: TableName) -> TablePast: ...
+
+    def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
+        """Readers see the rows of the snapshot from now on, or none for None. False when they did already.
+
+        Refused when the table has changed since it was `seen`. What was undone is kept until its snapshots expire: the
+        table can be taken forward to it again.
+        """
+        ...
+
+
 class Compacted(NamedTuple):
     """`attempts` is more than one where other writers changed the table meanwhile."""
 

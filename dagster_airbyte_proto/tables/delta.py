@@ -11,17 +11,19 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from urllib.parse import unquote
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
-from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName
+from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, key_ids, with_text, without
+from dagster_airbyte_proto.tables.delta_history import LOAD_ID, ROWS
 from dagster_airbyte_proto.tables.delta_jobs import Job, run
-from dagster_airbyte_proto.tables.delta_jvm import LOAD_ID, ROWS, JavaDelta, Look, Removal
+from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, Removal
 from dagster_airbyte_proto.tables.delta_log import added_file, changed_table, new_table, transaction, widened
 from dagster_airbyte_proto.tables.delta_stats import read_footer
 from dagster_airbyte_proto.tables.folder import folder_name
@@ -76,11 +78,11 @@ class DeltaTables:
         self._opened: JavaDelta | None = None
 
     def prepare(self, spec: TableSpec) -> TableTarget:
-        doing, location = f"preparing table {self._sql_name(spec.name)}", self._location(spec.name)
+        doing, location = f"preparing table {self._sql_name(spec.name)}", self.location(spec.name)
         columns = with_text(columns_of(spec.schema), spec.slice_column)
         if spec.partitioning:
             raise TableError(doing, "tables of the format delta have no partition_by", remedy="Leave it out.")
-        with self._refusals(doing):
+        with self.refusals(doing):
             look, fit = self._fitted(doing, spec, columns)
             self._register(spec.name)
         schema = arrow_schema(without(look.metadata.columns, spec.slice_column))
@@ -89,9 +91,9 @@ class DeltaTables:
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
         refuse_mode(doing, self.abilities, part)
-        with self._refusals(doing, stream):
+        with self.refusals(doing, stream):
             for _ in range(_ATTEMPTS):
-                look = self._delta().look(self._location(part.table), load_id)
+                look = self.java().look(self.location(part.table), load_id)
                 if known := self._known(doing, look, load_id, part):
                     return known
                 refuse_part(doing, look.metadata.slice_column, part)
@@ -104,10 +106,15 @@ class DeltaTables:
 
     def register_all(self) -> None:
         """Makes every table of the warehouse known by its name to the session."""
-        with self._refusals("looking at the tables of the warehouse"):
-            for location in self._delta().tables(self._warehouse):
-                namespace, name = without_file_scheme(location).split("/")[-2:]
-                self._register_at(TableName(namespace, name), location)
+        for name in self.names():
+            with self.refusals(f"making table {name} known to the session"):
+                self._register(name)
+
+    def names(self) -> list[TableName]:
+        """Every table of the warehouse, by the names of their folders."""
+        with self.refusals("looking at the tables of the warehouse"):
+            folders = [without_file_scheme(each).split("/")[-2:] for each in self.java().tables(self._warehouse)]
+        return sorted(TableName(*map(unquote, each)) for each in folders)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -121,19 +128,19 @@ class DeltaTables:
         if look.version < 0:
             raise TableError(doing, "there is no such table", stream=str(part.stream))
         if look.landed_at is not None:
-            landed_at = self._delta().landed_at(look, load_id)
-            return CommittedRows(part.stream, str(landed_at), was_there=True, table_rows=self._rows(part.table, look))
+            landed_at = self.java().landed_at(look, load_id)
+            return CommittedRows(part.stream, str(landed_at), was_there=True, table_rows=self.rows(part.table, look))
         if not part.files and part.write not in REPLACING:
-            rows = self._rows(part.table, look)
+            rows = self.rows(part.table, look)
             return CommittedRows(part.stream, str(look.version), was_there=False, table_rows=rows)
         return None
 
     def _land(self, look: Look, load_id: str, part: StagedRows) -> CommittedRows:
         """Commits, once."""
-        before = self._rows(part.table, look)
+        before = self.rows(part.table, look)
         files = landing(part, holds_rows=before > 0)
         key_ids(look.metadata.columns, part.keys)
-        removal = self._delta().removal(look, _slice_of(look, part)) if part.write in REPLACING else Removal()
+        removal = self.java().removal(look, _slice_of(look, part)) if part.write in REPLACING else Removal()
         added = list(self._added(look, part, files))
         told = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
         told |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
@@ -143,10 +150,12 @@ class DeltaTables:
         told[ROWS] = str(rows)
         actions = [transaction(load_id, look.version + 1), *added]
         points.reach("table.committing")
-        version = self._delta().write(look, actions, removal, replaces=part.write in REPLACING, told=told)
+        totals = self._totals_with(look, part)
+        version = self.java().write(look, actions, removal, replaces=part.write in REPLACING, told=told)
         points.reach("table.committed")
-        table_rows = rows if version == look.version + 1 else None
-        return CommittedRows(part.stream, str(version), False, deleted=removal.rows, table_rows=table_rows)
+        if version != look.version + 1:  # somebody else's rows came in between
+            return CommittedRows(part.stream, str(version), False, deleted=removal.rows)
+        return CommittedRows(part.stream, str(version), False, removal.rows, rows, totals)
 
     def _land_by_job(
         self,
@@ -157,21 +166,30 @@ class DeltaTables:
         removal: Removal,
     ) -> CommittedRows:
         part, files = what
-        location, metadata, attempt = self._location(part.table), look.metadata, uuid4().hex
+        location, metadata, attempt = self.location(part.table), look.metadata, uuid4().hex
         job = Job(part, files, location, metadata.columns, metadata.slice_column)
         points.reach("table.committing")
         run(self.open_session(), job, load_id, look.version + 1, {**told, _ATTEMPT: attempt})
         points.reach("table.committed")
         # A job for a load that came in meanwhile does nothing, and does not say so.
-        now = self._delta().look(location, load_id)
+        now = self.java().look(location, load_id)
         if now.landed_at is None:
             raise CommitUnknown(
                 f"committing load {load_id}", "the table's log does not show it", stream=str(part.stream)
             )
-        version = self._delta().landed_at(now, load_id)
-        was_there = self._delta().told(now, version).get(_ATTEMPT) != attempt
+        version = self.java().landed_at(now, load_id)
+        was_there = self.java().told(now, version).get(_ATTEMPT) != attempt
         deleted = 0 if was_there else removal.rows
-        return CommittedRows(part.stream, str(version), was_there, deleted, self._rows(part.table, now))
+        totals = self.java().totals(now)
+        return CommittedRows(part.stream, str(version), was_there, deleted, self.rows(part.table, now), totals)
+
+    def _totals_with(self, look: Look, part: StagedRows) -> TableTotals | None:
+        """Those of the table once a part is in by reference. What replaces rows lets no files pile up."""
+        before = None if part.write in REPLACING else self.java().totals(look)
+        if before is None:
+            return None
+        rows = [file for file in part.files if file.content is FileContent.ROWS]
+        return TableTotals(before.data_files + len(rows), 0, before.size_bytes + sum(file.size_bytes for file in rows))
 
     def _added(self, look: Look, part: StagedRows, files: Sequence[StagedFile]) -> Iterator[str]:
         names, slice_column = look.metadata.physical_names, look.metadata.slice_column
@@ -180,23 +198,23 @@ class DeltaTables:
             if file.content is not FileContent.ROWS:
                 continue
             footer = read_footer(file, names)
-            path = without_file_scheme(file.path).removeprefix(f"{self._location(part.table)}/")
+            path = without_file_scheme(file.path).removeprefix(f"{self.location(part.table)}/")
             yield added_file(path, size_bytes=footer.size_bytes, stats=footer.stats, partition=partition)
 
-    def _rows(self, name: TableName, look: Look) -> int:
+    def rows(self, name: TableName, look: Look) -> int:
         """As our last commit told, or as its files say; else counted, by a job of Spark."""
-        if (told := self._delta().told(look, look.version).get(ROWS)) is not None:
+        if (told := self.java().told(look, look.version).get(ROWS)) is not None:
             return int(told)
-        if (known := self._delta().rows(look)) is not None:
+        if (known := self.java().rows(look)) is not None:
             return known
         reader = self.open_session().read.format("delta").option("versionAsOf", look.version)
-        return int(reader.load(self._location(name)).count())
+        return int(reader.load(self.location(name)).count())
 
     def _fitted(self, doing: str, spec: TableSpec, columns: Columns) -> tuple[Look, TableFit]:
         """The table with all its columns: as it is, changed, or new. A type is widened before anything else."""
         fit = TableFit()
         for _ in range(_ATTEMPTS):
-            look = self._delta().look(self._location(spec.name))
+            look = self.java().look(self.location(spec.name))
             verdict = Verdict(columns, 0)
             if look.version >= 0:
                 if len(look.metadata.partition_columns) > 1:
@@ -219,14 +237,14 @@ class DeltaTables:
     def _fit(self, look: Look, spec: TableSpec, verdict: Verdict) -> bool:
         """Whether the table had to be changed."""
         if look.version < 0:
-            self._delta().create(look, new_table(verdict.columns, spec.comment, spec.slice_column))
+            self.java().create(look, new_table(verdict.columns, spec.comment, spec.slice_column))
             return True
         existing = look.metadata.columns
         if wider := list(widened(existing, verdict.columns)):
-            self._widen(f"delta.{quoted(self._location(spec.name))}", wider)
+            self._widen(f"delta.{quoted(self.location(spec.name))}", wider)
             return True
         if verdict.columns != existing:
-            self._delta().change(look, changed_table(look.action, verdict.columns, verdict.last_id))
+            self.java().change(look, changed_table(look.action, verdict.columns, verdict.last_id))
             return True
         return False
 
@@ -238,10 +256,8 @@ class DeltaTables:
             session.sql(f"alter table {table} alter column {column} type {spark_type(kind, lambda _: {})}")
 
     def _register(self, name: TableName) -> None:
-        self._register_at(name, self._location(name))
-
-    def _register_at(self, name: TableName, location: str) -> None:
         if all(_CATALOG_TAKES.fullmatch(part) for part in name):
+            location = self.location(name)
             session, namespace = self.open_session(), f"{self.catalog}.{quoted(name.namespace)}"
             place, above = text_literal(location), text_literal(location.rpartition("/")[0])
             session.sql(f"create namespace if not exists {namespace} location {above}")
@@ -251,12 +267,14 @@ class DeltaTables:
         """Spark's own catalog takes plain names alone; other tables go by their paths."""
         if all(_CATALOG_TAKES.fullmatch(part) for part in name):
             return qualified(self.catalog, name)
-        return f"delta.{quoted(self._location(name))}"
+        return f"delta.{quoted(self.location(name))}"
 
-    def _location(self, name: TableName) -> str:
+    def location(self, name: TableName) -> str:
+        """The folder of a table."""
         return "/".join([self._warehouse.rstrip("/"), *map(folder_name, name)])
 
-    def _delta(self) -> JavaDelta:
+    def java(self) -> JavaDelta:
+        """Delta's classes in the session."""
         session = self.open_session()
         with self._opening:
             if self._opened is None:
@@ -271,7 +289,7 @@ class DeltaTables:
             return self._opened
 
     @contextmanager
-    def _refusals(self, doing: str, stream: str | None = None) -> Iterator[None]:
+    def refusals(self, doing: str, stream: str | None = None) -> Iterator[None]:
         """Java's exceptions as ours, in one line."""
         try:
             yield

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from dagster_airbyte_proto.tables.delta_log import Metadata, read_metadata, rows_of
+from dagster_airbyte_proto.model import TableTotals
+from dagster_airbyte_proto.tables.delta_history import LOAD_ID, ROWS, file_of
+from dagster_airbyte_proto.tables.delta_log import Metadata, changing, read_metadata
 
-LOAD_ID = "airbyte-proto.load-id"
-ROWS = "airbyte-proto.table-rows"
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
 _PACKAGE = "org.apache.spark.sql.delta"
 
@@ -44,6 +44,7 @@ class JavaDelta:
     """Delta's classes, looked up once. Any thread may use it."""
 
     def __init__(self, session: SparkSession) -> None:
+        self._spark = session
         self._session = session._jsparkSession
         jvm: Any = session._jvm
         self._jvm = jvm
@@ -52,6 +53,8 @@ class JavaDelta:
         self._write = getattr(jvm, f"{_PACKAGE}.DeltaOperations$Write")
         self._create = getattr(jvm, f"{_PACKAGE}.DeltaOperations$CreateTable")
         self._update_schema = getattr(jvm, f"{_PACKAGE}.DeltaOperations$UpdateSchema")
+        self._restore = getattr(jvm, f"{_PACKAGE}.DeltaOperations$Restore")
+        self._vacuum_end = getattr(jvm, f"{_PACKAGE}.DeltaOperations$VacuumEnd")
         self._names = delta.util.FileNames
         self._modes = jvm.org.apache.spark.sql.SaveMode
         self._some, self._none = jvm.scala.Option.apply, jvm.scala.Option.empty()
@@ -84,15 +87,56 @@ class JavaDelta:
         files, rows = [], 0
         for file in _each(found):
             files.append(file.remove())
-            rows += rows_of(str(file.json())) or 0
+            rows += file_of(str(file.json())).rows or 0
         return Removal(files, rows)
 
     def rows(self, look: Look) -> int | None:
         """Those of the table, where that is known without a job of Spark."""
         if (files := _known_files(look.transaction)) is None:
             return None
-        counts = [rows_of(str(file.json())) for file in _each(files)]
+        counts = [file_of(str(file.json())).rows for file in _each(files)]
         return None if None in counts else sum(count or 0 for count in counts)
+
+    def totals(self, look: Look) -> TableTotals | None:
+        """Where Delta keeps them beside the commit. Deletes are in the files' own vectors, of which each has one at
+        the most."""
+        known = look.transaction.snapshot().checksumOpt()
+        if not known.isDefined():
+            return None
+        return TableTotals(int(known.get().numFiles()), 0, int(known.get().tableSizeBytes()))
+
+    def files(self, look: Look) -> list[str]:
+        """The `add` actions of all files of the table."""
+        known = _known_files(look.transaction)
+        if known is None:
+            return self._described(look.transaction.snapshot())
+        return [str(file.json()) for file in _each(known)]
+
+    def files_at(self, look: Look, version: int) -> list[str]:
+        """As `files`, of an older version."""
+        log = look.transaction.deltaLog()
+        # Without Delta's own limit to the last week: the table's log says what was let go of.
+        return self._described(log.getSnapshotAt(version, self._none, self._none, False))
+
+    def _described(self, snapshot: Any) -> list[str]:
+        found = DataFrame(snapshot.allFiles().toJSON().toDF(), self._spark).toArrow()
+        return [f'{{"add":{text}}}' for text in found.column(0).to_pylist()]
+
+    def restore(self, look: Look, version: str | None, gone: Sequence[str], back: Sequence[str]) -> int:
+        """Commits that files go and others come back, given as `add` actions. Refused for whatever came in since."""
+        look.transaction.readWholeTable()
+        removed = [self._actions.fromJson(action).remove() for action in gone]
+        actions = [*removed, *(self._actions.fromJson(changing(action)) for action in back)]
+        option = self._none
+        if version is not None:
+            # A number goes to the JVM as it is, not as the object that an option of Scala's has.
+            boxed = self._jvm.java.util.stream.LongStream.of(int(version)).boxed().findFirst()
+            option = self._jvm.scala.jdk.javaapi.OptionConverters.toScala(boxed)
+        return int(look.transaction.commit(self._seq(actions), self._restore(option, self._none)))
+
+    def note(self, look: Look) -> int:
+        """A commit that does nothing but tell, as Delta's own at the end of a VACUUM."""
+        return int(look.transaction.commit(self._seq([]), self._vacuum_end("COMPLETED")))
 
     def write(
         self, look: Look, actions: Sequence[str], removal: Removal, *, replaces: bool, told: Mapping[str, str]
@@ -148,6 +192,20 @@ class JavaDelta:
         for item in items:
             found.add(item)
         return self._converters.asScala(found).toSeq()
+
+
+def telling(session: SparkSession, told: Mapping[str, str]) -> SparkSession:
+    """A session beside another, whose commits tell that. Its catalogs are the same."""
+    own = session.newSession()
+    for key, value in session.conf.getAll.items():
+        if key.startswith("spark.sql.catalog."):
+            own.conf.set(key, value)
+    tell(own, told)
+    return own
+
+
+def tell(session: SparkSession, told: Mapping[str, str]) -> None:
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(told)))
 
 
 def _landed(transaction: Any, load_id: str) -> int | None:

@@ -128,12 +128,11 @@ def added_file(path: str, *, size_bytes: int, stats: Mapping[str, Any], partitio
     )
 
 
-def rows_of(add: str) -> int | None:
-    """The rows of a file's `add` action, without those that its deletion vector takes out. None where it does not
-    tell."""
-    action = json.loads(add)["add"]
-    rows = json.loads(action.get("stats") or "{}").get("numRecords")
-    return None if rows is None else int(rows) - int((action.get("deletionVector") or {}).get("cardinality", 0))
+def changing(add: str) -> str:
+    """The `add` action of a file that brings rows: as a table has its files, none of them does."""
+    entry = json.loads(add)
+    entry["add"]["dataChange"] = True
+    return json.dumps(entry)
 
 
 def widened(existing: Columns, wider: Columns, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

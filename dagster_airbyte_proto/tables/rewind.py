@@ -14,7 +14,7 @@ A table that is taken back to nothing has its rows deleted instead: there what w
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -24,7 +24,10 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.care import Rewinder, Rewinding, TablePast
 from dagster_airbyte_proto.tables.columns import arrow_schema
+from dagster_airbyte_proto.tables.delta import DeltaTables
+from dagster_airbyte_proto.tables.delta_rewind import DeltaRewinder
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.iceberg_log import LOAD_ID, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
@@ -50,35 +53,6 @@ class _Log(TableLog, frozen=True, rename="kebab"):
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
 _LOG = msgspec.json.Decoder(_Log)
-
-
-class Rewinding(NamedTuple):
-    """A table was taken back, at a version of its connection's states; since then it was `snapshot_id`."""
-
-    version: int
-    snapshot_id: str
-
-
-class TablePast(NamedTuple):
-    """What a table is, and can be taken back to: its snapshots in the order in which they came, earlier rewindings."""
-
-    current: str | None
-    snapshots: tuple[str, ...]
-    rewindings: tuple[Rewinding, ...]
-
-
-class Rewinder(Protocol):
-    """Raises TableError when a table is not there, or refuses."""
-
-    def past(self, name: TableName) -> TablePast: ...
-
-    def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
-        """Readers see the rows of the snapshot from now on, or none for None. False when they did already.
-
-        Refused when the table has changed since it was `seen`. What was undone is kept until its snapshots expire: the
-        table can be taken forward to it again.
-        """
-        ...
 
 
 class IcebergRewinder:
@@ -207,9 +181,11 @@ def rewinder_of(tables: TableWriter) -> Rewinder:
     """Raises ConfigError for tables that keep no snapshots."""
     if isinstance(tables, IcebergTables):
         return IcebergRewinder(tables.open_session(), tables.catalog)
+    if isinstance(tables, DeltaTables):
+        return DeltaRewinder(tables)
     raise ConfigError(
         "taking tables back",
-        "only Iceberg tables keep the snapshots that this takes",
+        "only Iceberg tables and Delta tables keep the snapshots that this takes",
         remedy="Roll back the state alone: the rows after it come again.",
     )
 

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import CommittedRows, Load, State, StateScope, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.care import care_of, clean, expirable, loads_named, tables_of
 from dagster_airbyte_proto.sync.commit import Committer
 from dagster_airbyte_proto.sync.table_rollback import take_back
@@ -164,6 +165,39 @@ def test_a_table_that_a_connection_feeds_goes_back_with_its_states_only(lake: La
     assert lake.ids("users") == list(range(15))
     with pytest.raises(ConfigError, match="has no such snapshot"):
         take_back(lake.engine, care, table(lake), "42")
+
+
+@pytest.mark.spark
+def test_delta_tables_are_kept_up_let_go_of_and_taken_back_with_their_states(
+    tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    settings = spark_settings._replace(catalog="spark_catalog", format="delta", warehouse=str(tmp_path / "del ta"))
+    lake = Lake(tmp_path, spark, settings)
+    care, store = care_of(lake.tables), lake.engine.store
+    after = CompactAfter(delete_files=0, small_files=4)
+    lake.engine.settings = lake.engine.settings.model_copy(update={"compact_after": after})
+    assert lake.users(10).compacted == ()
+    old = lake.version
+    assert lake.users(25).compacted == (f"{lake.name}.users",)
+    assert (care.names(), care.facts(table(lake)).files) == ([table(lake)], 1)
+    lake.users(30)
+    kept, since = lake.version, datetime.now(UTC)
+    lake.users(35)
+    with announced(lake, "by-hand-1") as (_, lease):
+        assert tidy(lake, since=since) > 0
+        with Committer(store, lambda: lake.tables, lease) as committer:
+            [outcome] = committer.recover()
+    assert outcome.committed[0].was_there
+    assert lake.ids("users") == [*range(35), 1000]
+    with pytest.raises(ConfigError, match="has expired"):
+        lake.roll_back(old)
+    third = care.history(table(lake)).changes[0].snapshot_id
+    with pytest.raises(ConfigError, match=f"connection {lake.name} feeds it|no version of its states"):
+        take_back(lake.engine, care, table(lake), third)
+    assert lake.roll_back(kept).tables[0].has_moved
+    assert (lake.ids("users"), lake.position()) == (list(range(30)), 30)
+    lake.users(35)
+    assert lake.ids("users") == list(range(35))
 
 
 @pytest.mark.spark

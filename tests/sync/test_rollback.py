@@ -23,6 +23,7 @@ from dagster_airbyte_proto.sync.plan import Wanted
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.rollback import Rollback, roll_back
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from tests.fake_source import command
@@ -36,7 +37,7 @@ class Lake:
 
     def __init__(self, folder: Path, session: SparkSession, settings: SparkSettings) -> None:
         self.name = f"shop_{uuid.uuid4().hex[:8]}"
-        self.tables = IcebergTables(session, settings)
+        self.tables = (DeltaTables if settings.format == "delta" else IcebergTables)(session, settings)
         self.engine = Engine(Settings.load(folder / "home"), tables=self.tables)
         (folder / "home").mkdir()
         self._folder = folder
@@ -77,7 +78,8 @@ class Lake:
 
     def ids(self, stream: str) -> list[int]:
         """Of every row, in order."""
-        rows = query(self._session, f"select id from lake.{self.name}.{stream} order by id").rows
+        table = f"{self.tables.catalog}.{self.name}.{stream}"
+        rows = query(self._session, f"select id from {table} order by id").rows
         return [row[0] for row in rows]
 
     def position(self, stream: str = "users") -> int | None:

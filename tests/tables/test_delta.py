@@ -9,13 +9,14 @@ from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableSpec
+from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_writer import SCHEMA, Bench, Reader, TableWriterConformance, names, part, table_name
 
 pytestmark = pytest.mark.spark
 
 
-class TestDeltaTables(TableWriterConformance, SlicedTableConformance):
+class TestDeltaTables(TableWriterConformance, SlicedTableConformance, CaredForTableConformance):
     @pytest.fixture
     def bench(
         self, delta: DeltaTables, spark: SparkSession, delta_settings: SparkSettings, iceberg_rows: Reader

@@ -13,6 +13,7 @@ from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
 from dagster_airbyte_proto.tables.writer import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
 from tests.conformance.table_aside import AsideConformance
+from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_slices import MONDAY, TUESDAY, SlicedTableConformance, in_slice, sliced
 from tests.conformance.table_writer import (
     MODES,
@@ -33,7 +34,7 @@ from tests.staging.conftest import landed, plan, record
 pytestmark = pytest.mark.spark
 
 
-class TestIcebergTables(TableWriterConformance, SlicedTableConformance, AsideConformance):
+class TestIcebergTables(TableWriterConformance, SlicedTableConformance, AsideConformance, CaredForTableConformance):
     @pytest.fixture
     def bench(self, iceberg_bench: Bench) -> Bench:
         return iceberg_bench

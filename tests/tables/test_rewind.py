@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import StagedRows, TableName, WriteMode
+from dagster_airbyte_proto.tables.care import Rewinder
 from dagster_airbyte_proto.tables.folder import FolderTables
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
-from dagster_airbyte_proto.tables.rewind import Rewinder, rewinder_of
+from dagster_airbyte_proto.tables.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec, TableTarget
 from tests.conformance.table_writer import SCHEMA, Reader, meanwhile, names, part, table_name
