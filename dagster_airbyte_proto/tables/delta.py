@@ -14,19 +14,22 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 from uuid import uuid4
 
-from pyspark.sql import SparkSession
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, key_ids, with_text, without
-from dagster_airbyte_proto.tables.delta_history import LOAD_ID, ROWS
+from dagster_airbyte_proto.tables.delta_history import LOAD_ID, NEWEST, ROWS, commit_at
 from dagster_airbyte_proto.tables.delta_jobs import Job, run
 from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, Removal
 from dagster_airbyte_proto.tables.delta_log import added_file, changed_table, new_table, transaction, widened
 from dagster_airbyte_proto.tables.delta_stats import read_footer
 from dagster_airbyte_proto.tables.folder import folder_name
+from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings
 from dagster_airbyte_proto.tables.spark_columns import spark_type
@@ -34,11 +37,14 @@ from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     DELTA,
     REPLACING,
+    Sought,
+    Standing,
     TableFit,
     TableSpec,
     TableTarget,
     fit_of,
     landing,
+    newest_after,
     qualified,
     quoted,
     refuse_mode,
@@ -116,12 +122,46 @@ class DeltaTables:
             folders = [without_file_scheme(each).split("/")[-2:] for each in self.java().tables(self._warehouse)]
         return sorted(TableName(*map(unquote, each)) for each in folders)
 
+    def standing(self, name: TableName, branch: str | None = None) -> Standing:
+        doing = f"looking at table {self._sql_name(name)}"
+        _refuse_branch(doing, branch)
+        with self.refusals(doing):
+            look = self.java().look(self.location(name))
+            totals = self.java().totals(look)
+            has_rows = totals.data_files > 0 if totals else self.rows(name, look) > 0
+            return self._standing(name, look)._replace(has_rows=has_rows)
+
+    def greatest(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
+        doing = f"looking for the newest rows of table {self._sql_name(name)}"
+        _refuse_branch(doing, branch)
+        with self.refusals(doing):
+            return greatest(self._as_it_is(name), columns)
+
+    def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
+        doing = f"looking for older rows of table {self._sql_name(name)}"
+        _refuse_branch(doing, branch)
+        with self.refusals(doing):
+            return rows_of(self._as_it_is(name), sought)
+
     def close(self) -> None:
         """Nothing is held."""
 
     def open_session(self) -> SparkSession:
         """The session that they are tables of."""
         return self._late_session.open()
+
+    def _as_it_is(self, name: TableName) -> DataFrame:
+        return self.open_session().read.format("delta").load(self.location(name))
+
+    def _standing(self, name: TableName, look: Look) -> Standing:
+        """What the last change of its rows said, from the log: as a rule its last commit. `has_rows` is left out."""
+        storage, folder = self.storage.at(f"{self.location(name)}/_delta_log")
+        for version in range(look.version, -1, -1):
+            if (commit := commit_at(storage, folder, version)) is None:
+                break
+            if commit.changes_rows:
+                return Standing(False, str(version), commit.newest)
+        return Standing(False)
 
     def _known(self, doing: str, look: Look, load_id: str, part: StagedRows) -> CommittedRows | None:
         """What there is to say of a load that is in already, or that has nothing to land."""
@@ -144,6 +184,8 @@ class DeltaTables:
         added = list(self._added(look, part, files))
         told = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
         told |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
+        if part.newest is not None and (newest := newest_after(part, self._standing(part.table, look))):
+            told[NEWEST] = msgspec.json.encode(newest).decode()
         if any(file.content is not FileContent.ROWS for file in files):
             return self._land_by_job(look, load_id, (part, files), told, removal)
         rows = before - removal.rows + sum(file.rows for file in files)
@@ -307,6 +349,11 @@ class DeltaTables:
 _MADE_BY_OTHERS = (
     "readers find its columns by other names than files have (delta.columnMapping.mode is not id): others made it"
 )
+
+
+def _refuse_branch(doing: str, branch: str | None) -> None:
+    if branch is not None:
+        raise InternalError(doing, f"there are no branches in Delta, and so no {branch}")
 
 
 def _slice_of(look: Look, part: StagedRows) -> str | None:

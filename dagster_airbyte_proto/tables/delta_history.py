@@ -17,6 +17,8 @@ from urllib.parse import unquote
 import msgspec
 from pyarrow import fs
 
+from dagster_airbyte_proto.model import Newest
+
 COMPACTION = "airbyte-proto.compaction"
 KEPT_FROM = "airbyte-proto.kept-from"
 LOAD_ID = "airbyte-proto.load-id"
@@ -110,6 +112,7 @@ class _Action(msgspec.Struct, frozen=True, rename="camel"):
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
 _ACTION = msgspec.json.Decoder(_Action)
+_NEWEST = msgspec.json.Decoder(Newest)
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -133,6 +136,13 @@ class Commit(msgspec.Struct, frozen=True):
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
+
+    @property
+    def newest(self) -> Newest | None:
+        """How new the table's rows are at the most, if who made the commit said so, and no other came in between."""
+        text = self.told.get(NEWEST)
+        is_as_told = self.info.read_version == self.version - 1
+        return _NEWEST.decode(text) if text and is_as_told else None
 
     @property
     def changes_rows(self) -> bool:
