@@ -48,7 +48,10 @@ class CatalogSettings(Written):
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
         if self.format in _LOCAL and _URL.match(self.warehouse):
-            raise ValueError(f"warehouse must be a local folder for tables of the format {self.format}")
+            raise ValueError(
+                f"warehouse must be a local folder for tables of the format {self.format}, whose commits are exclusive "
+                "on a file system alone; format: iceberg takes any that its catalog does"
+            )
         if self.format in IN_SESSION_CATALOG and self.name not in ("", SESSION_CATALOG):
             raise ValueError(f"name must be {SESSION_CATALOG}, or left out, for tables of the format {self.format}")
         return self

@@ -97,6 +97,7 @@ def test_a_format_has_a_catalog_and_a_place_of_its_own(tmp_path: Path) -> None:
     for text, found in (
         ("catalog: {format: parquet, name: lake}", "name must be spark_catalog"),
         ("catalog: {format: parquet, warehouse: 's3://bucket/rows'}", "warehouse must be a local folder"),
+        ("catalog: {format: delta, warehouse: 's3a://bucket/rows'}", "exclusive on a file system alone"),
     ):
         with pytest.raises(ConfigError, match=found):
             load(tmp_path, text)

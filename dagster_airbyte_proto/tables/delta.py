@@ -33,7 +33,7 @@ from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings
 from dagster_airbyte_proto.tables.spark_columns import spark_type
-from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
+from dagster_airbyte_proto.tables.storage import LOCAL, is_local, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     DELTA,
     REPLACING,
@@ -63,6 +63,7 @@ class DeltaTables:
 
     `session` may be a function: it is called when the first table is wanted, by the thread that wants it. A process has
     one context of Spark, so `close` stops no session.
+    Raises ConfigError for a warehouse that is not on a disk of this machine.
     `labels` go into the user metadata of every commit, behind `airbyte-proto.` (the connection, the run).
     """
 
@@ -76,6 +77,7 @@ class DeltaTables:
         *,
         labels: dict[str, str] | None = None,
     ) -> None:
+        _refuse_unfenced(settings.warehouse_location)
         self._late_session = LateSession(session)
         self.catalog = settings.catalog
         self._warehouse = settings.warehouse_location
@@ -349,6 +351,19 @@ class DeltaTables:
 _MADE_BY_OTHERS = (
     "readers find its columns by other names than files have (delta.columnMapping.mode is not id): others made it"
 )
+
+
+def _refuse_unfenced(warehouse: str) -> None:
+    """In S3 Delta looks whether a version is there and then writes it, behind a lock of its own process. Other stores
+    were not tried."""
+    if not is_local(warehouse):
+        raise ConfigError(
+            "opening Delta tables",
+            f"{warehouse} is no local folder: in an object store two processes that commit the same version of a Delta "
+            "table would both believe that it is theirs, and the rows of one would be lost",
+            remedy="Set catalog: {format: iceberg} in the settings with a catalog of type jdbc or rest, whose tables "
+            "may lie in object stores, or keep the warehouse on a local disk.",
+        )
 
 
 def _refuse_branch(doing: str, branch: str | None) -> None:

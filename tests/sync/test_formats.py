@@ -8,6 +8,8 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan import Slice, Wanted
+from dagster_airbyte_proto.tables.delta import DeltaTables
+from dagster_airbyte_proto.tables.spark import SparkSettings
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH
 
@@ -41,6 +43,13 @@ def test_copies_on_write_are_of_iceberg_alone(shop: OpenShop) -> None:
         place.sync_of(USERS)
     assert refused.value.found == "tables of the format delta have no merge: copy_on_write"
     assert refused.value.remedy == "Leave it out, or set catalog: {format: iceberg} in the settings."
+
+
+def test_delta_tables_in_an_object_store_are_refused_with_the_reason() -> None:
+    settings = SparkSettings("s3a://bucket/ware house", catalog="spark_catalog", format="delta")
+    with pytest.raises(ConfigError, match="would both believe that it is theirs") as refused:
+        DeltaTables(lambda: pytest.fail("a session was started"), settings)
+    assert "format: iceberg" in refused.value.remedy
 
 
 def test_a_refresh_of_plain_parquet_replaces_its_rows(shop: OpenShop) -> None:
