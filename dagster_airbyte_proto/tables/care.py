@@ -185,7 +185,7 @@ class FolderCare:
         return ConfigError(
             doing,
             f"tables of the format {self._format} have no snapshots to go back to, and are read as they are",
-            remedy="Set catalog: {format: iceberg} in the settings for tables that are cared for.",
+            remedy="Set catalog: {format: iceberg, or delta} in the settings for tables that are cared for.",
         )
 
 

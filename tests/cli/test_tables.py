@@ -22,6 +22,20 @@ def test_a_folder_table_is_shown_with_what_it_has(place: Place) -> None:
     assert "shop.users (folder): 25 rows in 1 file (1 small), 0 delete files" in shown.out
 
 
+def test_a_plain_parquet_table_is_shown_with_its_history_and_the_rest_is_refused(place: Place) -> None:
+    (place.folder / "airbyte-proto.yaml").write_text('{"catalog": {"format": "parquet"}}')
+    shop = place.connect(USERS, streams={"users": {"write": "append"}})
+    run = place.json("sync", shop)["run_id"]
+    [facts] = place.json("table", "show", "shop")["tables"]
+    assert (facts["table"], facts["format"], facts["rows"], facts["snapshots"]) == ("shop.users", "parquet", 25, 1)
+    [[told]] = [each["history"] for each in place.json("table", "history", "shop.users")["tables"]]
+    assert (told["operation"], told["added_rows"], told["run_id"], told["is_current"]) == ("append", 25, run, True)
+    for words in (("compact", "shop"), ("expire", "shop")):
+        refused = place.json("table", *words, code=2)["error"]
+        assert "tables of the format parquet have no snapshots to go back to" in refused["message"]
+        assert "format: iceberg, or delta" in refused["remedy"]
+
+
 def test_the_history_of_a_folder_table_names_loads_and_runs(place: Place) -> None:
     shop = place.connect(USERS, streams={"users": {"write": "overwrite"}})
     runs = [place.json("sync", shop)["run_id"] for _ in range(2)]
