@@ -50,6 +50,15 @@ _FITTING: Mapping[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "truncate": (lambda kind: pa.types.is_integer(kind) or _is_text(kind), "whole numbers and texts"),
 }
 
+TRANSFORMS = frozenset(_FITTING)
+"""Every way to part rows."""
+
+
+def transform_of(text: str) -> str:
+    """What a text makes of its column; of one that is not understood, nothing."""
+    match = _FIELD.fullmatch(text)
+    return (match["transform"] or IDENTITY) if match else IDENTITY
+
 
 def partition_fields(
     texts: Sequence[str], fields: Mapping[str, Column], stream: StreamId

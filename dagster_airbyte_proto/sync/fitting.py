@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Merge, PlannedStream, Shaping
+from dagster_airbyte_proto.schema.partitioning import transform_of
 from dagster_airbyte_proto.tables.writer import FOLDER, FORMATS, Abilities
 
 
@@ -38,8 +39,11 @@ def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:
     if planned.formerly and not abilities.has_renames:
         found = f"formerly renames columns, and {tables} are read by their names"
         yield _Misfit(found, "Take formerly out of the stream's options")
-    if shaping.partition_by and not abilities.has_partitioning:
+    if shaping.partition_by and not abilities.transforms:
         yield _Misfit(f"{tables} have no partition_by", "Leave it out")
+    elif other := [each for each in shaping.partition_by if transform_of(each) not in abilities.transforms]:
+        found = f"{tables} are partitioned by the values of columns, and not by {' and '.join(other)}"
+        yield _Misfit(found, "Name a column that has few values, such as a date, or leave it out")
     if shaping.cluster and not abilities.has_clustering:
         yield _Misfit(f"{tables} have no cluster", "Leave it out, or use sort_by")
     if planned.merge is Merge.COPY_ON_WRITE and not abilities.has_copy_on_write:

@@ -26,7 +26,15 @@ from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, key_i
 from dagster_airbyte_proto.tables.delta_history import LOAD_ID, NEWEST, ROWS, commit_at
 from dagster_airbyte_proto.tables.delta_jobs import Job, run
 from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, Removal
-from dagster_airbyte_proto.tables.delta_log import added_file, changed_table, new_table, transaction, widened
+from dagster_airbyte_proto.tables.delta_log import (
+    Metadata,
+    added_file,
+    changed_table,
+    new_table,
+    partition_text,
+    transaction,
+    widened,
+)
 from dagster_airbyte_proto.tables.delta_stats import read_footer
 from dagster_airbyte_proto.tables.folder import folder_name
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
@@ -49,6 +57,7 @@ from dagster_airbyte_proto.tables.writer import (
     quoted,
     refuse_mode,
     refuse_part,
+    refuse_partitioning,
     refuse_slices,
     text_literal,
 )
@@ -88,8 +97,6 @@ class DeltaTables:
     def prepare(self, spec: TableSpec) -> TableTarget:
         doing, location = f"preparing table {self._sql_name(spec.name)}", self.location(spec.name)
         columns = with_text(columns_of(spec.schema), spec.slice_column)
-        if spec.partitioning:
-            raise TableError(doing, "tables of the format delta have no partition_by", remedy="Leave it out.")
         with self.refusals(doing):
             look, fit = self._fitted(doing, spec, columns)
             self._register(spec.name)
@@ -104,7 +111,7 @@ class DeltaTables:
                 look = self.java().look(self.location(part.table), load_id)
                 if known := self._known(doing, look, load_id, part):
                     return known
-                refuse_part(doing, look.metadata.slice_column, part)
+                _refuse_misplaced(doing, look.metadata, part)
                 try:
                     return self._land(look, load_id, part)
                 except CALL_ERRORS as error:
@@ -236,12 +243,13 @@ class DeltaTables:
         return TableTotals(before.data_files + len(rows), 0, before.size_bytes + sum(file.size_bytes for file in rows))
 
     def _added(self, look: Look, part: StagedRows, files: Sequence[StagedFile]) -> Iterator[str]:
-        names, slice_column = look.metadata.physical_names, look.metadata.slice_column
-        partition = {names[slice_column]: part.slice} if slice_column and part.slice is not None else {}
+        names = look.metadata.physical_names
+        of_values = {name: physical for name, physical in names.items() if name not in look.metadata.partition_columns}
         for file in files:
             if file.content is not FileContent.ROWS:
                 continue
-            footer = read_footer(file, names)
+            partition = _partition(look.metadata, part, file)
+            footer = read_footer(file, of_values)
             path = without_file_scheme(file.path).removeprefix(f"{self.location(part.table)}/")
             yield added_file(path, size_bytes=footer.size_bytes, stats=footer.stats, partition=partition)
 
@@ -261,9 +269,8 @@ class DeltaTables:
             look = self.java().look(self.location(spec.name))
             verdict = Verdict(columns, 0)
             if look.version >= 0:
-                if len(look.metadata.partition_columns) > 1:
-                    raise TableError(doing, "it is partitioned in a way that is not supported")
                 refuse_slices(doing, look.metadata.slice_column, spec.slice_column)
+                refuse_partitioning(doing, look.metadata.partitioning, _partitioned_by(look.metadata, spec))
                 if not look.metadata.takes_files:
                     raise TableError(doing, _MADE_BY_OTHERS)
                 verdict = decided(look.metadata.columns, columns, look.metadata.last_column_id, spec.terms)
@@ -281,7 +288,8 @@ class DeltaTables:
     def _fit(self, look: Look, spec: TableSpec, verdict: Verdict) -> bool:
         """Whether the table had to be changed."""
         if look.version < 0:
-            self.java().create(look, new_table(verdict.columns, spec.comment, spec.slice_column))
+            by = [spec.slice_column] if spec.slice_column else [field.column for field in spec.partitioning]
+            self.java().create(look, new_table(verdict.columns, spec.comment, by))
             return True
         existing = look.metadata.columns
         if wider := list(widened(existing, verdict.columns)):
@@ -364,6 +372,41 @@ def _refuse_unfenced(warehouse: str) -> None:
             remedy="Set catalog: {format: iceberg} in the settings with a catalog of type jdbc or rest, whose tables "
             "may lie in object stores, or keep the warehouse on a local disk.",
         )
+
+
+def _partitioned_by(metadata: Metadata, spec: TableSpec) -> list[str]:
+    """The columns that a stream's table is to be partitioned by, as the table calls them yet."""
+    wanted = [field.column for field in spec.partitioning]
+    formerly = spec.terms.formerly
+    return [each if each in metadata.partitioning else formerly.get(each, each) for each in wanted]
+
+
+def _refuse_misplaced(doing: str, metadata: Metadata, part: StagedRows) -> None:
+    """Raises TableError where the part's files cannot lie in the table as it is partitioned now."""
+    if part.partitioned_by or (part.files and metadata.partitioning):
+        refuse_partitioning(doing, metadata.partitioning, part.partitioned_by, stream=str(part.stream))
+    elif not metadata.partitioning:
+        refuse_part(doing, metadata.slice_column, part)
+
+
+def _partition(metadata: Metadata, part: StagedRows, file: StagedFile) -> dict[str, str | None]:
+    """Where a file belongs, in the log's words."""
+    names = metadata.physical_names
+    if metadata.slice_column is not None:
+        return {names[metadata.slice_column]: part.slice}
+    kinds = {str(field["name"]): field["type"] for field in metadata.columns["fields"]}
+    values = dict(zip(metadata.partitioning, file.partition or (), strict=True))
+    try:
+        return {names[column]: partition_text(value, str(kinds[column])) for column, value in values.items()}
+    except ValueError as error:
+        raise TableError(
+            f"committing rows to table {part.table}",
+            f"{error} is a value of a column that it is partitioned by ({', '.join(metadata.partitioning)}), and "
+            "readers of Delta tables take that for NULL",
+            remedy="Partition the table by another column, or by none, and have it made anew; or set catalog: {format: "
+            "iceberg} in the settings.",
+            stream=str(part.stream),
+        ) from error
 
 
 def _refuse_branch(doing: str, branch: str | None) -> None:

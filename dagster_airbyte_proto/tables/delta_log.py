@@ -5,18 +5,21 @@ added by reference are read right whatever the columns are called in SQL. What D
 gets one from far above, for files only.
 """
 
+import datetime
 import itertools
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
 
+from dagster_airbyte_proto.model import PartitionValue
 from dagster_airbyte_proto.schema.evolution import Columns, Type
 from dagster_airbyte_proto.tables.spark_columns import SparkType, spark_type
+from dagster_airbyte_proto.tables.writer import SLICE_COLUMN
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _FIRST_UNKNOWN_ID = 1 << 30
@@ -27,6 +30,9 @@ _FROM_SPARK = {
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
 }
+_EPOCH = datetime.date(1970, 1, 1)
+# By the protocol, and by Spark, which names folders for values.
+_READ_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
 _PROPERTIES = {
     "delta.columnMapping.mode": "id",
     "delta.enableDeletionVectors": "true",
@@ -51,8 +57,13 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def slice_column(self) -> str | None:
-        """The column by whose value, and nothing else, the table is partitioned."""
-        return self.partition_columns[0] if len(self.partition_columns) == 1 else None
+        """The column that tells the slices of the table apart."""
+        return SLICE_COLUMN if self.partition_columns == (SLICE_COLUMN,) else None
+
+    @property
+    def partitioning(self) -> tuple[str, ...]:
+        """The columns by whose values it is partitioned, but for slices."""
+        return () if self.slice_column else self.partition_columns
 
     @property
     def takes_files(self) -> bool:
@@ -77,7 +88,7 @@ def read_metadata(action: str) -> Metadata:
     return _ENTRY.decode(action).meta_data
 
 
-def new_table(columns: Columns, comment: str, slice_column: str | None) -> str:
+def new_table(columns: Columns, comment: str, partition_columns: Sequence[str]) -> str:
     """The `metaData` action of a table that is to be made."""
     return json.dumps(
         {
@@ -86,7 +97,7 @@ def new_table(columns: Columns, comment: str, slice_column: str | None) -> str:
                 "description": comment or None,
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps(delta_schema(columns)),
-                "partitionColumns": [] if slice_column is None else [slice_column],
+                "partitionColumns": list(partition_columns),
                 "configuration": {**_PROPERTIES, "delta.columnMapping.maxColumnId": str(_last_id(columns))},
                 "createdTime": _now_ms(),
             }
@@ -97,6 +108,9 @@ def new_table(columns: Columns, comment: str, slice_column: str | None) -> str:
 def changed_table(action: str, columns: Columns, last_column_id: int) -> str:
     """The `metaData` action with other columns."""
     entry = json.loads(action)
+    before = {field["name"]: field["id"] for field in read_metadata(action).columns["fields"]}
+    names = {field["id"]: field["name"] for field in columns["fields"]}
+    entry["metaData"]["partitionColumns"] = [names[before[each]] for each in entry["metaData"]["partitionColumns"]]
     entry["metaData"]["schemaString"] = json.dumps(delta_schema(columns))
     entry["metaData"].setdefault("configuration", {})["delta.columnMapping.maxColumnId"] = str(last_column_id)
     return json.dumps(entry)
@@ -112,7 +126,19 @@ def transaction(load_id: str, version: int) -> str:
     return json.dumps({"txn": {"appId": load_id, "version": version, "lastUpdated": _now_ms()}})
 
 
-def added_file(path: str, *, size_bytes: int, stats: Mapping[str, Any], partition: Mapping[str, str]) -> str:
+def partition_text(value: PartitionValue, kind: str) -> str | None:
+    """A value of a partition as the log has it, in a column of a type. Raises ValueError for what readers take for
+    NULL."""
+    if value in _READ_AS_NULL:
+        raise ValueError("the empty text" if value == "" else str(value))
+    if kind == "date" and isinstance(value, int):
+        return (_EPOCH + datetime.timedelta(days=value)).isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
+
+
+def added_file(path: str, *, size_bytes: int, stats: Mapping[str, Any], partition: Mapping[str, str | None]) -> str:
     """The `add` action. `path` starts at the table's folder."""
     return json.dumps(
         {

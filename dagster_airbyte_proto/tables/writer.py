@@ -26,6 +26,7 @@ from dagster_airbyte_proto.model import (
 )
 from dagster_airbyte_proto.schema.evolution import Change, Columns, Misfit, Terms, Verdict, flat
 from dagster_airbyte_proto.schema.names import folded
+from dagster_airbyte_proto.schema.partitioning import IDENTITY, TRANSFORMS
 from dagster_airbyte_proto.tables.storage import LOCAL, Storage
 
 MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
@@ -42,20 +43,21 @@ DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 
 
 class Abilities(NamedTuple):
-    """What tables of a format can do. `format` is what the settings call it."""
+    """What tables of a format can do. `format` is what the settings call it, `transforms` are what rows can be parted
+    by."""
 
     format: str
     modes: frozenset[WriteMode] = MODES
     has_slices: bool = True
     has_renames: bool = True
-    has_partitioning: bool = False
+    transforms: frozenset[str] = frozenset()
     has_copy_on_write: bool = False
     has_clustering: bool = False
 
 
-ICEBERG = Abilities("iceberg", has_partitioning=True, has_copy_on_write=True, has_clustering=True)
-FOLDER = Abilities("folder", has_partitioning=True)
-DELTA = Abilities("delta")
+ICEBERG = Abilities("iceberg", transforms=TRANSFORMS, has_copy_on_write=True, has_clustering=True)
+FOLDER = Abilities("folder", transforms=TRANSFORMS)
+DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)))
 PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False)
 FORMATS = {each.format: each for each in (ICEBERG, DELTA, PARQUET, FOLDER)}
 

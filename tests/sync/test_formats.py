@@ -45,6 +45,16 @@ def test_copies_on_write_are_of_iceberg_alone(shop: OpenShop) -> None:
     assert refused.value.remedy == "Leave it out, or set catalog: {format: iceberg} in the settings."
 
 
+def test_partitions_that_delta_has_not_are_refused_with_what_it_has(shop: OpenShop) -> None:
+    place = shop(settings={"catalog": {"format": "delta"}})
+    place.modes["*"]["partition_by"] = ["id", "day(updated_at)", "bucket(4, id)"]
+    with pytest.raises(ConfigError) as refused:
+        place.sync_of(USERS)
+    assert refused.value.found.endswith("by the values of columns, and not by day(updated_at) and bucket(4, id)")
+    assert refused.value.remedy.startswith("Name a column that has few values, such as a date, or leave it out, or set")
+    assert "format: iceberg" in refused.value.remedy
+
+
 def test_delta_tables_in_an_object_store_are_refused_with_the_reason() -> None:
     settings = SparkSettings("s3a://bucket/ware house", catalog="spark_catalog", format="delta")
     with pytest.raises(ConfigError, match="would both believe that it is theirs") as refused:

@@ -1,17 +1,24 @@
 import json
+from datetime import date
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import TableName, WriteMode
+from dagster_airbyte_proto.model import FileContent, PartitionField, TableName, WriteMode
+from dagster_airbyte_proto.schema.evolution import Terms
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.sync.care import care_of
 from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableSpec
 from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_writer import SCHEMA, Bench, Reader, TableWriterConformance, names, part, table_name
+from tests.tables.parted import land, parted, row
 
 pytestmark = pytest.mark.spark
 
@@ -66,3 +73,48 @@ def test_tables_of_the_warehouse_are_known_by_name_and_those_of_others_are_refus
     spark.range(3).write.format("delta").save(f"{settings.warehouse}/pond/frogs")
     with pytest.raises(TableError, match="others made it"):
         tables.prepare(TableSpec(TableName("pond", "frogs"), SCHEMA))
+
+
+def test_a_table_may_be_partitioned_by_the_values_of_columns(spark: SparkSession, delta: DeltaTables) -> None:
+    name, countries = table_name(), [None, "a/b=c", "Österreich", "null"]
+    plain = parted(name.name, ["country", "on"])
+    rows = [row(number) | {"country": countries[number % 4]} for number in range(8)]
+
+    def stands() -> list[tuple[object, ...]]:
+        found = spark.read.format("delta").load(delta.prepare(spec).location).select("id", "country", "on", "n")
+        return sorted((tuple(each) for each in found.collect()), key=repr)
+
+    def expected(*rows: dict[str, Any]) -> list[tuple[object, ...]]:
+        latest = {each["id"]: each for each in rows}.values()
+        told = [(each["id"], each["country"], date.fromisoformat(each["on"]), each["n"]) for each in latest]
+        return sorted(told, key=repr)
+
+    columns = table_columns(plain)
+    spec = TableSpec(plain.table, columns.schema, columns.keys, partitioning=columns.partitioning)
+    part = land(delta, plain, f"{name}-1", rows)  # by reference
+    assert len({file.partition for file in part.files if file.content is FileContent.ROWS}) == 8
+    assert stands() == expected(*rows)
+    [detail] = spark.sql(f"describe detail {delta.prepare(spec).qualified}").collect()
+    assert detail["partitionColumns"] == ["country", "on"]
+    moved = [row(number, version=1) | {"country": countries[number % 3]} for number in range(0, 8, 2)]
+    land(delta, plain, f"{name}-2", [moved[0], *moved])  # by a job, with a duplicate
+    assert stands() == expected(*rows, *moved)
+    assert care_of(delta).compact(plain.table).removed_delete_files == 0
+    facts = care_of(delta).facts(plain.table)
+    assert (facts.rows, facts.partitioned_by, facts.files) == (8, "country, on", facts.slices)
+    replacing = msgspec.structs.replace(plain, write=WriteMode.OVERWRITE)
+    land(delta, replacing, f"{name}-3", rows[:3])
+    assert stands() == expected(*rows[:3])
+    for country, told in (("", "the empty text"), ("__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__")):
+        with pytest.raises(TableError, match=f"{told} is a value of a column") as refused:
+            land(delta, replacing, f"{name}-4", [row(1) | {"country": country}])
+        assert "format: iceberg" in refused.value.remedy
+    with pytest.raises(TableError, match="partitioned by country, on, and the stream by on"):
+        land(delta, parted(name.name, ["on"]), f"{name}-5", rows)
+    schema = pa.schema([field.with_name("land") if field.name == "country" else field for field in columns.schema])
+    partitioning = (PartitionField("identity", "land"), PartitionField("identity", "on"))
+    renamed = TableSpec(plain.table, schema, partitioning=partitioning, terms=Terms(formerly={"land": "country"}))
+    for _ in range(2):
+        location = delta.prepare(renamed).location
+    found = spark.read.format("delta").load(location).where("land like '%b%' or land is null").select("land").collect()
+    assert sorted((each["land"] for each in found), key=repr) == ["a/b=c", None]

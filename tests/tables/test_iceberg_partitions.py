@@ -1,6 +1,5 @@
 """Partitioned Iceberg tables: each row lies where Spark would have put it, and an upsert finds it wherever it lay."""
 
-import datetime
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -10,43 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import FileContent, PlannedStream, Shaping, StagedRows, TableName, WriteMode
-from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.model import FileContent, PlannedStream, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.iceberg_compaction import Compaction
 from dagster_airbyte_proto.tables.spark import SparkSettings
-from dagster_airbyte_proto.tables.writer import TableSpec
-from tests.staging.conftest import SHAPE, plan, records
+from tests.tables.parted import land, parted, row
 
 pytestmark = pytest.mark.spark
-
-_PROPERTIES = {
-    "id": {"type": "integer"},
-    "at": {"type": "string", "format": "date-time"},
-    "on": {"type": "string", "format": "date"},
-    "country": {"type": ["null", "string"]},
-    "n": {"type": "integer"},
-    "big": {"type": "number", "airbyte_type": "big_integer"},
-}
-_MOMENT = datetime.datetime(1969, 12, 28, 22, 30, tzinfo=datetime.UTC)
-
-
-def _planned(name: str, partition_by: Sequence[str], write: WriteMode = WriteMode.APPEND_DEDUP) -> PlannedStream:
-    planned = plan(_PROPERTIES, name=name, write=write, key=[("id",)], cursor=("n",))
-    return msgspec.structs.replace(planned, shaping=Shaping(partition_by=tuple(partition_by)))
-
-
-def _row(number: int, version: int = 0) -> dict[str, Any]:
-    at = _MOMENT + datetime.timedelta(hours=7 * number + 24 * version)
-    return {
-        "id": number * 1_000_000_007 - 5,
-        "at": None if number == 3 else at.isoformat(),
-        "on": at.date().isoformat(),
-        "country": [None, "", "a/b=c", "Österreich", "__HIVE_DEFAULT_PARTITION__"][(number + version) % 5],
-        "n": number - 6 + 100 * version,
-        "big": -(10**20) + number,
-    }
 
 
 class _Lake:
@@ -55,18 +24,7 @@ class _Lake:
         self.tables = IcebergTables(spark, settings)
 
     def land(self, planned: PlannedStream, load_id: str, rows: Sequence[dict[str, Any]]) -> StagedRows:
-        columns = table_columns(planned)
-        spec = TableSpec(planned.table, columns.schema, columns.keys, partitioning=columns.partitioning)
-        target = self.tables.prepare(spec)
-        stage = Stage([StreamInput(planned, columns, lambda: target)], SHAPE, run_id=load_id, sync_id=1)
-        for line in records(rows, stream=planned.id.name).splitlines():
-            stage.add_line(planned.id, line)
-        stage.mark(planned.id)
-        part = stage.cut(planned.id)
-        assert part is not None
-        for _ in range(2):
-            self.tables.commit(load_id, part)
-        return part
+        return land(self.tables, planned, load_id, rows)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         return sorted((tuple(row) for row in self.spark.sql(sql).collect()), key=repr)
@@ -79,8 +37,8 @@ def lake(spark: SparkSession, spark_settings: SparkSettings) -> _Lake:
 
 def test_rows_lie_where_spark_would_have_put_them_and_are_found_there(lake: _Lake) -> None:
     fields = ["day(at)", "bucket(4, id)", "country", "truncate(10, n)", "month(on)"]
-    planned, table = _planned("parted", fields), "lake.shop.parted"
-    rows = [_row(number) for number in range(12)]
+    planned, table = parted("parted", fields), "lake.shop.parted"
+    rows = [row(number) for number in range(12)]
     part = lake.land(planned, "load-1", [*rows, *rows[:4]])
     assert part.duplicates == 4
     found = lake.query(f"select id, n from {table}")
@@ -93,7 +51,7 @@ def test_rows_lie_where_spark_would_have_put_them_and_are_found_there(lake: _Lak
     country = lake.query(f"select count(*) from {table} where country = 'a/b=c' and at < timestamp'2000-01-01'")
     assert country == [(2,)]
 
-    moved = [_row(number, version=1) for number in range(0, 12, 2)]
+    moved = [row(number, version=1) for number in range(0, 12, 2)]
     lake.land(planned, "load-2", moved)
     now = {row["id"]: row for row in [*rows, *moved]}
     expected = sorted(((row["id"], row["n"], row["country"]) for row in now.values()), key=repr)
@@ -107,16 +65,16 @@ def test_rows_lie_where_spark_would_have_put_them_and_are_found_there(lake: _Lak
 
 def test_every_kind_of_bucket_is_icebergs_own_and_replaced_as_a_whole(lake: _Lake) -> None:
     names = ["id", "at", "on", "country", "big"]
-    planned = _planned("buckets", [f"bucket(7, {name})" for name in names], WriteMode.OVERWRITE)
-    lake.land(planned, "load-1", [_row(number) for number in range(40)])
-    lake.land(planned, "load-2", [_row(number) for number in range(25)])
+    planned = parted("buckets", [f"bucket(7, {name})" for name in names], WriteMode.OVERWRITE)
+    lake.land(planned, "load-1", [row(number) for number in range(40)])
+    lake.land(planned, "load-2", [row(number) for number in range(25)])
     ours = ", ".join(f"_partition.{name}_bucket_7" for name in names)
     theirs = ", ".join(f"lake.system.bucket(7, {name})" for name in names)
     found = lake.query(f"select id, {ours} from lake.shop.buckets")
     assert (len(found), found) == (25, lake.query(f"select id, {theirs} from lake.shop.buckets"))
 
     deduplicated = msgspec.structs.replace(planned, write=WriteMode.OVERWRITE_DEDUP)
-    rows = [_row(number, version) for number in range(9) for version in (1, 0)]
+    rows = [row(number, version) for number in range(9) for version in (1, 0)]
     assert lake.land(deduplicated, "load-3", rows).duplicates == 9
     found = lake.query("select id, n from lake.shop.buckets")
     assert found == sorted(((row["id"], row["n"]) for row in rows[::2]), key=repr)
@@ -125,10 +83,10 @@ def test_every_kind_of_bucket_is_icebergs_own_and_replaced_as_a_whole(lake: _Lak
 
 
 def test_a_table_that_is_parted_otherwise_is_refused_with_both(lake: _Lake) -> None:
-    lake.land(_planned("other", ["hour(at)"], WriteMode.APPEND), "load-1", [_row(1)])
+    lake.land(parted("other", ["hour(at)"], WriteMode.APPEND), "load-1", [row(1)])
     for wanted, words in (([], "by nothing"), (["day(at)"], r"by day\(at\)")):
         with pytest.raises(TableError, match=rf"partitioned by hour\(at\), and the stream {words}") as refused:
-            lake.land(_planned("other", wanted, WriteMode.APPEND), "load-2", [_row(2)])
+            lake.land(parted("other", wanted, WriteMode.APPEND), "load-2", [row(2)])
         assert "partition_by: [hour(at)]" in refused.value.remedy
 
 
@@ -136,10 +94,10 @@ def test_deletes_by_key_need_a_table_that_began_without_partitions(lake: _Lake) 
     lake.spark.sql("create namespace if not exists lake.shop")
     columns = "id bigint, at timestamp, on date, country string, n bigint, big decimal(38,0)"
     lake.spark.sql(f"create table lake.shop.theirs ({columns}) using iceberg partitioned by (bucket(2, id))")
-    planned = _planned("theirs", ["bucket(2, id)"])
-    part = lake.land(planned, "load-1", [_row(1)])
+    planned = parted("theirs", ["bucket(2, id)"])
+    part = lake.land(planned, "load-1", [row(1)])
     assert [file.content for file in part.files] == [FileContent.ROWS, FileContent.EQUALITY_DELETES]
     with pytest.raises(TableError, match="was made with partitions from the first"):
-        lake.land(planned, "load-2", [_row(1, version=1)])
+        lake.land(planned, "load-2", [row(1, version=1)])
     assert planned.table == TableName("shop", "theirs")
     assert json.loads(msgspec.json.encode(part))["files"][0]["partition"] in ([0], [1])
