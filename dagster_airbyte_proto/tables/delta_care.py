@@ -40,7 +40,8 @@ from dagster_airbyte_proto.tables.delta_history import (
     kept_from,
     needed,
 )
-from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, telling
+from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, tell, telling
+from dagster_airbyte_proto.tables.delta_log import transaction
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.spark_columns import spark_schema
 from dagster_airbyte_proto.tables.storage import without_file_scheme
@@ -96,11 +97,8 @@ class DeltaCare:
         doing, session = f"compacting table {name}", self._tables.open_session()
         with self._tables.refusals(doing):
             for attempt in range(1, _ATTEMPTS + 1):
-                look = self._look(name)
-                known = self._tables.java().told(look, look.version).get(ROWS)
-                own = telling(session, {COMPACTION: "true"} | ({ROWS: known} if known else {}))
                 try:
-                    done = self._compacted(own, name)
+                    done = self._compacted(telling(session, {COMPACTION: "true"}), name)
                 except CALL_ERRORS as error:
                     if failure_of(error) is not Failure.CONFLICT:
                         raise
@@ -116,21 +114,15 @@ class DeltaCare:
         """Versions go from the oldest on. None goes where no file goes with it: it costs nothing to keep."""
         doing = f"expiring snapshots of table {name}"
         with self._tables.refusals(doing):
-            look, found = self._look(name), self._commits(name)
-            files = self._files(look)
-            since = kept_from(found)
+            self._look(name)
+            found = self._commits(name)
             staying = [each.version for each in kept(found) if str(each.version) not in snapshot_ids]
-            first = min([*staying, look.version])
-            taken_out = (file for commit in found if since < commit.version <= first for file in commit.removed)
-            gone = _paths(taken_out) - needed(found, first, files)
-            if not gone:
+            first = min([*staying, found[-1].version])
+            if not self._taken_out(name, found, first):
                 return 0
-            told = {KEPT_FROM: str(first)}
-            if known := self._tables.java().told(look, look.version).get(ROWS):
-                told[ROWS] = known
-            java = JavaDelta(telling(self._tables.open_session(), told))
-            java.note(java.look(self._tables.location(name)))
-            self._delete(name, gone)
+            self._note(name, first)
+            # Asked again: until it was noted, the table could be taken back to what is let go of.
+            self._delete(name, self._taken_out(name, self._commits(name), first, since=kept_from(found)))
             return sum(commit.version < first for commit in kept(found))
 
     def remove_orphans(self, name: TableName, *, before: datetime, but: Untouchable) -> tuple[str, ...]:
@@ -147,6 +139,21 @@ class DeltaCare:
             gone = sorted(path for path in lying - wanted - staged if not path.startswith(at_work))
             self._delete(name, gone)
             return tuple(f"{location}/{path}" for path in gone)
+
+    def _taken_out(self, name: TableName, found: Sequence[Commit], first: int, since: int | None = None) -> set[str]:
+        """What lies there for versions alone that come before the first that is kept, and after those that went."""
+        since = kept_from(found) if since is None else since
+        removed = (file for commit in found if since < commit.version <= first for file in commit.removed)
+        return _paths(removed) - needed(found, first, self._files(self._look(name)))
+
+    def _note(self, name: TableName, first: int) -> None:
+        """Tells in the log what was let go of. A taking back that began before is refused for it."""
+        session = telling(self._tables.open_session(), {})
+        java = JavaDelta(session)
+        look = java.look(self._tables.location(name))
+        rows = java.told(look, look.version).get(ROWS)
+        tell(session, {KEPT_FROM: str(first)} | ({ROWS: rows} if rows else {}))
+        java.note(look, transaction(KEPT_FROM, first))
 
     def _compacted(self, session: SparkSession, name: TableName) -> Compacted:
         """Delta's own OPTIMIZE; it leaves a file with deletes that stands alone, which a REORG writes anew."""

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.model import TableTotals
-from dagster_airbyte_proto.tables.delta_history import LOAD_ID, ROWS, file_of
+from dagster_airbyte_proto.tables.delta_history import KEPT_FROM, LOAD_ID, ROWS, file_of
 from dagster_airbyte_proto.tables.delta_log import Metadata, changing, read_metadata
 
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
@@ -125,6 +125,7 @@ class JavaDelta:
     def restore(self, look: Look, version: str | None, gone: Sequence[str], back: Sequence[str]) -> int:
         """Commits that files go and others come back, given as `add` actions. Refused for whatever came in since."""
         look.transaction.readWholeTable()
+        look.transaction.readTxn().addOne(KEPT_FROM)
         removed = [self._actions.fromJson(action).remove() for action in gone]
         actions = [*removed, *(self._actions.fromJson(changing(action)) for action in back)]
         option = self._none
@@ -134,9 +135,11 @@ class JavaDelta:
             option = self._jvm.scala.jdk.javaapi.OptionConverters.toScala(boxed)
         return int(look.transaction.commit(self._seq(actions), self._restore(option, self._none)))
 
-    def note(self, look: Look) -> int:
-        """A commit that does nothing but tell, as Delta's own at the end of a VACUUM."""
-        return int(look.transaction.commit(self._seq([]), self._vacuum_end("COMPLETED")))
+    def note(self, look: Look, transaction: str) -> int:
+        """A commit that does nothing but tell, as Delta's own at the end of a VACUUM, and a `txn` action by which those
+        know of it that began before."""
+        action = self._actions.fromJson(transaction)
+        return int(look.transaction.commit(self._seq([action]), self._vacuum_end("COMPLETED")))
 
     def write(
         self, look: Look, actions: Sequence[str], removal: Removal, *, replaces: bool, told: Mapping[str, str]

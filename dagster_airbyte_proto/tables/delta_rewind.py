@@ -107,4 +107,4 @@ def _stands_at(found: Sequence[Commit], snapshot_id: str | None) -> bool:
             return True
         if commit.changes_rows:
             return False
-    return snapshot_id is None
+    return snapshot_id is None and found[0].version == 0

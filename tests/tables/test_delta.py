@@ -1,6 +1,8 @@
 import json
 from datetime import date
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +15,8 @@ from dagster_airbyte_proto.schema.evolution import Terms
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.care import care_of
 from dagster_airbyte_proto.tables.delta import DeltaTables
+from dagster_airbyte_proto.tables.delta_history import file_of
+from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableSpec
 from tests.conformance.table_care import CaredForTableConformance
@@ -73,6 +77,26 @@ def test_tables_of_the_warehouse_are_known_by_name_and_those_of_others_are_refus
     spark.range(3).write.format("delta").save(f"{settings.warehouse}/pond/frogs")
     with pytest.raises(TableError, match="others made it"):
         tables.prepare(TableSpec(TableName("pond", "frogs"), SCHEMA))
+
+
+def test_a_taking_back_that_began_before_its_version_was_let_go_of_is_refused(delta: DeltaTables) -> None:
+    target = delta.prepare(TableSpec(table_name(), SCHEMA))
+    for number in range(3):
+        delta.commit(f"l{number}", part(target, WriteMode.OVERWRITE, [{"id": number, "name": "a"}]))
+    java, care = delta.java(), care_of(delta)
+    slept = java.look(target.location)
+    files = java.files_at(slept, 1)
+    assert care.expire(target.name, ["0", "1"]) == 2
+    assert not (Path(target.location) / unquote(file_of(files[0]).path)).exists()
+    with pytest.raises(CALL_ERRORS) as refused:
+        java.restore(slept, "1", java.files(slept), files)
+    assert failure_of(refused.value) is Failure.CONFLICT
+    assert [(each.snapshot_id, each.operation) for each in care.history(target.name).changes] == [
+        ("2", "overwrite"),
+        ("3", "overwrite"),
+        ("4", "expire"),
+    ]
+    assert care.facts(target.name).rows == 1
 
 
 def test_a_table_may_be_partitioned_by_the_values_of_columns(spark: SparkSession, delta: DeltaTables) -> None:
