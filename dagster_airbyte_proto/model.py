@@ -253,13 +253,15 @@ class Aside(msgspec.Struct, frozen=True):
     """A place where the loads of a generation land out of readers' sight: a branch of the table.
 
     `after` is the load that came before on the branch; None begins it anew. With the part that `publishes`, the branch
-    takes the place of all that readers see, at once, and is no more. `likeness` is what all its attempts share.
+    takes the place of all that readers see, at once, and is no more. `likeness` is what all its attempts share. The
+    files are of the table's schema `schema_id`, which is the readers' from then on; None is that which they have.
     """
 
     branch: str
     after: str | None = None
     publishes: bool = False
     likeness: str = ""
+    schema_id: int | None = None
 
 
 class StagedRows(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""What becomes of a table whose stream has changed: the one place that decides it. It touches nothing.
+"""What becomes of a table whose stream has changed: the one place that decides it, but for generations that replace
+all rows of a table (`replacing.py`). It touches nothing.
 
 Columns are in Iceberg's own JSON for a schema (see `tables/columns.py`). Whatever the policy:
 
@@ -10,7 +11,6 @@ Columns are in Iceberg's own JSON for a schema (see `tables/columns.py`). Whatev
 - A refused stream changes nothing.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
@@ -30,8 +30,13 @@ Type = str | Columns
 _DISCARDING = frozenset((SchemaPolicy.DISCARD_COLUMN, SchemaPolicy.DISCARD_ROW))
 _WIDER = {("int", "long"), ("float", "double")}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_AS_SAID = {("int", "bigint"), ("float", "double")}
 _ELSEWHERE = "give the stream another table by `rename` in the connection file"
 _NEEDED = f"No policy can do without these. Drop the table and sync with --refresh, or {_ELSEWHERE}."
+_REFRESH = (
+    f"Sync with --refresh: the stream's rows and columns then take the place of the table's. Or {_ELSEWHERE}, or let "
+    "go of the values with schema_policy: discard_column."
+)
 _REMEDIES = {
     SchemaPolicy.EVOLVE: f"Drop the table and sync with --refresh, {_ELSEWHERE}, or let go of the values with "
     "schema_policy: discard_column.",
@@ -47,8 +52,10 @@ class What(StrEnum):
 
     COLUMN_ADDED = "column_added"
     COLUMN_WIDENED = "column_widened"
+    COLUMN_RETYPED = "column_retyped"
     COLUMN_RENAMED = "column_renamed"
     COLUMN_LOST = "column_lost"
+    COLUMN_DROPPED = "column_dropped"
     COLUMN_BACK = "column_back"
     COLUMN_WITHHELD = "column_withheld"
     COLUMN_REFUSED = "column_refused"
@@ -92,12 +99,14 @@ class Misfit(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What is decided by. All names are of columns; `formerly` has the old name of each that was renamed."""
+    """What is decided by. All names are of columns; `formerly` has the old name of each that was renamed. With
+    `refresh_helps` a refresh of the stream may change what the stream is refused for."""
 
     policy: SchemaPolicy = SchemaPolicy.EVOLVE
     own: Collection[str] = ()
     required: Collection[str] = ()
     formerly: Mapping[str, str] = {}
+    refresh_helps: bool = False
 
 
 class Verdict(NamedTuple):
@@ -120,6 +129,8 @@ class Verdict(NamedTuple):
         found = "; ".join(map(str, self.refused))
         misfits = tuple((misfit.column, misfit.in_table, misfit.in_stream) for misfit in self.refused)
         remedy = _REMEDIES[terms.policy]
+        if terms.refresh_helps and terms.policy is SchemaPolicy.EVOLVE:
+            remedy = _REFRESH
         if any(misfit.formerly for misfit in self.refused):
             remedy = (
                 "Bring the two together by hand and drop the old one, or take `formerly` out of the stream's options."
@@ -134,9 +145,9 @@ def decided(existing: Columns, wanted: Columns, last_id: int, terms: Terms = Ter
     """
     if not existing["fields"]:
         terms = terms._replace(policy=SchemaPolicy.EVOLVE)
-    renamed, renames, refused = _renamed(existing, wanted, terms.formerly)
-    weighing = _Weighing(itertools.count(last_id + 1), terms)
-    columns = weighing.struct(renamed, wanted, ())
+    renamed_columns, renames, refused = renamed(existing, wanted, terms.formerly)
+    weighing = _Weighing(Numbering(last_id), terms)
+    columns = weighing.struct(renamed_columns, wanted, ())
     withheld = tuple(misfit for misfit in weighing.misfits if weighing.may_withhold(misfit))
     refused += [*weighing.refused, *(misfit for misfit in weighing.misfits if not weighing.may_withhold(misfit))]
     if refused:
@@ -144,7 +155,7 @@ def decided(existing: Columns, wanted: Columns, last_id: int, terms: Terms = Ter
     changes = [Change(What.COLUMN_RENAMED, new, old, new) for old, new in renames]
     if existing["fields"]:
         changes += weighing.changes
-    return Verdict(columns, next(weighing.ids) - 1, tuple(renames), tuple(changes), withheld)
+    return Verdict(columns, weighing.numbering.last_id, tuple(renames), tuple(changes), withheld)
 
 
 def flat(columns: Columns) -> dict[str, str]:
@@ -164,11 +175,34 @@ def said(kind: Type) -> str:
     return f"map<{said(kind['key'])}, {said(kind['value'])}>"
 
 
+class Numbering:
+    """Gives ids to what is new in a table that has given them out up to `last_id`."""
+
+    def __init__(self, last_id: int) -> None:
+        self.last_id = last_id
+
+    def field(self, field: Columns) -> Columns:
+        return {**field, "id": self._next(), "type": self._type(field["type"])}
+
+    def _type(self, kind: Type) -> Type:
+        if isinstance(kind, str):
+            return kind
+        if kind["type"] == "struct":
+            return {**kind, "fields": [self.field(field) for field in kind["fields"]]}
+        parts = ("element",) if kind["type"] == "list" else ("key", "value")
+        ids = {f"{part}-id": self._next() for part in parts}
+        return {**kind, **ids, **{part: self._type(kind[part]) for part in parts}}
+
+    def _next(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+
 class _Weighing:
     """One comparison: what it finds on its way through the columns."""
 
-    def __init__(self, ids: Iterator[int], terms: Terms) -> None:
-        self.ids = ids
+    def __init__(self, numbering: Numbering, terms: Terms) -> None:
+        self.numbering = numbering
         self._terms = terms
         self._own = set(map(folded, terms.own))
         self._required = set(map(folded, terms.required))
@@ -178,9 +212,9 @@ class _Weighing:
 
     def struct(self, old: Columns, new: Columns, path: FieldPath) -> Columns:
         """`old` with what it lacks of `new`, as far as the policy lets it."""
-        mates = _mates(old["fields"], new["fields"])
-        fields = [self._field(field, mates.get(number), path) for number, field in enumerate(old["fields"])]
-        mated = {id(field) for field in mates.values()}
+        found = mates(old["fields"], new["fields"])
+        fields = [self._field(field, found.get(number), path) for number, field in enumerate(old["fields"])]
+        mated = {id(field) for field in found.values()}
         for field in new["fields"]:
             if id(field) not in mated:
                 fields += self._added(field, (*path, field["name"]))
@@ -198,7 +232,7 @@ class _Weighing:
             self.misfits.append(Misfit(path, "", said(field["type"])))
             return []
         self.changes.append(Change(What.COLUMN_ADDED, ".".join(path), "", said(field["type"])))
-        return [self._numbered_field(field)]
+        return [self.numbering.field(field)]
 
     def _field(self, old: Columns, new: Columns | None, path: FieldPath) -> Columns:
         here = (*path, old["name"])
@@ -213,9 +247,9 @@ class _Weighing:
         return {**old, "required": False, "type": self._type(old["type"], new["type"], here)}
 
     def _type(self, old: Type, new: Type, path: FieldPath) -> Type:
-        if old == new or _widens(new, old):
+        if old == new or widens(new, old):
             return old
-        if _widens(old, new) and self._may_change(path):
+        if widens(old, new) and self._may_change(path):
             self.changes.append(_widened(path, said(old), said(new)))
             return new
         if isinstance(old, str) or isinstance(new, str) or old["type"] != new["type"]:
@@ -230,20 +264,8 @@ class _Weighing:
             return old
         return {**old, "value": self._type(old["value"], new["value"], (*path, "value"))}
 
-    def _numbered_field(self, field: Columns) -> Columns:
-        return {**field, "id": next(self.ids), "type": self._numbered(field["type"])}
 
-    def _numbered(self, kind: Type) -> Type:
-        if isinstance(kind, str):
-            return kind
-        if kind["type"] == "struct":
-            return {**kind, "fields": [self._numbered_field(field) for field in kind["fields"]]}
-        parts = ("element",) if kind["type"] == "list" else ("key", "value")
-        ids = {f"{part}-id": next(self.ids) for part in parts}
-        return {**kind, **ids, **{part: self._numbered(kind[part]) for part in parts}}
-
-
-def _renamed(
+def renamed(
     existing: Columns, wanted: Columns, formerly: Mapping[str, str]
 ) -> tuple[Columns, list[tuple[str, str]], list[Misfit]]:
     """The columns under their new names. One that was made already, or that the stream does not bear out, is none."""
@@ -266,28 +288,36 @@ def _renamed(
     return {**existing, "fields": fields}, renames, refused
 
 
-def _mates(old: list[Columns], new: list[Columns]) -> dict[int, Columns]:
+def mates(old: list[Columns], new: list[Columns]) -> dict[int, Columns]:
     """By its place in `old`, the field of `new` that is the same: of that name, else of one that differs in case."""
     exact = {field["name"]: field for field in new}
-    mates = {number: exact.pop(field["name"]) for number, field in enumerate(old) if field["name"] in exact}
+    found = {number: exact.pop(field["name"]) for number, field in enumerate(old) if field["name"] in exact}
     left = {folded(name): field for name, field in exact.items()}
     for number, field in enumerate(old):
-        if number not in mates and (mate := left.pop(folded(field["name"]), None)) is not None:
-            mates[number] = mate
-    return mates
+        if number not in found and (mate := left.pop(folded(field["name"]), None)) is not None:
+            found[number] = mate
+    return found
 
 
 def _widened(path: FieldPath, before: str, after: str) -> Change:
     return Change(What.COLUMN_WIDENED, ".".join(path), before, after)
 
 
-def _widens(narrow: Type, wide: Type) -> bool:
+def widens(narrow: Type, wide: Type) -> bool:
+    """Whether all values of a type can be had in the other, and Iceberg makes the one of the other."""
     if not (isinstance(narrow, str) and isinstance(wide, str)):
         return False
     small, big = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
     if small and big:
         return small[2] == big[2] and int(small[1]) < int(big[1])
     return (narrow, wide) in _WIDER
+
+
+def widens_as_said(narrow: str, wide: str) -> bool:
+    """The same of types as `said`."""
+    if narrow.startswith("array<") and wide.startswith("array<"):
+        return widens_as_said(narrow[6:-1], wide[6:-1])
+    return (narrow, wide) in _AS_SAID or widens(narrow, wide) or narrow == f"{wide} not null"
 
 
 def _flat(columns: Columns, prefix: str) -> Iterator[tuple[str, str]]:

@@ -4,12 +4,12 @@ A shape is kept once the stream's table is ready for it. Should a run die before
 changes once more, whatever its table has become meanwhile: so none goes unrecorded, and none is recorded twice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
 from dagster_airbyte_proto.model import ColumnName, FieldPath, TableName
-from dagster_airbyte_proto.schema.evolution import Change, What
+from dagster_airbyte_proto.schema.evolution import Change, What, widens_as_said
 
 Types = Mapping[str, str]
 """Columns and nested fields by their dotted names, with their types."""
@@ -53,10 +53,12 @@ def shape_changes(before: StreamShape, now: StreamShape, made: Iterable[Change] 
     return tuple(_each_once(found))
 
 
-def lost_columns(before: StreamShape, table: TableName, columns: Types, formerly: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of the table that were filled before, and are not now that the stream has `columns`."""
+def lost_columns(
+    before: StreamShape, table: TableName, beside: Collection[str], formerly: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Those of the table that were filled before, and are not now: they are `beside` what the stream has."""
     had = {*before.lost, *before.columns} if before.table == table else set()
-    return tuple(sorted(had - set(columns) - set(formerly.values())))
+    return tuple(sorted(had & set(beside) - set(formerly.values())))
 
 
 def text(change: Change) -> str:
@@ -67,8 +69,10 @@ def text(change: Change) -> str:
 _TEXTS = {
     What.COLUMN_ADDED: "column {column} is new ({after})",
     What.COLUMN_WIDENED: "column {column} was {before}, is {after}",
+    What.COLUMN_RETYPED: "column {column} was {before}, is {after}: another column under the same name",
     What.COLUMN_RENAMED: "column {before} is called {after} now, old rows included",
     What.COLUMN_LOST: "column {column} ({before}) is gone from the stream: it is null from now on",
+    What.COLUMN_DROPPED: "column {column} ({before}) is gone from the stream, and from the table",
     What.COLUMN_BACK: "column {column} ({after}) is back in the stream",
     What.COLUMN_WITHHELD: "column {column} is left out: {before} in the table, {after} in the stream",
     What.COLUMN_REFUSED: "column {column} is refused: {before} in the table, {after} in the stream",
@@ -98,10 +102,10 @@ def _column_changes(before: StreamShape, now: StreamShape, renamed: Mapping[str,
         if old is None:
             yield Change(What.COLUMN_BACK if column in before.lost else What.COLUMN_ADDED, column, "", kind)
         elif old != kind:
-            yield Change(What.COLUMN_WIDENED, column, old, kind)
+            yield Change(What.COLUMN_WIDENED if widens_as_said(old, kind) else What.COLUMN_RETYPED, column, old, kind)
     for column, kind in before.columns.items():
         if column not in now.columns and column not in renamed.values() and column not in now.withheld:
-            yield Change(What.COLUMN_LOST, column, kind, "")
+            yield Change(What.COLUMN_LOST if column in now.lost else What.COLUMN_DROPPED, column, kind, "")
 
 
 def _pair_changes(before: StreamShape, now: StreamShape) -> Iterator[Change]:

@@ -116,6 +116,8 @@ class Landing:
                 self._stage.discard(stream)
         self._loader.close(list(self._runs), is_last=True)
         self._loader.settle()
+        # What a generation has changed in its table is told once that is published.
+        self._settle_tables(run for run in self._runs.values() if run.landed is not None)
         for stream, run in self._runs.items():
             self._stage.discard(stream)
             run.drop_the_rest()

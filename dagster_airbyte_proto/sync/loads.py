@@ -1,7 +1,8 @@
 """Cuts loads at states and has them committed while the next one is staged: one of each at the most.
 
 What replaces a table may land in several loads too, aside of what readers see; the last one then publishes them. Where
-one load is all there is, it replaces the table by itself.
+one load is all there is, it replaces the table by itself, unless it changes the table's columns too: then it is put
+aside and published in one.
 """
 
 import time
@@ -130,9 +131,10 @@ class Loader:
         if part is None and is_whole and replaces(run.planned):
             planned = run.planned
             part = StagedRows(stream, planned.table, planned.write, planned.generation_id, slice=planned.slice)
-        if part is None or not lands_aside(run.planned) or (is_whole and run.newest_aside is None):
+        is_all_there_is = is_whole and run.newest_aside is None and run.schema_id is None
+        if part is None or not lands_aside(run.planned) or is_all_there_is:
             return part
-        aside = Aside(run.branch, run.newest_aside, is_whole, run.likeness)
+        aside = Aside(run.branch, run.newest_aside, is_whole, run.likeness, run.schema_id)
         run.newest_aside = load_id
         return msgspec.structs.replace(part, aside=aside)
 

@@ -157,6 +157,12 @@ def lands_aside(planned: PlannedStream) -> bool:
     return replaces(planned) and planned.slice is None and not leaves_no_deletes
 
 
+def may_be_refreshed(planned: PlannedStream) -> bool:
+    """Whether `sync --refresh` of a stream that adds to its table would land aside, and may change its columns so."""
+    refreshed = msgspec.structs.replace(planned, write=_REFRESHED.get(planned.write, planned.write))
+    return not replaces(planned) and lands_aside(refreshed)
+
+
 def is_resumable(planned: PlannedStream) -> bool:
     """Whether its source can go on in the middle of a generation: it then says by states where it stands."""
     return lands_aside(planned) and (planned.read is ReadMode.INCREMENTAL or planned.stream.is_resumable)

@@ -26,7 +26,7 @@ from dagster_airbyte_proto.sync.generations import continued, likenesses_of, not
 from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.lease import LeaseKeeper, Waiting, held_lease
 from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
-from dagster_airbyte_proto.sync.plan import Wanted, is_resumable, replaces, with_generations
+from dagster_airbyte_proto.sync.plan import Wanted, is_resumable, may_be_refreshed, replaces, with_generations
 from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
@@ -167,7 +167,11 @@ class _Sync:
         columns = {planned.id: table_columns(planned) for planned in chosen}
         if any(each.shape and each.shape.hashed for each in columns.values()):
             self._hash_key = self._source.hash_key()
-        terms = {planned.id: shapes.terms(planned, columns[planned.id]) for planned in chosen}
+        helps = self._engine.abilities.has_new_columns_with_rows
+        terms = {
+            each.id: shapes.terms(each, columns[each.id], refresh_helps=helps and may_be_refreshed(each))
+            for each in chosen
+        }
         likenesses = likenesses_of(chosen, columns, self._source.config_digest)
         states = () if wanted.is_anew else _resumed(chosen, stored)
         begun = self._store.open_generations(self._source.connection.name)
@@ -178,7 +182,7 @@ class _Sync:
         request = ReadRequest(self._source.config, streams, states, sync_id)
         shapes.begin(streams, columns)
         shapes.note_gone(catalog)
-        specs = {each.id: table_spec(each, columns[each.id], terms[each.id]) for each in streams}
+        specs = {each.id: table_spec(each, columns[each.id], terms[each.id], going_on.get(each.id)) for each in streams}
         staging = self._staging(streams, columns, specs, (sync_id, committer))
         _note_states(staging.runs, stored)
         note(staging.runs, likenesses, going_on, self._source.connection.name)

@@ -102,7 +102,7 @@ class Shapes:
         self.warnings += [f"stream {stream}: {text(Change(What.STREAM_GONE))}" for stream in gone]
         self._keep(gone, [(stream, Change(What.STREAM_GONE)) for stream in gone])
 
-    def terms(self, planned: PlannedStream, columns: Columns) -> Terms:
+    def terms(self, planned: PlannedStream, columns: Columns, *, refresh_helps: bool = False) -> Terms:
         """What becomes of the stream's table is decided by these. Raises ConfigError for a hint that cannot be."""
         needed = [planned.cursor[:1], *([(DELETED_AT,)] if planned.keeps_deleted else [])]
         ordering = [column.name for column in columns.all if column.path in needed]
@@ -111,10 +111,12 @@ class Shapes:
             own=(*METADATA.names, SLICE_COLUMN, *(column.name for column in columns.nested)),
             required=(*columns.keys, *ordering, *_placing(columns)),
             formerly=self._formerly(planned, columns),
+            refresh_helps=refresh_helps,
         )
 
     def note(self, runs: Iterable[StreamRun]) -> None:
-        """Writes down what has changed for the streams whose tables are ready now, or refused."""
+        """Writes down what has changed for the streams whose tables are ready now, or refused. What a generation
+        changes in its table is a change only once it is published: until then there is nothing to tell."""
         shapes: dict[StreamId, StreamShape] = {}
         changes: list[tuple[StreamId, Change]] = []
         for run in runs:
@@ -136,7 +138,7 @@ class Shapes:
         if isinstance(run.error, SchemaRefused):
             refused = {column: (in_table, in_stream) for column, in_table, in_stream in run.error.misfits}
             return msgspec.structs.replace(before, refused=refused)
-        if run.fit is None:
+        if run.fit is None or not run.has_fitting_table:
             return None
         done = {**before.formerly, **planned.formerly}
         old = {(name,) for name in planned.formerly.values()} - {(name,) for name in planned.formerly}
@@ -146,7 +148,7 @@ class Shapes:
             table=planned.table,
             names=tuple(kept for kept in before.names if kept.path not in old),
             columns=run.fit.landed,
-            lost=lost_columns(before, planned.table, run.fit.landed, done),
+            lost=lost_columns(before, planned.table, run.fit.beside, done),
             withheld={misfit.column: (misfit.in_table, misfit.in_stream) for misfit in run.fit.withheld},
             refused={},
             key=planned.primary_key,

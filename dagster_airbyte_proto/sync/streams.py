@@ -53,6 +53,8 @@ class StreamRun:
         self.states_seen = 0
         self.landed: CommittedRows | None = None
         self.fit: TableFit | None = None
+        # Of a generation that changes the table's columns: they are so only once it is published.
+        self.schema_id: int | None = None
         self.schema_changes: tuple[Change, ...] = ()
         self.is_complete = False
         self.is_refused = False
@@ -70,6 +72,11 @@ class StreamRun:
         return frozenset(misfit.column for misfit in withheld if not misfit.in_table and len(misfit.path) == 1)
 
     @property
+    def has_fitting_table(self) -> bool:
+        """Whether its table has the columns by now that it was made ready for."""
+        return self.fit is not None and (self.schema_id is None or self.landed is not None)
+
+    @property
     def has_failed(self) -> bool:
         return self.error is not None
 
@@ -84,6 +91,7 @@ class StreamRun:
     def place(self, target: TableTarget) -> None:
         """Its table is ready."""
         self.table, self.location, self.fit = target.qualified, target.location, target.fit
+        self.schema_id = target.schema_id
 
     def fail(self, error: ProtoError) -> None:
         """The first error is kept: what follows is mostly its echo."""

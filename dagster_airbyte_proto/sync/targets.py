@@ -5,13 +5,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import Terms
 from dagster_airbyte_proto.staging.area import run_folder
+from dagster_airbyte_proto.sync.plan import lands_aside
 from dagster_airbyte_proto.sync.streams import StreamRun
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, TableSpec, TableTarget, TableWriter
 
@@ -101,8 +102,10 @@ class Targets:
         return target
 
 
-def table_spec(planned: PlannedStream, columns: Columns, terms: Terms) -> TableSpec:
-    """The table as the stream needs it."""
+def table_spec(
+    planned: PlannedStream, columns: Columns, terms: Terms, begun: OpenGeneration | None = None
+) -> TableSpec:
+    """The table as the stream needs it, whose generation may have been `begun` by an earlier run."""
     slice_column = None if planned.slice is None else SLICE_COLUMN
     return TableSpec(
         planned.table,
@@ -112,4 +115,6 @@ def table_spec(planned: PlannedStream, columns: Columns, terms: Terms) -> TableS
         terms=terms,
         partitioning=columns.partitioning,
         ordering=columns.ordering,
+        replaces=lands_aside(planned),
+        begun=begun.branch if begun else None,
     )

@@ -8,7 +8,8 @@ files; a position delete reaches its own entry and older ones, an equality delet
 slice than their own.
 
 Loads that are put aside are entries of the same log, which say of which branch they are; the entry that publishes a
-branch has its files count from then on, and no others. So one number fences them all.
+branch has its files count from then on, and no others. So one number fences them all. Where such loads have columns of
+their own, an entry says these beforehand, and it is the publishing one that makes them the table's.
 """
 
 import os
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -26,7 +28,8 @@ import pyarrow.parquet as pq
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName
-from dagster_airbyte_proto.schema.evolution import Columns, decided
+from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
+from dagster_airbyte_proto.schema.replacing import Before, replacement
 from dagster_airbyte_proto.tables.columns import FIELD_ID, arrow_schema, columns_of, key_ids, with_text, without
 from dagster_airbyte_proto.tables.folder_log import ENTRY, NOTHING, Entry, View
 from dagster_airbyte_proto.tables.storage import LOCAL, without_file_scheme
@@ -50,6 +53,15 @@ from dagster_airbyte_proto.tables.writer import (
 _ATTEMPTS = 8
 
 
+class _Fitting(NamedTuple):
+    """What a table is to be for a stream, by which entry if it is not yet, and the number of the columns if they are
+    not the readers' before a generation is published."""
+
+    verdict: Verdict
+    entry: Entry | None
+    schema_id: int | None = None
+
+
 class FolderTables:
     """The tables under one folder. Processes may share it; one object may serve several threads."""
 
@@ -68,14 +80,12 @@ class FolderTables:
                 view = self._view(spec.name)
                 if view.number:
                     refuse_slices(doing, view.slice_column, spec.slice_column)
-                verdict = decided(view.columns, wanted, view.last_column_id, spec.terms)
-                verdict.refuse(doing, spec.terms)
-                columns = verdict.columns
-                entry = Entry(columns=columns, last_column_id=verdict.last_id, slice_column=spec.slice_column)
-                is_new = view.number == 0 or columns != view.columns
-                if not is_new or self._append(spec.name, view, entry):
-                    fit = fit_of(verdict, wanted, spec.terms)
-                    return self._target(spec.name, without(columns, spec.slice_column), fit)
+                fitting = _fitting(view, wanted, spec)
+                fitting.verdict.refuse(doing, spec.terms)
+                if fitting.entry is None or self._append(spec.name, view, fitting.entry):
+                    columns, fit = fitting.verdict.columns, fit_of(fitting.verdict, wanted, spec.terms)
+                    target = self._target(spec.name, without(columns, spec.slice_column), fit)
+                    return target._replace(schema_id=fitting.schema_id)
         raise TableError(doing, "other writers keep changing it")
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -193,6 +203,21 @@ class FolderTables:
         return True
 
 
+def _fitting(view: View, wanted: Columns, spec: TableSpec) -> _Fitting:
+    if view.number == 0 or not spec.replaces:
+        verdict = decided(view.columns, wanted, view.last_column_id, spec.terms)
+        entry = Entry(columns=verdict.columns, last_column_id=verdict.last_id, slice_column=spec.slice_column)
+        return _Fitting(verdict, entry if view.number == 0 or verdict.columns != view.columns else None)
+    begun = view.begun(spec.begun) if spec.begun else None
+    verdict, number = replacement(Before(view.columns, view.last_column_id, view.known, begun), wanted, spec.terms)
+    if verdict.columns == view.columns:
+        return _Fitting(verdict, None)
+    if number is not None:
+        return _Fitting(verdict, None, number)
+    entry = Entry(columns=verdict.columns, last_column_id=verdict.last_id, generation=True)
+    return _Fitting(verdict, entry, view.number + 1)
+
+
 def folder_name(name: str) -> str:
     """A name may hold what a folder's may not: a slash, a zero byte, dots alone."""
     safe = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
@@ -212,7 +237,7 @@ def _known(view: View, load_id: str, part: StagedRows) -> CommittedRows | None:
 
 def _entry(view: View, load_id: str, part: StagedRows) -> Entry:
     files = landing(part, holds_rows=view.rows != 0)
-    key_ids(view.columns, part.keys)
+    key_ids(view.columns_of(part.aside.schema_id if part.aside else None), part.keys)
     for file in part.files:
         if (rows := pq.read_metadata(without_file_scheme(file.path)).num_rows) != file.rows:
             raise TableError("committing a load", f"{file.path} holds {rows} rows where {file.rows} were staged")

@@ -11,7 +11,10 @@ from dagster_airbyte_proto.tables.writer import REPLACING, Standing
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One step of a table's life: new columns, or a load, or the end of a branch that is `dropped`."""
+    """One step of a table's life: new columns, or a load, or the end of a branch that is `dropped`.
+
+    Columns for a `generation` alone are not yet the table's: those of its loads are known by the number of this entry.
+    """
 
     columns: Columns | None = None
     last_column_id: int = 0
@@ -24,6 +27,7 @@ class Entry(msgspec.Struct, frozen=True):
     newest: Newest | None = None
     aside: Aside | None = None
     dropped: str | None = None
+    generation: bool = False
 
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
@@ -38,7 +42,8 @@ class Numbered(NamedTuple):
 
 
 class View(NamedTuple):
-    """A table as its log has it: what is in now, what lies aside by branch, and every load that ever went in."""
+    """A table as its log has it: what is in now, what lies aside by branch, and every load that ever went in. `known`
+    are all columns that it ever had or that a generation is to bring, by the numbers of their entries."""
 
     number: int
     columns: Columns
@@ -47,6 +52,7 @@ class View(NamedTuple):
     live: tuple[Numbered, ...]
     loads: dict[str, Numbered]
     branches: Mapping[str, tuple[Numbered, ...]]
+    known: Mapping[int, Columns]
 
     @property
     def standing(self) -> Standing:
@@ -74,9 +80,11 @@ class View(NamedTuple):
         if entry.dropped is not None:
             return self._replace(number=number, branches=self._branches_but(entry.dropped))
         if entry.load_id is None:
+            columns = entry.columns or {}
             return self._replace(
                 number=number,
-                columns=entry.columns or {},
+                columns=self.columns if entry.generation else columns,
+                known={**self.known, number: columns},
                 last_column_id=entry.last_column_id,
                 slice_column=entry.slice_column,
             )
@@ -89,7 +97,17 @@ class View(NamedTuple):
 
     def on(self, branch: str | None) -> "View":
         """The view that a reader of a branch would have; without one it is what all readers have."""
-        return self if branch is None else self._replace(live=self.branches.get(branch, ()))
+        if branch is None:
+            return self
+        return self._replace(live=self.branches.get(branch, ()), columns=self.columns_of(self.begun(branch)))
+
+    def begun(self, branch: str) -> int | None:
+        """The number of the columns that the loads of a branch have; None where they are the table's own."""
+        landed = self.branches.get(branch, ())
+        return landed[-1].entry.aside.schema_id if landed and landed[-1].entry.aside else None
+
+    def columns_of(self, schema_id: int | None) -> Columns:
+        return self.columns if schema_id is None else self.known[schema_id]
 
     def newest(self, branch: str) -> str | None:
         """The load that came last on a branch, if there is one of that name."""
@@ -100,7 +118,7 @@ class View(NamedTuple):
         older = self.branches.get(aside.branch, ()) if aside.after is not None else ()
         others = self._branches_but(aside.branch)
         if aside.publishes:
-            return self._replace(live=(*older, landed), branches=others)
+            return self._replace(live=(*older, landed), branches=others, columns=self.columns_of(aside.schema_id))
         return self._replace(branches={**others, aside.branch: (*older, landed)})
 
     def _branches_but(self, dropped: str) -> Mapping[str, tuple[Numbered, ...]]:
@@ -111,4 +129,4 @@ class View(NamedTuple):
         return () if replaced is None else tuple(landed for landed in self.live if landed.entry.slice != replaced)
 
 
-NOTHING = View(0, {"type": "struct", "fields": []}, 0, None, (), {}, {})
+NOTHING = View(0, {"type": "struct", "fields": []}, 0, None, (), {}, {}, {})

@@ -89,6 +89,8 @@ class IcebergTables:
             partitioning=spec.partitioning,
             terms=spec.terms,
             ordering=spec.ordering,
+            replaces=spec.replaces,
+            begun=spec.begun,
         )
         return self._target(wanted)
 
@@ -163,7 +165,14 @@ class IcebergTables:
     def _as_it_is(self, name: TableName, branch: str | None) -> DataFrame:
         self._iceberg().show(name, self._qualified(name))
         reader = self.open_session().read
-        return (reader.option("branch", branch) if branch else reader).table(self._qualified(name))
+        if branch is not None:
+            table = self._table(name)
+            table.refresh()
+            if (head := table.log.branches.get(branch)) is None:
+                raise TableError(f"reading table {self._qualified(name)}", f"branch {branch} is not there any more")
+            # By the name of a branch Iceberg would read it with the columns that readers have.
+            reader = reader.option("versionAsOf", head)
+        return reader.table(self._qualified(name))
 
     def _put_aside(self, doing: str, table: JavaTable, load_id: str, part: StagedRows) -> CommittedRows | None:
         """None when it was refused because the table changed since it was read."""
@@ -231,14 +240,16 @@ class IcebergTables:
         return bool(found.collect())
 
     def _target(self, wanted: Wanted) -> TableTarget:
-        table, fit = self._prepared(wanted)
+        table, fit, schema_id = self._prepared(wanted)
+        columns = table.log.columns_of(f"preparing table {self._qualified(wanted.name)}", schema_id)
         return TableTarget(
             name=wanted.name,
-            schema=arrow_schema(without(table.log.columns, wanted.slice_column)),
+            schema=arrow_schema(without(columns, wanted.slice_column)),
             location=without_file_scheme(table.log.location),
             qualified=self._qualified(wanted.name),
             fit=fit,
             storage=self._storage,
+            schema_id=schema_id,
         )
 
     def _modified_ms(self, path: str) -> int:
@@ -254,7 +265,8 @@ class IcebergTables:
             for _ in range(_ATTEMPTS):
                 try:
                     fitting = fitted(iceberg, wanted, doing)
-                    if wanted.ordering is not None:
+                    # An order may speak of the readers' columns alone: other ones get theirs by the next sync.
+                    if wanted.ordering is not None and fitting.schema_id is None:
                         java, columns = fitting.table.java, fitting.table.log.columns
                         keep_order(self.open_session(), java, columns, wanted.ordering)
                 except CALL_ERRORS as error:

@@ -8,6 +8,11 @@ generation is over. Nobody reads that branch; the rows of it are in `main` once,
 
 A branch begins at what `main` is, with all of it taken out: so the loads that readers saw before are its ancestors, and
 are still found in the log once it is published. What others put into `main` meanwhile is not: it is replaced.
+
+A generation may have another schema than readers have. Its snapshots are made as if that was the current one, in the
+same change that puts back the readers'; where it is published it stays. So a reader of `main` has old columns with old
+rows, or new columns with new ones, and who reads a branch has to ask for its last snapshot: under the branch's name
+Iceberg reads by the current schema.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +49,6 @@ class Landed(NamedTuple):
 class _Look(NamedTuple):
     """A table as a change of it was begun. The change is refused if it has become another since."""
 
-    transaction: Any
     base: Any
     log: TableLog
     main: History
@@ -88,7 +92,7 @@ class AsideOf:
         refuse_aside(doing, part, look.newest)
         if newest := newest_after(part, look.branch.standing):
             labels = {**labels, NEWEST: msgspec.json.encode(newest).decode()}
-        made = self._made(look, part, labels)
+        made = self._made(doing, look, part, labels)
         points.reach("table.committing")
         if not self._replaced(doing, look.base, made):
             return None
@@ -114,33 +118,39 @@ class AsideOf:
         return True
 
     def _look(self, aside: Aside) -> _Look:
-        transaction = self._table.transaction()
-        base = transaction.startMetadata()
+        base = self._table.metadata()
         log = self._table.log_of(base)
-        return _Look(transaction, base, log, History.of(log), History.of(log, aside.branch))
+        return _Look(base, log, History.of(log), History.of(log, aside.branch))
 
-    def _made(self, look: _Look, part: StagedRows, labels: Mapping[str, str]) -> Any:
+    def _made(self, doing: str, look: _Look, part: StagedRows, labels: Mapping[str, str]) -> Any:
         """The table's metadata once the part is in."""
-        aside = _aside(part)
+        aside, readers = _aside(part), look.log.current_schema_id
+        look.log.columns_of(doing, aside.schema_id)
+        transaction = self._table.transaction(self._with_schema(look.base, aside.schema_id))
         if aside.after is None:
-            self._begin(look, aside.branch)
+            self._begin(transaction, look, aside.branch)
         files = landing(part, holds_rows=False)
-        _commit(self._table.addition(look.transaction, part, files), aside.branch, labels)
-        made = look.transaction.currentMetadata()
+        _commit(self._table.addition(transaction, part, files), aside.branch, labels)
+        made = transaction.currentMetadata()
         if not aside.publishes:
-            return made
+            return self._with_schema(made, readers)
         head = made.ref(aside.branch).snapshotId()
         return self._table.changed(made).setBranchSnapshot(head, _MAIN).removeRef(aside.branch).build()
 
-    def _begin(self, look: _Look, branch: str) -> None:
+    def _with_schema(self, metadata: Any, schema_id: int | None) -> Any:
+        if schema_id in (None, metadata.currentSchemaId()):
+            return metadata
+        return self._table.changed(metadata).setCurrentSchema(schema_id).build()
+
+    def _begin(self, transaction: Any, look: _Look, branch: str) -> None:
         """What `main` is, without its rows. Where `main` is nothing yet, the first load makes the branch."""
         if branch in look.log.branches:
-            look.transaction.manageSnapshots().removeBranch(branch).commit()
+            transaction.manageSnapshots().removeBranch(branch).commit()
         if (current := look.main.current) is None:
             return
-        look.transaction.manageSnapshots().createBranch(branch, current.snapshot_id).commit()
+        transaction.manageSnapshots().createBranch(branch, current.snapshot_id).commit()
         if current.stored_rows:
-            emptying = look.transaction.newDelete().deleteFromRowFilter(self._table.every_row)
+            emptying = transaction.newDelete().deleteFromRowFilter(self._table.every_row)
             _commit(emptying, branch, {})
 
     def _replaced(self, doing: str, base: Any, made: Any) -> bool:

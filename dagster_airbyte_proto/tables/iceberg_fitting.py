@@ -1,9 +1,15 @@
-"""How a table of Iceberg has to be, and how one is made so: new, or changed until all columns are in."""
+"""How a table of Iceberg has to be, and how one is made so: new, or changed until all columns are in.
+
+For a generation that replaces the table nothing is changed yet. If it is to have other columns these are added to the
+table as a schema that is not the current one: so their ids are given out to nobody else. It becomes the current one in
+the change that shows the generation's rows (`iceberg_aside.py`).
+"""
 
 from typing import NamedTuple
 
 from dagster_airbyte_proto.model import Ordering, PartitionField, TableName
 from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
+from dagster_airbyte_proto.schema.replacing import Before, Replacement, replacement
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg_log import TableLog, partition_words
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
@@ -21,6 +27,8 @@ class Wanted(NamedTuple):
     is_by_reference: bool = True
     terms: Terms = Terms()
     ordering: Ordering | None = None
+    replaces: bool = False
+    begun: str | None = None
 
     def refuse(self, doing: str, log: TableLog) -> None:
         """Raises TableError for a table that stands and is made otherwise."""
@@ -33,10 +41,18 @@ class Wanted(NamedTuple):
     def verdict(self, log: TableLog) -> Verdict:
         return decided(log.columns, self.columns, log.last_column_id, self.terms)
 
+    def replacement(self, log: TableLog) -> Replacement:
+        begun = log.schema_of(self.begun) if self.begun else None
+        before = Before(log.columns, log.last_column_id, log.known_columns, begun, tuple(log.placing_ids))
+        return replacement(before, self.columns, self.terms)
+
 
 class Fitting(NamedTuple):
+    """With a `schema_id` the columns are not the readers' yet."""
+
     table: JavaTable
     fit: TableFit
+    schema_id: int | None = None
 
 
 def fitted(iceberg: JavaIceberg, wanted: Wanted, doing: str) -> Fitting:
@@ -54,6 +70,8 @@ def fitted(iceberg: JavaIceberg, wanted: Wanted, doing: str) -> Fitting:
         return Fitting(table, fit_of(created, wanted.columns, wanted.terms))
     table.refresh()
     wanted.refuse(doing, table.log)
+    if wanted.replaces:
+        return _fitted_aside(table, wanted, doing)
     verdict = wanted.verdict(table.log)
     verdict.refuse(doing, wanted.terms)
     if verdict.renames:
@@ -63,3 +81,16 @@ def fitted(iceberg: JavaIceberg, wanted: Wanted, doing: str) -> Fitting:
         table.evolve(verdict.columns)
         table.refresh()
     return Fitting(table, fit_of(verdict, wanted.columns, wanted.terms))
+
+
+def _fitted_aside(table: JavaTable, wanted: Wanted, doing: str) -> Fitting:
+    """The table as it is, with a schema more if need be. Another writer's change meanwhile is met by looking again."""
+    while True:
+        verdict, schema_id = wanted.replacement(table.log)
+        verdict.refuse(doing, wanted.terms)
+        if verdict.columns == table.log.columns:
+            return Fitting(table, fit_of(verdict, wanted.columns, wanted.terms))
+        if schema_id is not None:
+            return Fitting(table, fit_of(verdict, wanted.columns, wanted.terms), schema_id)
+        table.add_schema(verdict.columns, seen=table.log)
+        table.refresh()

@@ -71,6 +71,12 @@ class JavaTable:
         update = self._table.updateSchema().caseSensitive(False)
         update.unionByNameWith(self._iceberg.schema(wanted)).commit()
 
+    def add_schema(self, columns: Columns, *, seen: TableLog) -> None:
+        """Without making it the current one. Does nothing if others were given ids since the table was `seen`."""
+        base = self.metadata()
+        if int(base.lastColumnId()) == seen.last_column_id:
+            self.replace(base, self.changed(base).addSchema(self._iceberg.schema(columns)).build())
+
     def change(self, part: StagedRows, history: History) -> Any:
         """The change that lands a part, not yet committed, to be refused if anything came in since `history`.
 
@@ -118,9 +124,9 @@ class JavaTable:
     def log_of(self, metadata: Any) -> TableLog:
         return _LOG.decode(self._iceberg.metadata_parser.toJson(metadata))
 
-    def transaction(self) -> Any:
-        """Changes on top of what the table is now. Committed as such, Iceberg would try it again on top of anything."""
-        return self._table.newTransaction()
+    def transaction(self, start: Any) -> Any:
+        """Changes on top of some metadata. Committed as such, Iceberg would put them in the place of anything."""
+        return self._iceberg.transactions.replaceTableTransaction(self._table.name(), self._operations, start)
 
     def changed(self, metadata: Any) -> Any:
         """A builder of what is to follow the metadata."""
@@ -217,7 +223,8 @@ class JavaTable:
                 raise TableError("committing a load", "format 3 tables take no position delete files")
             # Whole paths in the file's bounds tell readers that it speaks of one data file only.
             return self._described(file, builder.ofPositionDeletes(), self._iceberg.metrics_config.forPositionDelete())
-        ids = self._iceberg.int_array(key_ids(self.log.columns, part.keys))
+        columns = self.log.columns_of("committing a load", part.aside.schema_id if part.aside else None)
+        ids = self._iceberg.int_array(key_ids(columns, part.keys))
         metrics = self._iceberg.metrics_config.forTable(self._table)
         return self._described(file, builder.ofEqualityDeletes(ids), metrics)
 
@@ -266,7 +273,7 @@ class JavaIceberg:
         self._cached, self._spark_catalog = session._jsparkSession.sharedState().cacheManager(), session.catalog
         self._identifiers, self._namespace = iceberg.catalog.TableIdentifier, iceberg.catalog.Namespace
         self._schemas, self._spark_schemas = iceberg.SchemaParser, iceberg.spark.SparkSchemaUtil
-        self.metadata = iceberg.TableMetadata
+        self.metadata, self.transactions = iceberg.TableMetadata, iceberg.Transactions
         self.metadata_parser, self.snapshot_parser = iceberg.TableMetadataParser, iceberg.SnapshotParser
         self._specs, self.partition_data = iceberg.PartitionSpec, iceberg.PartitionData
         self.data_files, self.file_metadata = iceberg.DataFiles, iceberg.FileMetadata

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import Newest, PartitionField, StagedRows, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns
+from dagster_airbyte_proto.schema.replacing import ids_of
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN, Standing, refuse_part, refuse_partitioning
 
 LOAD_ID = "airbyte-proto.load-id"
@@ -25,6 +27,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
     timestamp_ms: int = 0
     parent_snapshot_id: int | None = None
     summary: dict[str, str] = {}
+    schema_id: int | None = None
 
     @property
     def load_id(self) -> str | None:
@@ -89,6 +92,14 @@ class _PartitionSpec(msgspec.Struct, frozen=True, rename="kebab"):
     fields: tuple[_PartitionField, ...] = ()
 
 
+class _SortField(msgspec.Struct, frozen=True, rename="kebab"):
+    source_id: int | None = None
+
+
+class _SortOrder(msgspec.Struct, frozen=True):
+    fields: tuple[_SortField, ...] = ()
+
+
 class _Reference(msgspec.Struct, frozen=True, rename="kebab"):
     snapshot_id: int
     type: str = "branch"
@@ -107,6 +118,7 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     current_snapshot_id: int | None = None
     snapshots: tuple[Snapshot, ...] = ()
     refs: Mapping[str, _Reference] = {}
+    sort_orders: tuple[_SortOrder, ...] = ()
 
     @property
     def branches(self) -> Mapping[str, int]:
@@ -115,8 +127,35 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def columns(self) -> Columns:
-        schema = next(schema for schema in self.schemas if schema["schema-id"] == self.current_schema_id)
-        return {"type": "struct", "fields": schema["fields"]}
+        return self.known_columns[self.current_schema_id]
+
+    @property
+    def known_columns(self) -> dict[int, Columns]:
+        """Those of readers, of older snapshots, and of generations that are to come, by the ids of their schemas."""
+        return {schema["schema-id"]: {"type": "struct", "fields": schema["fields"]} for schema in self.schemas}
+
+    def columns_of(self, doing: str, schema_id: int | None) -> Columns:
+        """Those of a schema, or of readers. Raises TableError for one that is not there any more."""
+        if schema_id is None:
+            return self.columns
+        if (columns := self.known_columns.get(schema_id)) is None:
+            remedy = "Sync again: it is staged anew."
+            raise TableError(doing, f"schema {schema_id}, by which it was staged, was taken out", remedy=remedy)
+        return columns
+
+    def schema_of(self, branch: str) -> int | None:
+        """The schema by which a branch was written last; None for a branch that is not there."""
+        head = self.branches.get(branch)
+        return next((each.schema_id for each in self.snapshots if each.snapshot_id == head), None)
+
+    @property
+    def placing_ids(self) -> dict[str, set[int]]:
+        """The columns that the table is, or ever was, parted or sorted by, with the ids of what is in use there. Each
+        has to be in its schema: Spark writes to no table of which an order, also one of the past, speaks of a column
+        that is not there."""
+        used = {field.source_id for spec in self.partition_specs for field in spec.fields}
+        used |= {field.source_id for order in self.sort_orders for field in order.fields}
+        return {str(field["name"]): own for field in self.columns["fields"] if (own := ids_of(field) & used)}
 
     @property
     def is_partitioned(self) -> bool:

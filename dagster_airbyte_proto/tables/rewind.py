@@ -11,6 +11,9 @@ All that is made ready on a branch. Then `main` is moved to it, in one change th
 the caller saw any more: whoever slept here must not undo what came in meanwhile.
 
 A table that is taken back to nothing has its rows deleted instead: there what was undone stays in the log by itself.
+
+Where the table has lost columns of the snapshot since, or has others under their names (`schema/replacing.py`), the
+snapshot's schema is the current one again, from that same change on. Where it has only gained some it keeps them.
 """
 
 from collections.abc import Sequence
@@ -24,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.schema.replacing import ids_of
 from dagster_airbyte_proto.tables.care import Rewinder, Rewinding, TablePast
 from dagster_airbyte_proto.tables.columns import arrow_schema
 from dagster_airbyte_proto.tables.delta import DeltaTables
@@ -80,14 +84,17 @@ class IcebergRewinder:
             return False
         labels = {REWOUND_TO: snapshot_id or _NOTHING, VERSION: str(version)}
         try:
+            schema_id = None
             if snapshot_id is None:
                 self._empty(table, labels)
             else:
-                self._take_back(name, (table, log), int(snapshot_id), labels)
-            has_moved = self._move_main(table, seen.current)
+                schema_id = self._take_back(name, (table, log), int(snapshot_id), labels)
+            has_moved = self._move_main(table, seen.current, schema_id)
             self._session.catalog.refreshTable(self._qualified(name))
         except CALL_ERRORS as error:
-            raise TableError(doing, first_line(error)) from error
+            if failure_of(error) is not Failure.CONFLICT:
+                raise TableError(doing, first_line(error)) from error
+            has_moved = False
         if not has_moved:
             raise TableError(doing, "the table has changed since it was looked at", remedy="Ask for it again.")
         return True
@@ -108,13 +115,18 @@ class IcebergRewinder:
 
     def _empty(self, table: Any, labels: dict[str, str]) -> None:
         everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-        transaction = _branched(table, table.currentSnapshot().snapshotId())
+        transaction = _branched(table, table.newTransaction(), table.currentSnapshot().snapshotId())
         _commit(transaction.newDelete().deleteFromRowFilter(everything), labels)
         transaction.commitTransaction()
 
-    def _take_back(self, name: TableName, read: tuple[Any, TableLog], snapshot_id: int, labels: dict[str, str]) -> None:
+    def _take_back(
+        self, name: TableName, read: tuple[Any, TableLog], snapshot_id: int, labels: dict[str, str]
+    ) -> int | None:
+        """The schema that is to be the current one again."""
         table, log = read
-        transaction = _branched(table, snapshot_id)
+        schema_id = _schema_to_put_back(f"taking table {name} back to snapshot {snapshot_id}", log, snapshot_id)
+        base = table.operations().refresh()
+        transaction = _branched(table, self._transaction(table, base, schema_id), snapshot_id)
         files = self._barrier_files(name, table, log)
         barrier = transaction.newFastAppend()
         for file in files:
@@ -126,9 +138,26 @@ class IcebergRewinder:
         _commit(removal, labels)
         for load_id in _undone(log, snapshot_id):
             _commit(transaction.newFastAppend(), {**labels, LOAD_ID: load_id})
-        transaction.commitTransaction()
+        if schema_id is None:
+            transaction.commitTransaction()
+        else:
+            # Readers have their schema until `main` is moved.
+            made = self._changed(transaction.currentMetadata()).setCurrentSchema(base.currentSchemaId()).build()
+            table.operations().commit(base, made)
+        return schema_id
 
-    def _move_main(self, table: Any, seen: str | None) -> bool:
+    def _transaction(self, table: Any, base: Any, schema_id: int | None) -> Any:
+        """In which snapshots are of a schema, or of that which readers have."""
+        if schema_id is None:
+            return table.newTransaction()
+        start = self._changed(base).setCurrentSchema(schema_id).build()
+        make = self._jvm.org.apache.iceberg.Transactions
+        return make.replaceTableTransaction(table.name(), table.operations(), start)
+
+    def _changed(self, metadata: Any) -> Any:
+        return self._jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata)
+
+    def _move_main(self, table: Any, seen: str | None, schema_id: int | None) -> bool:
         """Whether `main` is where the branch was, for it was still what had been seen."""
         operations = table.operations()
         for _ in range(_ATTEMPTS):
@@ -136,7 +165,9 @@ class IcebergRewinder:
             if (str(metadata.currentSnapshot().snapshotId()) if metadata.currentSnapshot() else None) != seen:
                 break
             head = metadata.ref(_BRANCH).snapshotId()
-            moved = self._jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).setBranchSnapshot(head, "main")
+            moved = self._changed(metadata).setBranchSnapshot(head, "main")
+            if schema_id is not None:
+                moved.setCurrentSchema(schema_id)
             try:
                 operations.commit(metadata, moved.removeRef(_BRANCH).build())
             except CALL_ERRORS as error:
@@ -200,6 +231,21 @@ def _stands_at(log: TableLog, snapshot_id: str | None) -> bool:
     return snapshot_id is None and _current(log) is None
 
 
+def _schema_to_put_back(doing: str, log: TableLog, snapshot_id: int) -> int | None:
+    """The snapshot's own, where the current one has not all columns of it. Raises TableError where it lacks one that
+    the table is parted or sorted by."""
+    schema_id = next((each.schema_id for each in log.snapshots if each.snapshot_id == snapshot_id), None)
+    if schema_id is None or (columns := log.known_columns.get(schema_id)) is None:
+        return None
+    if ids_of(columns) <= ids_of(log.columns):
+        return None
+    ids = ids_of(columns)
+    if lacking := [name for name, own in log.placing_ids.items() if not own <= ids]:
+        found = f"its columns of then lack {', '.join(lacking)}, by which it has been parted or sorted since"
+        raise TableError(doing, found, remedy="Read the snapshot as it is, by VERSION AS OF, or refresh the table.")
+    return schema_id
+
+
 def _undone(log: TableLog, snapshot_id: int) -> Sequence[str]:
     """The loads that the log knows and that are not among the snapshot and its ancestors."""
     kept = {each.summary.get(LOAD_ID) for each in lineage(log, snapshot_id)}
@@ -211,9 +257,8 @@ def _current(log: TableLog) -> Snapshot | None:
     return next(lineage(log, log.current_snapshot_id), None)
 
 
-def _branched(table: Any, snapshot_id: int) -> Any:
-    """A transaction on a branch that begins at the snapshot. One that a dead process left is removed."""
-    transaction = table.newTransaction()
+def _branched(table: Any, transaction: Any, snapshot_id: int) -> Any:
+    """The transaction, with a branch that begins at the snapshot. One that a dead process left is removed."""
     snapshots = transaction.manageSnapshots()
     if table.refs().containsKey(_BRANCH):
         snapshots.removeBranch(_BRANCH)

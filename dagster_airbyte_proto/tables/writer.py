@@ -44,7 +44,8 @@ DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 
 class Abilities(NamedTuple):
     """What tables of a format can do. `format` is what the settings call it, `transforms` are what rows can be parted
-    by."""
+    by. With `has_new_columns_with_rows` what replaces a table may change its columns too, in the change that shows its
+    rows."""
 
     format: str
     modes: frozenset[WriteMode] = MODES
@@ -53,12 +54,25 @@ class Abilities(NamedTuple):
     transforms: frozenset[str] = frozenset()
     has_copy_on_write: bool = False
     has_clustering: bool = False
+    has_new_columns_with_rows: bool = False
 
 
-ICEBERG = Abilities("iceberg", transforms=TRANSFORMS, has_copy_on_write=True, has_clustering=True)
-FOLDER = Abilities("folder", transforms=TRANSFORMS)
+ICEBERG = Abilities(
+    "iceberg",
+    transforms=TRANSFORMS,
+    has_copy_on_write=True,
+    has_clustering=True,
+    has_new_columns_with_rows=True,
+)
+FOLDER = Abilities("folder", transforms=TRANSFORMS, has_new_columns_with_rows=True)
 DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)))
-PARQUET = Abilities("parquet", frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False)
+PARQUET = Abilities(
+    "parquet",
+    frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)),
+    has_slices=False,
+    has_renames=False,
+    has_new_columns_with_rows=True,
+)
 FORMATS = {each.format: each for each in (ICEBERG, DELTA, PARQUET, FOLDER)}
 
 # What ANSI SQL reserves, in Spark's list: `null` and `current_date`, unquoted, are no columns.
@@ -86,6 +100,9 @@ class TableSpec(NamedTuple):
     other way round. `terms` say what becomes of a table that stands and has other columns. With `partitioning`, which
     goes with no slices, each file of rows is of one partition, and so is each of position deletes. `ordering` is what a
     format that has such a thing keeps up when it compacts the table.
+
+    What `replaces` all rows may change the columns with them (`schema/replacing.py`), in tables that can. `begun` is
+    the branch of the generation, where that is gone on with.
     """
 
     name: TableName
@@ -96,15 +113,19 @@ class TableSpec(NamedTuple):
     terms: Terms = Terms()
     partitioning: tuple[PartitionField, ...] = ()
     ordering: Ordering = Ordering()
+    replaces: bool = False
+    begun: str | None = None
 
 
 class TableFit(NamedTuple):
     """How a table and a stream go together: what was changed in the table for it, what of the stream it does not take
-    (to be left out of the files), and what it takes, by dotted names with their types."""
+    (to be left out of the files), and what it takes, by dotted names with their types. `beside` are the
+    columns that nothing of the stream lands in."""
 
     changes: tuple[Change, ...] = ()
     withheld: tuple[Misfit, ...] = ()
     landed: Mapping[str, str] = {}
+    beside: tuple[str, ...] = ()
 
 
 class TableTarget(NamedTuple):
@@ -119,6 +140,9 @@ class TableTarget(NamedTuple):
     file's path is `location` + "/" + what you like, and goes verbatim into `StagedFile.path` and into the `file_path`
     of position deletes: tables compare the two letter by letter, so `/a` and `file:/a` would be two files. `storage`
     reaches it.
+
+    With a `schema_id` the table knows of the schema, but readers have another until what is put aside by it (`Aside`)
+    is published: then it is theirs, in the same change.
     """
 
     name: TableName
@@ -127,6 +151,7 @@ class TableTarget(NamedTuple):
     qualified: str
     fit: TableFit = TableFit()
     storage: Storage = LOCAL
+    schema_id: int | None = None
 
 
 class Standing(NamedTuple):
@@ -198,13 +223,11 @@ def fit_of(verdict: Verdict, wanted: Columns, terms: Terms) -> TableFit:
     own = set(map(folded, terms.own))
     stream = {folded(name) for name in flat(wanted)}
     out = {folded(misfit.column) for misfit in verdict.withheld}
-    landed = {
-        name: kind
-        for name, kind in flat(verdict.columns).items()
-        if folded(name) in stream - out and folded(name.partition(".")[0]) not in own
-    }
+    theirs = {name: kind for name, kind in flat(verdict.columns).items() if folded(name.partition(".")[0]) not in own}
+    landed = {name: kind for name, kind in theirs.items() if folded(name) in stream - out}
+    beside = tuple(name for name in theirs if name not in landed)
     changes = tuple(change for change in verdict.changes if folded(change.column.partition(".")[0]) not in own)
-    return TableFit(changes, verdict.withheld, landed)
+    return TableFit(changes, verdict.withheld, landed, beside)
 
 
 @runtime_checkable

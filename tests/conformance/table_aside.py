@@ -8,6 +8,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.model import Aside, FileContent, Newest, StagedRows, WriteMode
+from dagster_airbyte_proto.schema.evolution import What
 from dagster_airbyte_proto.tables.writer import (
     REPLACING,
     KeepsAside,
@@ -57,6 +58,10 @@ def aside(writer: TableWriter, target: TableTarget) -> dict[str, str]:
 def drop(writer: TableWriter, target: TableTarget, branch: str = BRANCH) -> None:
     assert isinstance(writer, KeepsAside)
     writer.drop_aside(target.name, branch)
+
+
+def _ids(target: TableTarget) -> list[int]:
+    return [int(field.metadata[b"PARQUET:field_id"]) for field in target.schema]
 
 
 def _landed(writer: TableWriter, load_id: str, load: StagedRows) -> None:
@@ -239,6 +244,61 @@ class AsideConformance:
         last = put_aside(old, WriteMode.OVERWRITE, [], after="k1", publishes=True, branch=other_branch)
         assert bench.writer.commit("k2", last).table_rows == 1
         assert names(bench.read(old)) == [(4, "k")]
+
+    @pytest.mark.parametrize("loads", [1, 2])
+    def test_columns_change_with_the_rows(self, bench: Bench, old: TableTarget, loads: int) -> None:
+        """The key is a text from then on, a column is gone, another comes: none of it is seen before its rows are."""
+        write = WriteMode.OVERWRITE_DEDUP
+        spec = TableSpec(old.name, pa.schema([("id", pa.string()), ("size", pa.int64())]), replaces=True)
+        target = bench.writer.prepare(spec)
+        told = {(change.what, change.column) for change in target.fit.changes}
+        assert told >= {(What.COLUMN_RETYPED, "id"), (What.COLUMN_DROPPED, "name"), (What.COLUMN_ADDED, "size")}
+        assert (target.schema.names, target.schema_id is None) == (["id", "size"], False)
+        # Whoever asks again, and whoever comes to land a load of a dead run, finds the same.
+        for writer in (bench.other, bench.writer):
+            again = writer.prepare(spec)
+            assert (again.schema, again.schema_id) == (target.schema, target.schema_id)
+        # What another puts in by the old columns meanwhile has no id in common with the new ones.
+        wider = bench.other.prepare(TableSpec(old.name, pa.schema([*SCHEMA, ("more", pa.string())]), ("id",)))
+        assert not set(_ids(wider)[-1:]) & set(_ids(target))
+        rows: list[list[dict[str, object]]] = [[{"id": "a", "size": 1}, {"id": "b", "size": 1}]]
+        if loads == 2:
+            rows.append([{"id": "b", "size": 2}])
+        assert names(bench.read(old)) == OLD
+        for number, some in enumerate(rows):
+            after, publishes = f"l{number - 1}" if number else None, number == len(rows) - 1
+            made = part(target, WriteMode.APPEND_DEDUP if number else write, some)
+            place = Aside(BRANCH, after, publishes, schema_id=target.schema_id)
+            load = msgspec.structs.replace(made, write=write, aside=place)
+            committed = bench.writer.commit(f"l{number}", load)
+            if publishes:
+                assert bench.other.commit(f"l{number}", load).was_there
+                break
+            assert (names(bench.read(old)), committed.deleted) == (OLD, 0)
+            assert "size" not in bench.read(old)[0]
+            assert bench.writer.prepare(spec._replace(begun=BRANCH)).schema == target.schema
+            if isinstance(bench.writer, KnowsItsRows):
+                sought = Sought(pa.table({"id": ["b"]}), ("id", "size"))
+                assert bench.writer.rows_of(old.name, sought, BRANCH).to_pylist() == [{"id": "b", "size": 1}]
+        expected = [{"id": "a", "size": 1}, {"id": "b", "size": loads}]
+        assert sorted(bench.read(target), key=lambda row: str(row["id"])) == expected
+        assert bench.writer.prepare(spec).schema_id is None
+        plain = bench.writer.prepare(spec._replace(replaces=False))
+        assert (plain.schema, plain.fit.changes) == (target.schema, ())
+        bench.writer.commit("p1", part(plain, WriteMode.APPEND_DEDUP, [{"id": "a", "size": 9}]))
+        assert sorted((row["id"], row["size"]) for row in bench.read(target)) == [("a", 9), ("b", loads)]
+
+    def test_columns_of_a_generation_that_is_dropped_are_never_seen(self, bench: Bench, old: TableTarget) -> None:
+        spec = TableSpec(old.name, pa.schema([("id", pa.string())]), replaces=True)
+        target = bench.writer.prepare(spec)
+        made = part(target, WriteMode.OVERWRITE, [{"id": "a"}])
+        bench.writer.commit("l1", msgspec.structs.replace(made, aside=Aside(BRANCH, schema_id=target.schema_id)))
+        drop(bench.writer, old)
+        assert names(bench.read(old)) == OLD
+        again = bench.writer.prepare(TableSpec(old.name, SCHEMA, ("id",)))
+        assert (again.schema, again.fit.changes) == (old.schema, ())
+        bench.writer.commit("p1", part(again, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}]))
+        assert names(bench.read(old)) == [(1, "newer"), (2, "old")]
 
     def test_a_table_that_was_never_there_has_nothing_aside(self, bench: Bench, old: TableTarget) -> None:
         missing = old._replace(name=table_name())

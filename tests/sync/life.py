@@ -8,7 +8,7 @@ where the rows end, and no file is left over.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import count, takewhile
-from typing import Protocol
+from typing import Any, Protocol
 
 from dagster_airbyte_proto.points import PARQUET_POINTS, POINTS
 from tests.fork_server import Kill
@@ -40,12 +40,21 @@ class Life:
     """The connection of a house with the two `STREAMS`, each written in a mode of its own or both in one."""
 
     def __init__(
-        self, runner: Runner, house: House, modes: str | Mapping[str, str], scope: str, *, refreshes: str = "whole"
+        self,
+        runner: Runner,
+        house: House,
+        modes: str | Mapping[str, str],
+        scope: str,
+        *,
+        refreshes: str = "whole",
+        changes_columns: bool = False,
     ) -> None:
         """Full refreshes are read "whole", or from a state on: an interrupted one is "resumed" then, or "dropped" for
-        its config is another one the next time."""
+        its config is another one the next time. One that `changes_columns` has others whenever there is more to tell.
+        """
         self.runner, self.house, self.scope = runner, house, scope
-        self._refreshes = refreshes
+        self._refreshes, self._changes_columns = refreshes, changes_columns
+        self._growths = 0
         self._configs = count(1)
         self.modes = dict.fromkeys(STREAMS, modes) if isinstance(modes, str) else dict(modes)
         self.reached: Counter[str] = Counter()
@@ -59,6 +68,7 @@ class Life:
 
     def grow(self, new_records: int = _NEW_RECORDS) -> None:
         """The source has more to tell; the streams are never of one length."""
+        self._growths += 1
         for number, stream in enumerate(STREAMS):
             self.records[stream] += new_records + (number if self.records[stream] == 0 else 0)
             self._offered[stream].add(self.records[stream])
@@ -70,6 +80,7 @@ class Life:
         streams = {
             stream: {"records": records, "pad": 40, "resumable": is_resumable}
             | (by_key if self._replaces_by_key(stream) else {})
+            | (self._new_columns() if self._changes_columns else {})
             for stream, records in self.records.items()
         }
         if self._refreshes == "dropped":
@@ -77,6 +88,13 @@ class Life:
         # What is read whole each time, with a load at each state, has as many loads however long it has grown.
         every = max(self.records.values()) // 3 + 1 if is_resumable else 5
         self.house.offer({"streams": streams, "state": self.scope, "state_every": every, "interleave": True})
+
+    def _new_columns(self) -> dict[str, Any]:
+        """Of one column the type, another one goes or comes; and what stands there says which growth it is of."""
+        is_text = self._growths % 2 == 1
+        values = {"size": f"as {self._growths}"} if is_text else {"size": self._growths, "odd": self._growths}
+        kind = {"type": "string" if is_text else "integer"}
+        return {"values": values, "properties": dict.fromkeys(values, kind)}
 
     def die(self, kill: Kill) -> None:
         """A sync that is killed at a point."""
@@ -123,6 +141,16 @@ class Life:
             if self.modes[stream] in RESUMED_MODES:
                 assert end in self._offered[stream], (after, stream, end)
             assert max(Counter(self.house.landed(stream)).values(), default=1) == 1, (after, stream)
+            if self._changes_columns:
+                self._expect_no_mix(stream, (after, stream))
+
+    def _expect_no_mix(self, stream: str, after: object) -> None:
+        """The columns and all rows are of one growth."""
+        rows = self.house.rows(stream)
+        found = {(row["size"], row.get("odd"), "odd" in row) for row in rows}
+        assert len(found) == 1, (after, found)
+        size, odd, has_odd = found.pop()
+        assert (isinstance(size, int), odd) == ((True, size) if has_odd else (False, None)), (after, size, odd)
 
     def expect_everything(self, after: object) -> None:
         self.expect_order(after)

@@ -4,6 +4,7 @@ Whatever was killed wherever: no state is ever ahead of its rows, old rows stay 
 there exactly once and no file is left over.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +72,25 @@ def test_dying_where_an_unfinished_generation_is_dropped_loses_and_doubles_nothi
         for second in (*dropping, *ASIDE_POINTS):
             life.survive((first, 1), (second, 1))
     assert life.reached.keys() >= set(ASIDE_POINTS)
+
+
+@pytest.mark.timeout(900)
+def test_dying_where_a_generation_changes_the_columns_shows_old_ones_or_new_ones(
+    zygotes: list[Zygote], folder: Path
+) -> None:
+    life = Life(
+        zygotes[0],
+        House(folder),
+        _SIDE_BY_SIDE["overwrite"],
+        "stream",
+        refreshes="resumed",
+        changes_columns=True,
+    )
+    life.survive()
+    # The last load publishes the generations.
+    last = Counter(life.house.points)
+    life.survive(("table.committed", 1))
+    life.survive(("load.announced", last["load.announced"]), ("table.committed", 1))
 
 
 @pytest.mark.timeout(900)

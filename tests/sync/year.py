@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from dagster_airbyte_proto.tables.writer import FORMATS
 from tests.fork_server import Kill
 from tests.sync.house import House
 from tests.sync.life import KILLED
@@ -45,7 +46,7 @@ class TurnColumn(NamedTuple):
 
 
 class Mistype(NamedTuple):
-    """A number that the table has becomes text, or a number again."""
+    """A number, in a column that the table has, becomes text, or a number again."""
 
     stream: str
     column: str
@@ -80,8 +81,10 @@ class Runner(Protocol):
 class Stream:
     """One stream of the source, and what its table has to hold."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, brings_columns: bool) -> None:
+        """What replaces the table `brings_columns` of its own, or does not."""
         self.name, self.write = name, STREAMS[name]
+        self._brings_columns = brings_columns
         self.is_incremental = not self.write.startswith("overwrite")
         self.policy = "evolve"
         self.offered: dict[str, str] = {}
@@ -113,10 +116,10 @@ class Stream:
         rows = [self._sent(record) for record in self.log]
         return {"rows": rows, "properties": properties, "primary_key": [["id"]], "cursor": ["at"]}
 
-    @property
-    def is_refused(self) -> bool:
+    def is_refused(self, *, refresh: bool) -> bool:
         """Whether its policy lets nothing in, as the table stands."""
-        if self._columns is None or self.policy.startswith("discard"):
+        replaces = refresh or not self.is_incremental
+        if self._columns is None or self.policy.startswith("discard") or self._is_renewed(replaces=replaces):
             return False
         is_other = any(self._columns.get(column, kind) != kind for column, kind in self.offered.items())
         return is_other or (self.policy == "freeze" and not self.offered.keys() <= self._columns.keys())
@@ -125,16 +128,17 @@ class Stream:
         """What the table may hold once a sync has come so far, each with the state that it may have at most."""
         yield self.position, self.table()
         replaces = refresh or not self.is_incremental
-        if not self.is_refused:
+        if not self.is_refused(refresh=refresh):
             ends = [len(self.log)] if replaces else range(self.position + 1, len(self.log) + 1)
             yield from ((end, self._folded(self._after(end, replaces=replaces))) for end in ends)
 
     def complete(self, *, refresh: bool) -> None:
         """A sync has come to its end."""
-        if self.is_refused:
+        replaces = refresh or not self.is_incremental
+        if self.is_refused(refresh=refresh):
             return
-        self._landed = self._after(len(self.log), replaces=refresh or not self.is_incremental)
-        self._columns = {**self._taken, **(self._columns or {})}
+        self._landed = self._after(len(self.log), replaces=replaces)
+        self._columns = self._columns_after(replaces=replaces)
         self.position = len(self.log)
 
     def table(self) -> list[_Record]:
@@ -163,13 +167,18 @@ class Stream:
         wrong = [column for column in sent if column in self.offered and self.offered[column] != COLUMNS[column]]
         return sent | {column: _MISFIT for column in wrong if sent[column] is not None}
 
-    @property
-    def _taken(self) -> Mapping[str, str]:
-        """The columns that a sync adds, and in a new table all."""
-        return self.offered if self._columns is None or self.policy == "evolve" else {}
+    def _is_renewed(self, *, replaces: bool) -> bool:
+        """Whether the table is to have the stream's columns and no others."""
+        return replaces and self._brings_columns and self.policy == "evolve"
+
+    def _columns_after(self, *, replaces: bool) -> dict[str, str]:
+        """A new table has all columns."""
+        if self._columns is None or self._is_renewed(replaces=replaces):
+            return dict(self.offered)
+        return {**self.offered, **self._columns} if self.policy == "evolve" else self._columns
 
     def _after(self, end: int, *, replaces: bool) -> list[_Record]:
-        columns = {**self._taken, **(self._columns or {})}
+        columns = self._columns_after(replaces=replaces)
         new = self.log[:end] if replaces else self.log[self.position : end]
         landed = [self._as_landed(record, columns) for record in map(self._sent, new)]
         return [*([] if replaces else self._landed), *(record for record in landed if record is not None)]
@@ -196,7 +205,7 @@ class Stream:
         return [record for record in newest.values() if self.write == "soft_delete" or DELETED not in record]
 
     def _is_number(self, column: str) -> bool:
-        return (self._columns or {}).get(column) == "integer"
+        return column in (self._columns or {}) and COLUMNS[column] == "integer"
 
 
 class Year:
@@ -204,7 +213,8 @@ class Year:
 
     def __init__(self, runner: Runner, house: House) -> None:
         self._runner, self._house = runner, house
-        self.streams = {name: Stream(name) for name in STREAMS}
+        brings = FORMATS[house.format].has_new_columns_with_rows
+        self.streams = {name: Stream(name, brings_columns=brings) for name in STREAMS}
         self.syncs = self.deaths = 0
 
     def live(self, day: Day) -> None:
@@ -237,7 +247,7 @@ class Year:
             self.deaths += 1
             self._expect_some(day)
             return
-        refused = any(stream.is_refused for stream in self.streams.values())
+        refused = any(stream.is_refused(refresh=day.refresh) for stream in self.streams.values())
         assert code == refused, (day, code, self._house.report)
         for stream in self.streams.values():
             stream.complete(refresh=day.refresh)

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.tables.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark import SparkSettings, spark_config, start_session
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
 from tests import rest_catalog
+from tests.conformance.table_aside import AsideConformance
 from tests.conformance.table_writer import (
     SCHEMA,
     Bench,
@@ -163,6 +164,11 @@ class TestCatalogInPostgres(CatalogConformance):
 
 
 class TestCatalogOfARestServer(CatalogConformance):
+    """Which is not told what a table is to be, but step by step how it comes to be so."""
+
+    old = AsideConformance.old
+    test_columns = AsideConformance.test_columns_change_with_the_rows
+
     @pytest.fixture
     def bench(self, rest_bench: Bench) -> Bench:
         return rest_bench

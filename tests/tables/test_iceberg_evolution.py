@@ -3,21 +3,33 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
+from pyiceberg.table import DataScan, StaticTable
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import SchemaRefused
-from dagster_airbyte_proto.model import Catalog, SchemaPolicy, Stream, StreamId, WriteMode
+from dagster_airbyte_proto.model import (
+    Aside,
+    Catalog,
+    Ordering,
+    SchemaPolicy,
+    SortField,
+    Stream,
+    StreamId,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.columns import METADATA
 from dagster_airbyte_proto.schema.evolution import Terms, What
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.plan import Wanted, planned_streams
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, quoted
-from tests.conformance.table_writer import Row, part, table_name
+from tests.conformance.table_writer import Row, part, part_of, table_name
 
 pytestmark = pytest.mark.spark
 
@@ -110,3 +122,53 @@ def test_renamed_columns_keep_their_values_and_what_is_withheld_stays_out(
     with pytest.raises(SchemaRefused, match="no column more"):
         iceberg.prepare(TableSpec(name, other, terms=Terms(SchemaPolicy.FREEZE)))
     assert values(iceberg_rows(second), "user_id", "email", "a.b") == expected
+
+
+def test_a_replaced_schema_is_every_readers_and_goes_back_with_its_rows(
+    spark: SparkSession, iceberg: IcebergTables, iceberg_rows: Reader
+) -> None:
+    name = table_name()
+    by_day = Ordering((SortField("day"),))
+    first = iceberg.prepare(TableSpec(name, schema(id=pa.int64(), day=pa.string(), x=pa.int64()), ordering=by_day))
+    old = iceberg.commit("l1", part(first, WriteMode.APPEND, [{"id": 1, "day": "d", "x": 7}])).snapshot_id
+
+    wanted = TableSpec(name, schema(id=pa.int64(), x=pa.struct([("a", pa.string())])), replaces=True)
+    second = iceberg.prepare(wanted)
+    # What the table is sorted by stays, and is null.
+    assert second.schema.names == ["id", "day", "x", "_airbyte_meta"]
+    rows = part(second, WriteMode.OVERWRITE, [{"id": 2, "x": {"a": "new"}}])
+    begun = msgspec.structs.replace(rows, aside=Aside("b", schema_id=second.schema_id))
+    iceberg.commit("l2", begun)
+
+    def by_pyiceberg() -> DataScan:
+        log = f"{first.qualified}.metadata_log_entries"
+        [[file]] = query(spark, f"select file from {log} order by timestamp desc, file desc limit 1").rows
+        return StaticTable.from_metadata(file).scan()
+
+    assert values(iceberg_rows(first), "id", "day", "x") == [(1, "d", 7)]
+    assert by_pyiceberg().select("id", "day", "x").to_arrow().to_pylist() == [{"id": 1, "day": "d", "x": 7}]
+    last = msgspec.structs.replace(part_of(second, WriteMode.OVERWRITE), aside=begun.aside)
+    aside = Aside("b", "l2", publishes=True, schema_id=second.schema_id)
+    new = iceberg.commit("l3", msgspec.structs.replace(last, aside=aside)).snapshot_id
+    assert values(iceberg_rows(first), "id", "day", "x") == [(2, None, {"a": "new"})]
+    assert by_pyiceberg().select("id", "x").to_arrow().to_pylist() == [{"id": 2, "x": {"a": "new"}}]
+
+    travelled = f"select id, day, x from {first.qualified} version as of"
+    assert query(spark, f"{travelled} {old}").rows == [[1, "d", 7]]
+    # Spark still writes to it, though it was sorted by what has no values any more.
+    query(spark, f"call lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
+    spark.sql(f"insert into {first.qualified} (id, x) values (3, named_struct('a', 'spark'))")
+    assert values(iceberg_rows(first), "id", "x") == [(2, {"a": "new"}), (3, {"a": "spark"})]
+    with pytest.raises(SchemaRefused, match="column day is string in the table and bigint in the stream"):
+        iceberg.prepare(wanted._replace(schema=schema(id=pa.int64(), day=pa.int64())))
+
+    rewinder = rewinder_of(iceberg)
+    for snapshot, expected in [(old, [(1, "d", 7)]), (new, [(2, None, {"a": "new"})]), (old, [(1, "d", 7)])]:
+        assert rewinder.rewind(name, snapshot, seen=rewinder.past(name), version=0)
+        assert values(iceberg_rows(first), "id", "day", "x") == expected
+        back = rewinder.past(name).current
+        assert [tuple(row) for row in query(spark, f"{travelled} {back}").rows] == expected
+    again = iceberg.prepare(TableSpec(name, schema(id=pa.int64(), day=pa.string(), x=pa.int64())))
+    assert (again.schema, again.fit.changes) == (first.schema, ())
+    iceberg.commit("l4", part(again, WriteMode.APPEND, [{"id": 4, "day": "e", "x": 8}]))
+    assert values(iceberg_rows(first), "id", "day", "x") == [(1, "d", 7), (4, "e", 8)]

@@ -1,0 +1,149 @@
+"""A generation that replaces a table brings columns of its own: readers have the old ones with the old rows, or the
+new ones with the new rows."""
+
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
+from tests.sync.conftest import OpenShop
+from tests.sync.shop import EVERYTHING, REFRESH, Shop
+
+OLD = {"size": {"type": "integer"}, "note": {"type": "string"}}
+NEW = {"size": {"type": "string"}, "email": {"type": "string"}}
+CHANGED = [("column_retyped", "size"), ("column_dropped", "note"), ("column_added", "email")]
+_BREAKS = {"kind": "exit", "after": 37}
+
+
+def old(records: int, **more: Any) -> dict[str, Any]:
+    stream = {"records": records, "keys": 1000, "values": {"size": 7, "note": "n"}, "properties": OLD, **more}
+    return {"streams": {"users": stream}, "state_every": 5}
+
+
+def new(records: int, failure: Any = None, **more: Any) -> dict[str, Any]:
+    stream = {"records": records, "keys": 1000, "values": {"size": "tall", "email": "a"}, "properties": NEW}
+    scenario = {"streams": {"users": {**stream, **more}}, "state_every": 5}
+    return scenario | ({"failure": failure} if failure else {})
+
+
+def told(place: Shop, scenario: dict[str, Any], wanted: Any = EVERYTHING) -> StreamReport:
+    return place.sync_of(scenario, wanted).streams["users"]
+
+
+def changes(report: StreamReport) -> list[tuple[str, str]]:
+    return sorted((change.what.value, change.column) for change in report.schema_changes)
+
+
+def read(place: Shop) -> tuple[list[str], set[tuple[Any, ...]], int]:
+    """The stream's columns, the values in those that change, and how many rows there are."""
+    rows = place.tables.rows(TableName("shop", "users"))
+    names = [name for name in rows.column_names if not name.startswith("_")]
+    values = rows.select([name for name in names if name in (*OLD, *NEW)]).to_pylist()
+    return names, {tuple(row.values()) for row in values}, rows.num_rows
+
+
+def expect_old(place: Shop, records: int) -> None:
+    assert read(place) == (["id", "key", "name", "updated_at", "size", "note"], {(7, "n")}, records)
+    assert place.store.stream_changes("shop") == []
+
+
+def expect_new(place: Shop, records: int) -> None:
+    assert read(place) == (["id", "key", "name", "updated_at", "size", "email"], {("tall", "a")}, records)
+    noted = place.store.stream_changes("shop")
+    assert sorted((each.change.what.value, each.change.column) for each in noted) == sorted(CHANGED)
+    assert (place.aside(), place.store.open_generations("shop"), place.loose_files()) == ([], [], [])
+
+
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_a_refresh_changes_the_columns_with_the_rows(write: str, shop: OpenShop) -> None:
+    place = shop(write=write)
+    told(place, old(10))
+    refused = told(place, new(20))
+    assert refused.status is SyncStatus.FAILED
+    assert "Sync with --refresh" in str(refused.error)
+    place.store.stream_changes("shop")
+    report = told(place, new(20), REFRESH)
+    assert (report.status, changes(report), report.deleted) == (SyncStatus.COMPLETE, sorted(CHANGED), 10)
+    assert read(place)[1:] == ({("tall", "a")}, 20)
+    assert changes(told(place, new(23))) == []
+    assert read(place)[1:] == ({("tall", "a")}, 23)
+    assert told(place, new(24), REFRESH).schema_changes == ()
+
+
+@pytest.mark.parametrize("write", ["overwrite", "overwrite_dedup"])
+@pytest.mark.parametrize("is_resumable", [False, True])
+def test_so_does_what_is_read_whole_in_one_load_or_several(write: str, is_resumable: bool, shop: OpenShop) -> None:
+    place = shop(write=write, read="full_refresh")
+    told(place, old(10, resumable=is_resumable))
+    report = told(place, new(20, resumable=is_resumable))
+    assert (len(report.load_ids) > 1, changes(report)) == (is_resumable, sorted(CHANGED))
+    expect_new(place, 20)
+    assert told(place, new(0)).committed == 0
+    assert read(place) == (["id", "key", "name", "updated_at", "size", "email"], set(), 0)
+
+
+def test_plain_parquet_is_turned_to_the_new_columns_and_rows_at_once(shop: OpenShop) -> None:
+    place = shop(write="overwrite", read="full_refresh", settings={"catalog": {"format": "parquet"}})
+    current = place.home / "warehouse" / "shop" / "users" / "current"
+    told(place, old(10))
+    told(place, new(60, _BREAKS))
+    found = pq.read_table(current)
+    assert (found.num_rows, set(found["size"].to_pylist()), "note" in found.column_names) == (10, {7}, True)
+    assert changes(told(place, new(20))) == sorted(CHANGED)
+    found = pq.read_table(current)
+    assert (found.num_rows, set(found["size"].to_pylist()), "note" in found.column_names) == (20, {"tall"}, False)
+    assert place.store.open_generations("shop") == []
+
+
+def test_a_generation_that_fails_leaves_columns_and_rows_and_is_gone_on_with_in_its_own_columns(
+    shop: OpenShop,
+) -> None:
+    place = shop(write="overwrite_dedup", read="full_refresh")
+    told(place, old(10))
+    failed = told(place, new(60, _BREAKS, resumable=True))
+    assert (failed.status, failed.schema_changes) == (SyncStatus.FAILED, ())
+    expect_old(place, 10)
+    failed = told(place, new(60, {"kind": "exit", "after": 12}, resumable=True))
+    expect_old(place, 10)
+    report = told(place, new(60, resumable=True))
+    assert (report.emitted, report.generation, changes(report)) == (15, 2, sorted(CHANGED))
+    expect_new(place, 60)
+
+
+def test_a_refresh_that_is_given_up_leaves_the_table_to_the_stream_as_it_was(shop: OpenShop) -> None:
+    place = shop()
+    told(place, old(10))
+    told(place, new(60, _BREAKS), REFRESH)
+    expect_old(place, 10)
+    assert told(place, old(12)).schema_changes == ()
+    expect_old(place, 12)
+    assert place.aside() == []
+
+
+@pytest.mark.parametrize("policy", ["freeze", "discard_column"])
+def test_other_policies_hold_for_a_refresh_too(policy: str, shop: OpenShop) -> None:
+    place = shop()
+    told(place, old(10))
+    place.modes["*"]["schema_policy"] = policy
+    report = told(place, new(20), REFRESH)
+    if policy == "freeze":
+        assert report.status is SyncStatus.FAILED
+        assert read(place)[1:] == ({(7, "n")}, 10)
+    else:
+        assert (report.status, report.changed, dict(report.ignored_fields)) == (SyncStatus.COMPLETE, 20, {"email": 20})
+        assert read(place) == (["id", "key", "name", "updated_at", "size", "note"], {(None, None)}, 20)
+
+
+def test_a_key_of_another_type_and_a_renamed_column(shop: OpenShop) -> None:
+    place = shop(write="append_dedup")
+    told(place, old(10))
+    place.modes["*"] |= {"formerly": {"label": "note"}, "primary_key": ["label", "size"]}
+    stream = {"values": {"size": "tall", "label": "n"}, "properties": {**NEW, "label": {"type": "string"}}}
+    report = told(place, new(20, **stream), REFRESH)
+    assert [change for change in changes(report) if "renamed" in change[0]] == [("column_renamed", "label")]
+    # The key is one and the same in each row.
+    assert read(place)[2] == 1
+    told(place, new(25, **stream))
+    assert (place.column("users"), place.column("users", "label")) == ([24], ["n"])
