@@ -1,5 +1,6 @@
-"""Delta tables, by reference: staged Parquet files become part of a table without being read or written again, but for
-upserts into rows that are there, and loads with duplicates of a key, which go in by a job of Spark (`delta_jobs.py`).
+"""Delta tables, by reference: staged Parquet files become part of a table without being read or written again, with
+deletion vectors for rows that a load brings twice. Upserts into rows that are there go in by a job of Spark
+(`delta_jobs.py`).
 
 The load id is the id of a Delta transaction (`txn`): the table itself knows which loads it holds, and refuses a commit
 whose load came in since its writer looked. So a load lands once, whoever else tries. Refused, we look again.
@@ -23,19 +24,11 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalErr
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, key_ids, with_text, without
+from dagster_airbyte_proto.tables.delta_files import added, counted, is_by_reference, placed
 from dagster_airbyte_proto.tables.delta_history import LOAD_ID, NEWEST, ROWS, commit_at
 from dagster_airbyte_proto.tables.delta_jobs import Job, run
 from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, Removal
-from dagster_airbyte_proto.tables.delta_log import (
-    Metadata,
-    added_file,
-    changed_table,
-    new_table,
-    partition_text,
-    transaction,
-    widened,
-)
-from dagster_airbyte_proto.tables.delta_stats import read_footer
+from dagster_airbyte_proto.tables.delta_log import Metadata, changed_table, new_table, transaction, widened
 from dagster_airbyte_proto.tables.folder import folder_name
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
@@ -190,16 +183,17 @@ class DeltaTables:
         files = landing(part, holds_rows=before > 0)
         key_ids(look.metadata.columns, part.keys)
         removal = self.java().removal(look, _slice_of(look, part)) if part.write in REPLACING else Removal()
-        added = list(self._added(look, part, files))
         told = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
         told |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
         if part.newest is not None and (newest := newest_after(part, self._standing(part.table, look))):
             told[NEWEST] = msgspec.json.encode(newest).decode()
-        if any(file.content is not FileContent.ROWS for file in files):
+        places = placed(look.metadata, part, files)
+        if not is_by_reference(look.metadata, files):
             return self._land_by_job(look, load_id, (part, files), told, removal)
-        rows = before - removal.rows + sum(file.rows for file in files)
+        rows = before - removal.rows + sum(counted(file) for file in files)
         told[ROWS] = str(rows)
-        actions = [transaction(load_id, look.version + 1), *added]
+        location = self.location(part.table)
+        actions = [transaction(load_id, look.version + 1), *added(places, files, location)]
         points.reach("table.committing")
         totals = self._totals_with(look, part)
         version = self.java().write(look, actions, removal, replaces=part.write in REPLACING, told=told)
@@ -241,17 +235,6 @@ class DeltaTables:
             return None
         rows = [file for file in part.files if file.content is FileContent.ROWS]
         return TableTotals(before.data_files + len(rows), 0, before.size_bytes + sum(file.size_bytes for file in rows))
-
-    def _added(self, look: Look, part: StagedRows, files: Sequence[StagedFile]) -> Iterator[str]:
-        names = look.metadata.physical_names
-        of_values = {name: physical for name, physical in names.items() if name not in look.metadata.partition_columns}
-        for file in files:
-            if file.content is not FileContent.ROWS:
-                continue
-            partition = _partition(look.metadata, part, file)
-            footer = read_footer(file, of_values)
-            path = without_file_scheme(file.path).removeprefix(f"{self.location(part.table)}/")
-            yield added_file(path, size_bytes=footer.size_bytes, stats=footer.stats, partition=partition)
 
     def rows(self, name: TableName, look: Look) -> int:
         """As our last commit told, or as its files say; else counted, by a job of Spark."""
@@ -387,26 +370,6 @@ def _refuse_misplaced(doing: str, metadata: Metadata, part: StagedRows) -> None:
         refuse_partitioning(doing, metadata.partitioning, part.partitioned_by, stream=str(part.stream))
     elif not metadata.partitioning:
         refuse_part(doing, metadata.slice_column, part)
-
-
-def _partition(metadata: Metadata, part: StagedRows, file: StagedFile) -> dict[str, str | None]:
-    """Where a file belongs, in the log's words."""
-    names = metadata.physical_names
-    if metadata.slice_column is not None:
-        return {names[metadata.slice_column]: part.slice}
-    kinds = {str(field["name"]): field["type"] for field in metadata.columns["fields"]}
-    values = dict(zip(metadata.partitioning, file.partition or (), strict=True))
-    try:
-        return {names[column]: partition_text(value, str(kinds[column])) for column, value in values.items()}
-    except ValueError as error:
-        raise TableError(
-            f"committing rows to table {part.table}",
-            f"{error} is a value of a column that it is partitioned by ({', '.join(metadata.partitioning)}), and "
-            "readers of Delta tables take that for NULL",
-            remedy="Partition the table by another column, or by none, and have it made anew; or set catalog: {format: "
-            "iceberg} in the settings.",
-            stream=str(part.stream),
-        ) from error
 
 
 def _refuse_branch(doing: str, branch: str | None) -> None:

@@ -32,7 +32,12 @@ _UUID_CHARACTERS = 20
 # Delta writes ids of files as ZeroMQ does (Z85); Python knows the same code by other letters.
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_FROM_Z85 = str.maketrans(_Z85, _B85)
+_FROM_Z85, _TO_Z85 = str.maketrans(_Z85, _B85), str.maketrans(_B85, _Z85)
+
+
+def to_z85(coded: str) -> str:
+    """What Python codes with 85 letters, in Delta's letters."""
+    return coded.translate(_TO_Z85)
 
 
 class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):

@@ -66,6 +66,11 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
         return () if self.slice_column else self.partition_columns
 
     @property
+    def takes_deletes(self) -> bool:
+        """Whether files may come with rows that do not count."""
+        return self.configuration.get("delta.enableDeletionVectors") == "true"
+
+    @property
     def takes_files(self) -> bool:
         """Whether a file that has our columns' ids is read right: not where readers go by names made up by others."""
         return self.configuration.get("delta.columnMapping.mode") == "id"
@@ -138,20 +143,25 @@ def partition_text(value: PartitionValue, kind: str) -> str | None:
     return None if value is None else str(value)
 
 
-def added_file(path: str, *, size_bytes: int, stats: Mapping[str, Any], partition: Mapping[str, str | None]) -> str:
-    """The `add` action. `path` starts at the table's folder."""
-    return json.dumps(
-        {
-            "add": {
-                "path": quote(path),
-                "partitionValues": dict(partition),
-                "size": size_bytes,
-                "modificationTime": _now_ms(),
-                "dataChange": True,
-                "stats": json.dumps(stats),
-            }
-        }
-    )
+def added_file(
+    path: str,
+    *,
+    size_bytes: int,
+    stats: Mapping[str, Any],
+    partition: Mapping[str, str | None],
+    deletes: Mapping[str, Any] | None = None,
+) -> str:
+    """The `add` action. `path` starts at the table's folder. With `deletes` some of its rows do not count."""
+    entry = {
+        "path": quote(path),
+        "partitionValues": dict(partition),
+        "size": size_bytes,
+        "modificationTime": _now_ms(),
+        "dataChange": True,
+        # Bounds are of all rows in the file.
+        "stats": json.dumps({**stats, "tightBounds": False} if deletes else dict(stats)),
+    }
+    return json.dumps({"add": {**entry, "deletionVector": dict(deletes)} if deletes else entry})
 
 
 def changing(add: str) -> str:

@@ -1,5 +1,5 @@
 import json
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +14,7 @@ from dagster_airbyte_proto.model import FileContent, PartitionField, TableName, 
 from dagster_airbyte_proto.schema.evolution import Terms
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.care import care_of
+from dagster_airbyte_proto.tables.care import Untouchable
 from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.delta_history import file_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
@@ -21,7 +22,18 @@ from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableSpec
 from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_slices import SlicedTableConformance
-from tests.conformance.table_writer import SCHEMA, Bench, Reader, TableWriterConformance, names, part, table_name
+from tests.conformance.table_writer import (
+    SCHEMA,
+    Bench,
+    Reader,
+    TableWriterConformance,
+    names,
+    part,
+    part_of,
+    staged,
+    table_name,
+    taken_out,
+)
 from tests.tables.parted import land, parted, row
 
 pytestmark = pytest.mark.spark
@@ -77,6 +89,29 @@ def test_tables_of_the_warehouse_are_known_by_name_and_those_of_others_are_refus
     spark.range(3).write.format("delta").save(f"{settings.warehouse}/pond/frogs")
     with pytest.raises(TableError, match="others made it"):
         tables.prepare(TableSpec(TableName("pond", "frogs"), SCHEMA))
+
+
+def test_rows_that_a_load_brings_twice_are_left_out_without_being_written_anew(
+    spark: SparkSession, delta: DeltaTables
+) -> None:
+    """Few of them are told in the log, very many in a file beside the table's; of a file that is all taken out nothing
+    is told."""
+    target = delta.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
+    many = staged(target, [{"id": number // 2, "name": str(number % 2)} for number in range(12_000)])
+    few, none = (staged(target, [{"id": -1, "name": name} for name in "ab"]) for _ in range(2))
+    deletes = (taken_out(target, many, *range(0, 12_000, 2)), taken_out(target, few, 0), taken_out(target, none, 0, 1))
+    load = part_of(target, WriteMode.OVERWRITE_DEDUP, many, few, none, *deletes)
+    assert delta.commit("l1", load).table_rows == 6001
+    rows = spark.read.format("delta").load(target.location)
+    assert rows.groupBy("name").count().orderBy("name").collect() == [("1", 6000), ("b", 1)]
+    assert len([*Path(target.location).glob("deletion_vector_*.bin")]) == 1
+    assert not [*Path(target.location).rglob("part-*")]
+    facts = care_of(delta).facts(target.name)
+    assert (facts.files, facts.delete_files, facts.rows) == (2, 2, 6001)
+    before = datetime.now(UTC) + timedelta(days=1)
+    gone = care_of(delta).remove_orphans(target.name, before=before, but=Untouchable())
+    assert sorted(gone) == sorted(file.path for file in (none, *deletes))
+    assert rows.count() == 6001
 
 
 def test_a_taking_back_that_began_before_its_version_was_let_go_of_is_refused(delta: DeltaTables) -> None:
