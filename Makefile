@@ -51,15 +51,16 @@ bench: setup ## us beside the others, as ratios of CPU seconds
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.tables
 
-soak: setup kills matrix ## random kills of real syncs, then the whole crash matrix on Iceberg (hours)
+soak: setup kills matrix ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (hours)
 
 kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers
 	$(BIN)/python -m tests.soak --kills $$((20 * $(N))) --tables folder
 	$(BIN)/python -m tests.soak --kills $(N)
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through dagster
 
-matrix: setup ## the crash matrix on Iceberg: every point, mode and scope, and again in the recovery
+matrix: setup ## the crash matrix on Iceberg and Delta: every point, mode and scope, and again in the recovery
 	$(BIN)/python -m tests.soak --kills 0 --matrix
+	$(BIN)/python -m tests.soak --kills 0 --matrix --tables delta
 
 lock: ## the versions that are tested, newly resolved
 	$(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --all-extras --upgrade pyproject.toml --output-file constraints.txt

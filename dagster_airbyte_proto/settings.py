@@ -68,7 +68,7 @@ class CompactAfter(Written):
     A file is small as far as several would go into one of 128 MiB.
     """
 
-    delete_files: Annotated[int, Field(ge=0, strict=True)] = 5
+    delete_files: Annotated[int, Field(ge=0, strict=True)] = 4
     small_files: Annotated[int, Field(ge=0, strict=True)] = 100
 
 

@@ -1,5 +1,6 @@
 """What every folder's tests may use."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,16 @@ def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
     session = start_session(spark_settings)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def connector_environments(pytestconfig: pytest.Config) -> Path:
+    """Where virtual environments of real connectors are built, once for all processes of all test runs: beside pytest's
+    own cache, or in the folder that AIRBYTE_PROTO_TEST_CACHE names."""
+    folder = os.environ.get("AIRBYTE_PROTO_TEST_CACHE", pytestconfig.rootpath / ".pytest_cache" / "connectors")
+    environments = Path(folder).absolute()
+    environments.mkdir(parents=True, exist_ok=True)
+    return environments
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,4 @@
-"""Real connectors from the package index into real Iceberg tables, by the command line, as a user would.
-
-Their environments are built once; AIRBYTE_PROTO_TEST_CACHE names a folder that keeps them from run to run.
-"""
+"""Real connectors from the package index into real Iceberg tables, by the command line, as a user would."""
 
 import csv
 import datetime as dt
@@ -154,11 +151,8 @@ class Landed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> House:
-    kept = os.environ.get("AIRBYTE_PROTO_TEST_CACHE")
-    environments = Path(kept).absolute() / "venvs" if kept else tmp_path_factory.mktemp("venvs")
-    environments.mkdir(parents=True, exist_ok=True)
-    return House(tmp_path_factory.mktemp("connectors"), environments)
+def house(tmp_path_factory: pytest.TempPathFactory, connector_environments: Path) -> House:
+    return House(tmp_path_factory.mktemp("connectors"), connector_environments)
 
 
 @pytest.fixture(scope="module")

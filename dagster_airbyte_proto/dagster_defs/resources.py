@@ -59,7 +59,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     lease_seconds: float = 60.0
     lease_wait_seconds: float = 600.0
     progress_seconds: float = 10.0
-    compact_after_delete_files: int = 5
+    compact_after_delete_files: int = 4
     compact_after_small_files: int = 100
     shared_state: str = SharedState.REFUSE.value
     _at_work: list[Background] = PrivateAttr(default_factory=list)

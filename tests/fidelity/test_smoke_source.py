@@ -1,6 +1,5 @@
 """Every scenario of a real smoke-test source, in each write mode, cell by cell through Spark."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,9 @@ _LAUNCH = {"kind": "pypi", "package": "airbyte-source-smoke-test==0.1.2", "execu
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its virtual environments are those that AIRBYTE_PROTO_TEST_CACHE keeps, where it names a folder."""
+def home(tmp_path_factory: pytest.TempPathFactory, connector_environments: Path) -> Path:
     made = tmp_path_factory.mktemp("fidelity")
-    if cache := os.environ.get("AIRBYTE_PROTO_TEST_CACHE"):
-        environments = Path(cache).absolute() / "venvs"
-        environments.mkdir(parents=True, exist_ok=True)
-        (made / "venvs").symlink_to(environments)
+    (made / "venvs").symlink_to(connector_environments)
     document = {
         "connector": {"protocol": "airbyte", "launch": _LAUNCH},
         "config": {"all_fast_streams": True, "all_slow_streams": True},

@@ -178,16 +178,10 @@ class TestInterpreters:
         assert find_python(str(python)) == (python, "3.99.1")
 
 
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kept = os.environ.get("AIRBYTE_PROTO_TEST_CACHE")
-    return Path(kept) / "environments" if kept else tmp_path_factory.mktemp("environments")
-
-
 @pytest.mark.connectors
-def test_a_real_connector_from_the_index_tells_its_spec(shared_cache: Path, runs_folder: Path) -> None:
+def test_a_real_connector_from_the_index_tells_its_spec(connector_environments: Path, runs_folder: Path) -> None:
     options = RunOptions(runs_folder=runs_folder)
-    launcher = PypiLauncher("airbyte-source-hardcoded-records==0.0.48", cache=shared_cache, options=options)
+    launcher = PypiLauncher("airbyte-source-hardcoded-records==0.0.48", cache=connector_environments, options=options)
     connector = launcher.launch(Invocation(("spec",)), environment={})
     assert b'"type":"SPEC"' in read_all(connector).replace(b" ", b"")
     assert report_of(connector).ended_cleanly

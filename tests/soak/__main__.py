@@ -3,7 +3,8 @@
     python -m tests.soak --kills 2000 --tables folder     minutes: forked processes, no JVM
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
     python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
-    python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery: hours
+    python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery, on
+                                                          Iceberg; with `--tables delta` on Delta
     python -m tests.soak --kills 0 --year 150             a year of so many days, beside a model: an hour on Iceberg
 
 A life is one connection in one mode and scope, both drawn. Its source has more to tell each time; some syncs in a row
@@ -18,19 +19,26 @@ import random
 import shutil
 import sys
 import tempfile
-from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from dagster_airbyte_proto.points import POINTS
-from tests.fork_server import Kill
+from pyspark.sql import SparkSession
+
 from tests.soak.grounds import Ground, open_ground, reading_session
-from tests.soak.lives import Soak, judged, remove
+from tests.soak.lives import Soak
 from tests.soak.tally import Tally, tell
 from tests.soak.years import live_years
-from tests.sync.life import MODES, SCOPES, Life, every_kill
+from tests.sync.house import House
+from tests.sync.iceberg_house import DeltaHouse, IcebergHouse
+from tests.sync.life import SCOPES
+from tests.sync.spark_zygote import SparkZygote
+from tests.sync.sweep import SWEPT_MODES, life_of, sweep
+from tests.sync.zygote import Zygote
+
+_HOUSES: Mapping[str, type[House]] = {"iceberg": IcebergHouse, "delta": DeltaHouse, "folder": House}
 
 
 def _soak(grounds: list[Ground], kills: int, seed: int) -> Tally:
@@ -44,38 +52,22 @@ def _soak(grounds: list[Ground], kills: int, seed: int) -> Tally:
     return tally
 
 
-def _matrix(grounds: list[Ground]) -> Tally:
-    """The crash sweep of the tests, on these grounds."""
-    tally = Tally(0)
-    for mode in MODES:
+def _matrix(root: Path, tables: str, session: SparkSession | None, at_once: int) -> None:
+    """The crash sweep of the tests. Raises AssertionError at the first fault, and leaves the house that it is in."""
+    made = _HOUSES[tables]
+
+    def house(place: Path) -> House:
+        return made(place, session) if session and issubclass(made, IcebergHouse) else House(place)
+
+    zygotes = [SparkZygote(session) if session else Zygote() for _ in range(at_once)]
+    for mode in SWEPT_MODES:
         for scope in SCOPES:
-            lives = [ground.life(f"matrix-{mode}-{scope}", mode, scope) for ground in grounds]
-            _sweep(lives, tally)
-            reached = sum((life.reached for life in lives), Counter[str]())
-            if not tally.faults and set(reached) != set(POINTS):
-                tally.fault(f"points never reached, or not in the list: {set(reached) ^ set(POINTS)}", (0, 0))
-            if tally.faults:
-                return tally
-            for life in lives:
-                remove(life)
-            tell(f"matrix: {mode}, {scope} state: killed at every point, and again in its recovery")
-    return tally
-
-
-def _sweep(lives: list[Life], tally: Tally) -> None:
-    def run_clean(life: Life) -> list[str]:
-        with judged(tally, life):
-            life.survive()
-            life.survive()
-        return life.house.points
-
-    def suffer(life: Life, kills: list[Kill]) -> None:
-        with judged(tally, life):
-            life.survive_all(kills)
-
-    with ThreadPoolExecutor(len(lives)) as pool:
-        kills = every_kill(next(iter(pool.map(run_clean, lives))))
-        list(pool.map(suffer, lives, [kills[number :: len(lives)] for number in range(len(lives))]))
+            folder = root / f"{mode}-{scope}"
+            sweep(life_of(mode, scope, house), zygotes, folder)
+            shutil.rmtree(folder)
+            tell(f"matrix of {tables}: {mode}, {scope} state: killed at every point, and again in its recovery")
+    for zygote in zygotes:
+        zygote.close()
 
 
 class _Options(NamedTuple):
@@ -91,16 +83,18 @@ class _Options(NamedTuple):
 def _options(words: list[str]) -> _Options:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="how many syncs to kill")
-    parser.add_argument("--tables", choices=("iceberg", "folder"), default="iceberg")
+    parser.add_argument("--tables", choices=tuple(_HOUSES), default="iceberg")
     parser.add_argument("--through", choices=("engine", "dagster"), default="engine", help="dagster takes Iceberg")
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
     parser.add_argument("--year", type=int, default=0, metavar="DAYS", help="and then a year of a connection")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--at-once", type=int, default=0, metavar="N", help="default: 1 with JVMs, else the processors")
     told = parser.parse_args(words)
-    if told.through == "dagster" and told.tables != "iceberg":
+    if told.tables != "iceberg" and told.through == "dagster":
         parser.error("--through dagster takes --tables iceberg")
-    at_once = told.at_once or (1 if told.tables == "iceberg" else os.cpu_count() or 1)
+    if told.tables == "delta" and (told.kills or told.year):
+        parser.error("--tables delta takes --kills 0 --matrix")
+    at_once = told.at_once or (os.cpu_count() or 1 if told.tables == "folder" else 1)
     return _Options(told.kills, told.tables, told.through, told.matrix, told.year, told.seed, at_once)
 
 
@@ -111,18 +105,21 @@ def main(words: list[str]) -> int:
     fast = "/dev/shm" if options.tables == "folder" and Path("/dev/shm").is_dir() else None
     root = Path(tempfile.mkdtemp(prefix="airbyte-proto-soak-", dir=fast))
     with ExitStack() as open_things:
-        session = open_things.enter_context(reading_session(root)) if options.tables == "iceberg" else None
+        session = (
+            open_things.enter_context(reading_session(root, options.tables)) if options.tables != "folder" else None
+        )
         grounds = [
             open_things.enter_context(open_ground(root / str(number), session, options.through))
             for number in range(options.at_once)
         ]
         tally = _soak(grounds, options.kills, options.seed)
-        swept = _matrix(grounds) if options.matrix and not tally.faults else None
-        if options.year and not tally.faults and not (swept and swept.faults):
+        if options.matrix and not tally.faults:
+            _matrix(root / "matrix", options.tables, session, options.at_once)
+        if options.year and not tally.faults:
             live_years(root / "years", session, options.year, options.seed)
     if options.kills:
         tell(str(tally))
-    if tally.faults or (swept and swept.faults):
+    if tally.faults:
         return 1
     shutil.rmtree(root)
     return 0

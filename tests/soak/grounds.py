@@ -16,6 +16,7 @@ from tests.soak.victims import Weapon, connector, guardian, jvm, python, tree, w
 from tests.sync.house import House
 from tests.sync.iceberg_house import CommandLine, IcebergHouse, processes_with
 from tests.sync.life import Life
+from tests.sync.sweep import life_of
 from tests.sync.zygote import Zygote
 
 _MARK = "AIRBYTE_PROTO_SOAK"
@@ -33,7 +34,7 @@ class Ground(NamedTuple):
     folder: Path
 
     def life(self, name: str, mode: str, scope: str) -> Life:
-        return Life(self.runner, self.house(self.folder / name), mode, scope)
+        return life_of(mode, scope, self.house)(self.folder / name, self.runner)
 
     def leftovers(self) -> list[str]:
         """What still runs of it, once that has had the time to go, and what dead runs left in the temporary folder."""
@@ -72,10 +73,11 @@ def open_ground(folder: Path, session: SparkSession | None, through: str = "engi
 
 
 @contextmanager
-def reading_session(root: Path) -> Iterator[SparkSession]:
-    """Reads the tables; the syncs have sessions of their own."""
+def reading_session(root: Path, tables: str) -> Iterator[SparkSession]:
+    """Reads the tables; syncs have sessions of their own, in JVMs of their own but for those of the matrix."""
     config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    settings = SparkSettings(str(root / "none"), config=config, jvm_log=root / "jvm.log", short_lived=True)
+    place = str(root / "none")
+    settings = SparkSettings(place, format=tables, config=config, jvm_log=root / "jvm.log", short_lived=True)
     session = start_session(settings)
     yield session
     session.stop()

@@ -13,7 +13,8 @@ from tests.soak.tally import Tally
 from tests.soak.victims import Victim
 from tests.sync.house import House
 from tests.sync.iceberg_house import IcebergHouse
-from tests.sync.life import MODES, SCOPES, Life
+from tests.sync.life import SCOPES, Life
+from tests.sync.sweep import SWEPT_MODES
 
 _ROUNDS_A_LIFE = 3
 _KILLS_A_ROUND = 4
@@ -40,7 +41,7 @@ class Soak:
     def run(self) -> None:
         while self._tally.goes_on:
             self._lives += 1
-            mode, scope = self._chance.choice(MODES), self._chance.choice(SCOPES)
+            mode, scope = self._chance.choice(list(SWEPT_MODES)), self._chance.choice(SCOPES)
             life = self._ground.life(f"{self._lives}-{mode}-{scope}", mode, scope)
             with judged(self._tally, life):
                 self._live(life)

@@ -12,7 +12,9 @@ from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
 from dagster_airbyte_proto.model import StateScope, TableName
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
 from dagster_airbyte_proto.tables.folder import FolderTables
-from tests.fake_source import command
+from tests.fake_source import command, offered
+
+_TOLD_IN_READS = ("state", "state_every", "interleave", "statuses", "late_states", "counts", "miscount")
 
 
 class House:
@@ -27,6 +29,8 @@ class House:
         self.report_file = folder / "report.json"
         self.points_file = folder / "points.txt"
         self._scenario_file = folder / "scenario.json"
+        self._program_file = folder / "program.json"
+        self._answers: dict[str, Any] | None = None
         self.modes: dict[str, Any] = {"*": {"read": read, "write": write}}
         self.config: dict[str, Any] = {}
         self._max_bytes = max_bytes
@@ -40,12 +44,23 @@ class House:
         """What the source has from now on."""
         self._scenario_file.write_text(json.dumps(scenario))
         connection = {
-            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(self._scenario_file)}},
+            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": self._connector(scenario)}},
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},
         }
         self.connection_file.write_text(yaml.safe_dump(connection))
+
+    def _connector(self, scenario: dict[str, Any]) -> list[str]:
+        """Another one, as programs are told apart by their files, only where it would answer otherwise than the last:
+        so it is not asked for its spec and its catalog each time."""
+        streams = scenario.get("streams", {}).items()
+        answers = {key: told for key, told in scenario.items() if key not in ("streams", *_TOLD_IN_READS)}
+        answers["streams"] = [offered(name, stream) for name, stream in streams]
+        if answers != self._answers:
+            self._answers = answers
+            self._program_file.write_text(json.dumps(scenario))
+        return command(self._program_file)
 
     @property
     def report(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 import psutil
 import yaml
@@ -82,9 +83,7 @@ class DeltaHouse(IcebergHouse):
     format = "delta"
 
     def landed(self, stream: str) -> list[str]:
-        log = self.home / "warehouse" / "shop" / stream / "_delta_log"
-        commits = [json.loads(line) for entry in log.glob("*.json") for line in entry.read_text().splitlines()]
-        return [commit["txn"]["appId"] for commit in commits if "txn" in commit]
+        return [action["txn"]["appId"] for action in self._log(stream) if "txn" in action]
 
     def loose_files(self) -> list[str]:
         """The log has Parquet files too."""
@@ -95,7 +94,16 @@ class DeltaHouse(IcebergHouse):
         return []
 
     def _in_snapshots(self) -> set[str]:
-        return set()
+        return {
+            str(place / unquote(action["add"]["path"]))
+            for place in (self.home / "warehouse" / "shop").iterdir()
+            for action in self._log(place.name)
+            if "add" in action
+        }
+
+    def _log(self, stream: str) -> list[dict[str, Any]]:
+        log = self.home / "warehouse" / "shop" / stream / "_delta_log"
+        return [json.loads(line) for entry in log.glob("*.json") for line in entry.read_text().splitlines()]
 
     def _read(self, stream: str, part: str = "") -> DataFrame | None:
         assert not part

@@ -19,7 +19,6 @@ from dagster_airbyte_proto.sync.pull import Patience
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import Terms, Unwatched, sync_connection
 from dagster_airbyte_proto.sync.streams import StreamRun
-from tests.fake_source import command
 from tests.sync.house import House
 
 SECRET = "correct-horse-battery"
@@ -55,12 +54,11 @@ class Shop(House):
 
     def offer(self, scenario: dict[str, Any]) -> None:
         """What the source has from now on."""
-        file = self.folder / "scenario.json"
-        file.write_text(json.dumps(scenario))
-        launch = {"kind": "local", "command": self.program or command(file)}
+        self._scenario_file.write_text(json.dumps(scenario))
+        launch = {"kind": "local", "command": self.program or self._connector(scenario)}
         connection = {
             "connector": {"protocol": "airbyte", "launch": launch},
-            "config": {"scenario": str(file), **self.config},
+            "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": self.load,
             **self.more,

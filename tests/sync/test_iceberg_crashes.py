@@ -1,11 +1,12 @@
-"""Every named point once on Iceberg, and those around commits on Delta, with real processes and their JVMs.
+"""Every named point once on Iceberg, those around commits in each mode and on Delta; and whole trees with their JVMs.
 
-To start no more of them than it takes, each sync that recovers what the one before it left is itself the next one to
-be killed. The whole matrix of modes, scopes and second kills is `python -m tests.soak --matrix`.
+To start no more processes than it takes, each sync that recovers what the one before it left is itself the next one to
+be killed. The whole matrix of points, modes, scopes and second kills is `python -m tests.soak --matrix`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 
 import pytest
@@ -13,8 +14,10 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.points import POINTS
 from tests.sync.iceberg_house import CommandLine, DeltaHouse, IcebergHouse, processes_with
-from tests.sync.life import Life
+from tests.sync.life import Life, Runner
 from tests.sync.shop import until
+from tests.sync.spark_zygote import SparkZygote
+from tests.sync.sweep import SWEPT_MODES
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -31,9 +34,17 @@ _WHOLE_RECOVERIES = (
     "load.announced",
 )  # fmt: skip
 # Those between which a commit to the table is; whatever is before and after them knows no format.
-_ON_DELTA = ("table.committing", "table.committed")
+_AROUND_COMMITS = ("table.committing", "table.committed")
+_REPLACING = ("append_dedup", "overwrite")
 _NEW_RECORDS = 5
 _MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
+
+
+@pytest.fixture(scope="module")
+def zygote(spark: SparkSession) -> Iterator[SparkZygote]:
+    runner = SparkZygote(spark)
+    yield runner
+    runner.close()
 
 
 @pytest.fixture
@@ -50,35 +61,47 @@ def command_line() -> Iterator[CommandLine]:
     until(lambda: not any(processes_with(_MARK)), "the end of every JVM and connector")
 
 
-def test_a_chain_of_deaths_at_every_point_loses_and_doubles_nothing(
-    command_line: CommandLine, house: IcebergHouse
-) -> None:
-    life = Life(command_line, house, "append", "stream")
-    for point in _ENDLESS_RECOVERY:
+def chained(
+    runner: Runner,
+    house: IcebergHouse,
+    mode: str,
+    points: tuple[str, ...],
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> Life:
+    is_refreshed = mode == "overwrite"
+    refreshes = "resumed" if is_refreshed else "whole"
+    changes = is_refreshed and house.format == "iceberg"  # Delta's columns come before their rows.
+    life = Life(
+        runner, house, SWEPT_MODES[mode], "stream", refreshes=refreshes, changes_columns=changes, options=options
+    )
+    for point in points:
         life.grow(_NEW_RECORDS)
         life.die((point, 1))
     life.live()
+    return life
+
+
+def test_a_chain_of_deaths_at_every_point_loses_and_doubles_nothing(zygote: SparkZygote, house: IcebergHouse) -> None:
+    life = chained(zygote, house, "append", _ENDLESS_RECOVERY)
     assert set(_ENDLESS_RECOVERY) == set(POINTS)
     assert set(life.reached) == set(POINTS)
 
 
+@pytest.mark.parametrize(("mode", "merge"), [*((mode, None) for mode in _REPLACING), ("append_dedup", "copy_on_write")])
 def test_a_chain_of_deaths_around_commits_that_replace_rows_loses_and_doubles_nothing(
+    mode: str, merge: str | None, zygote: SparkZygote, house: IcebergHouse
+) -> None:
+    chained(zygote, house, mode, _WHOLE_RECOVERIES, {"merge": merge} if merge else {})
+
+
+@pytest.mark.parametrize("mode", SWEPT_MODES)
+def test_a_chain_of_deaths_around_commits_to_delta_loses_and_doubles_nothing(
+    mode: str, zygote: SparkZygote, spark: SparkSession, tmp_path: Path
+) -> None:
+    chained(zygote, DeltaHouse(tmp_path / "ware house", spark), mode, _AROUND_COMMITS)
+
+
+def test_a_chain_of_deaths_of_processes_and_their_jvms_loses_and_doubles_nothing(
     command_line: CommandLine, house: IcebergHouse
 ) -> None:
-    modes = {"users": "append_dedup", "orders": "overwrite"}
-    life = Life(command_line, house, modes, "stream", refreshes="resumed")
-    for point in _WHOLE_RECOVERIES:
-        life.grow(_NEW_RECORDS)
-        life.die((point, 1))
-    life.live()
-
-
-def test_a_chain_of_deaths_around_commits_to_delta_loses_and_doubles_nothing(
-    command_line: CommandLine, spark: SparkSession, tmp_path: Path
-) -> None:
-    house = DeltaHouse(tmp_path / "ware house", spark)
-    life = Life(command_line, house, {"users": "append", "orders": "overwrite"}, "stream")
-    for point in _ON_DELTA:
-        life.grow(_NEW_RECORDS)
-        life.die((point, 1))
-    life.live()
+    chained(command_line, house, "append_dedup", _AROUND_COMMITS)

@@ -16,7 +16,7 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import Load, StreamId
-from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.settings import CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import held_lease
 from dagster_airbyte_proto.sync.plan import Wanted
@@ -33,12 +33,14 @@ pytestmark = pytest.mark.spark
 
 
 class Lake:
-    """A connection into tables of the test run's session, in a namespace of its own. Every state ends a load."""
+    """A connection into tables of the test run's session, in a namespace of its own. Every state ends a load, and no
+    table is compacted by itself."""
 
     def __init__(self, folder: Path, session: SparkSession, settings: SparkSettings) -> None:
         self.name = f"shop_{uuid.uuid4().hex[:8]}"
         self.tables = (DeltaTables if settings.format == "delta" else IcebergTables)(session, settings)
-        self.engine = Engine(Settings.load(folder / "home"), tables=self.tables)
+        uncared = {"compact_after": CompactAfter(delete_files=0, small_files=0)}
+        self.engine = Engine(Settings.load(folder / "home").model_copy(update=uncared), tables=self.tables)
         (folder / "home").mkdir()
         self._folder = folder
         self._session = session

@@ -20,8 +20,8 @@ from tests.sync.house import House
 class Zygote(ForkServer):
     """Runs syncs one at a time."""
 
-    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        super().__init__(__name__, environment)
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({}), module: str = __name__) -> None:
+        super().__init__(module, environment)
 
     def sync(self, house: House, crash: Kill | None = None, *, refresh: bool = False) -> int:
         """How the process ended: its exit code, or minus the signal. Its report is in `house.report`."""
@@ -50,7 +50,7 @@ class Zygote(ForkServer):
         """Folder tables keep what they have as it is."""
 
 
-def _carry_out(order: dict[str, Any]) -> int:
+def carry_out(order: dict[str, Any]) -> int:
     crash, until = order["crash"], order["until"]
     arm(tuple(crash) if crash else None, until=Path(until) if until else None, log=Path(order["points"]))
     home = Path(order["home"])
@@ -68,4 +68,4 @@ def _carry_out(order: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    serve(_carry_out)
+    serve(carry_out)
