@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.postgres import PostgresServer, programs, running_server
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
     from dagster_airbyte_proto.tables.spark import SparkSettings
     from tests.object_store import ObjectStore
+
+# A machine that is busy is no fault of the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 _LONGEST = (
     "sync/test_crash_sweep.py",

@@ -358,4 +358,4 @@ class AgainstTheModel(RuleBasedStateMachine):
 
 
 TestAgainstTheModel = AgainstTheModel.TestCase
-TestAgainstTheModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAgainstTheModel.settings = settings(max_examples=60, stateful_step_count=30)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ConfigError, StagingError
@@ -100,7 +100,6 @@ class _Unclosed(io.BytesIO):
         """So that what was written can be looked at."""
 
 
-@settings(deadline=None)
 @given(
     text=st.lists(st.sampled_from([_SECRET, b"x", b"\n", b"hunt", b"yyyyyyyyyyyyy"]), max_size=40).map(b"".join),
     cuts=st.lists(st.integers(0, 300)),

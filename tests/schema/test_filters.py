@@ -139,7 +139,7 @@ _FILTERS = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(_FILTERS, st.lists(st.tuples(st.none() | _INTEGERS, st.none() | _TEXTS), min_size=1, max_size=6))
 def test_a_filter_means_what_it_means_in_sql(text: str, rows: list[tuple[int | None, str | None]]) -> None:
     database = sqlite3.connect(":memory:")

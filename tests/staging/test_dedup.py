@@ -153,7 +153,7 @@ def _text(told: _Told, number: int) -> str:
     return json.dumps({"id": told.id, "part": told.part, "at": told.at, "n": number, "_ab_cdc_deleted_at": deleted_at})
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_TOLD, min_size=1, max_size=25), st.booleans())
 def test_of_any_rows_the_latest_of_each_key_stays_unless_it_is_a_deletion(
     stream_input: Inputs, rows: Sequence[_Told], keeps_deleted: bool
@@ -168,7 +168,7 @@ def test_of_any_rows_the_latest_of_each_key_stays_unless_it_is_a_deletion(
     assert {(row["id"], row["part"]) for row in _keys(part)} == {told.key for told in rows}
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_TOLD, min_size=1, max_size=25), st.booleans())
 def test_a_row_that_a_filter_leaves_out_is_in_no_file_and_leaves_none_of_its_key(
     stream_input: Inputs, rows: Sequence[_Told], keeps_deleted: bool

@@ -64,7 +64,7 @@ _ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_ROWS, st.sampled_from(["", "at is null or at < 20"]))
 def test_the_latest_row_of_a_key_stays_wherever_the_others_lie(
     stream_input: Inputs, rows: list[dict[str, Any]], filtered: str

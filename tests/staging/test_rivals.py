@@ -104,7 +104,7 @@ def _expected(loads: Sequence[Sequence[Told]], cursor: FieldPath, *, keeps_delet
     return sorted(row for _, row in table.values()), deleted
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_LOADS, st.sampled_from([("at",), ("any",), ()]), st.booleans(), st.booleans())
 def test_whatever_comes_in_whatever_load_the_newest_row_of_each_key_stays(
     loads: Sequence[Sequence[Told]], cursor: FieldPath, keeps_deleted: bool, is_aside: bool

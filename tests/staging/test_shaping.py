@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.model import Shaping
@@ -170,7 +170,6 @@ _JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(_JSON, max_size=4), st.sampled_from([(("a",),), (("a", "b"),), (("a", "b"), ("c",))]))
 def test_dropping_is_what_it_is_in_python(values: list[Any], paths: Any) -> None:
     def without(value: Any, path: tuple[str, ...]) -> Any:

@@ -57,7 +57,7 @@ _ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_ROWS, st.sampled_from([(), ("part",)]), st.sampled_from([WriteMode.APPEND, WriteMode.APPEND_DEDUP]))
 def test_every_file_is_in_order_and_the_latest_row_of_a_key_stays(
     stream_input: Inputs, rows: list[dict[str, Any]], partition_by: tuple[str, ...], write: WriteMode

@@ -71,7 +71,7 @@ _OPERATIONS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(_OPERATIONS, max_size=30),
     st.sampled_from([_TINY, StageLimits(), StageLimits(segment_bytes=1), StageLimits(held_bytes=1)]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -227,7 +227,7 @@ _ANY = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from([_PROPERTIES, _WITH_JSON]),
     st.sampled_from([_STRUCTS, _ALL]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.schema.columns import Column, Kind, ValueType
@@ -129,13 +129,11 @@ _PIECES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(_KINDS), st.lists(_PIECES | _DIGITS | st.none(), min_size=1, max_size=6))
 def test_a_values_fate_does_not_hang_on_its_neighbours(kind: Kind, texts: list[str | None]) -> None:
     assert _landed(kind, texts) == [_landed(kind, [text])[0] for text in texts]
 
 
-@settings(deadline=None)
 @given(st.datetimes(timezones=st.timezones() | st.just(_UTC)))
 def test_every_instant_of_the_calendar_lands_as_it_is(moment: dt.datetime) -> None:
     text = moment.isoformat()

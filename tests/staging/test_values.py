@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
@@ -421,14 +421,14 @@ def test_what_fits_never_takes_the_slow_road() -> None:
     assert parser.redone == 0
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+@settings(max_examples=150)
 @given(st.sampled_from([_READ_BY_ARROW, _KINDS, _WITH_JSON]), st.data())
 def test_both_roads_agree_on_what_fits(kinds: Mapping[str, Any], data: st.DataObject) -> None:
     row = st.fixed_dictionaries({}, optional={kind: st.none() | _FITTING[kind] for kind in kinds if kind in _FITTING})
     _agree(kinds, [record(json.dumps(each)) for each in data.draw(st.lists(row, min_size=1, max_size=4))])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+@settings(max_examples=150)
 @given(st.sampled_from([_READ_BY_ARROW, _KINDS, _WITH_JSON]), st.data())
 def test_both_roads_agree_on_anything(kinds: Mapping[str, Any], data: st.DataObject) -> None:
     row = st.dictionaries(st.sampled_from(sorted(kinds)), _TEXTS, max_size=4)
@@ -436,7 +436,7 @@ def test_both_roads_agree_on_anything(kinds: Mapping[str, Any], data: st.DataObj
     _agree(kinds, [record("{" + ",".join(f'"{name}":{text}' for name, text in each.items()) + "}") for each in rows])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+@settings(max_examples=100)
 @given(st.sampled_from([_READ_BY_ARROW, _KINDS, _WITH_JSON]), st.data())
 def test_a_stream_that_is_odd_time_and_again_reads_as_it_did_the_first_time(
     kinds: Mapping[str, Any], data: st.DataObject

@@ -25,7 +25,6 @@ def runner() -> Iterator[Zygote]:
 @pytest.mark.timeout(900)
 @settings(
     max_examples=2,
-    deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],

