@@ -5,6 +5,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+# One more than processors, for some tests wait; four at the most, for each may have a JVM.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 3 ? n + 1 : 4)))
 N ?= 100
 
 help: ## this list
@@ -25,9 +27,9 @@ system: ## what tests use if it is there: PostgreSQL, Chromium (Debian's, when t
 demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
-test: setup system ## all tests, in as many processes as there are cores
+test: setup system ## all tests, in several processes
 	@$(BIN)/airbyte-proto --home .pytest_cache/home query 'select 1' > /dev/null # leaves Spark's classes to the others
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: setup ## format, lint, types, imports and tests: what a change has to pass
 	$(BIN)/ruff format --check .

@@ -130,7 +130,7 @@ def test_a_refresh_that_is_interrupted_stops_the_connector_and_leaves_the_old_ro
     shop.place.offer({**TWO, "failure": {"kind": "hang", "after": 3}})
 
     def interrupt() -> None:
-        until(lambda: processes_of(shop.place.folder / "scenario.json") != [], "the connector runs")
+        until(lambda: processes_of(shop.place.folder / "program.json") != [], "the connector runs")
         os.kill(os.getpid(), signal.SIGINT)
 
     waiting = threading.Thread(target=interrupt)
