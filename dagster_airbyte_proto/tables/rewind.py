@@ -237,9 +237,9 @@ def _schema_to_put_back(doing: str, log: TableLog, snapshot_id: int) -> int | No
     schema_id = next((each.schema_id for each in log.snapshots if each.snapshot_id == snapshot_id), None)
     if schema_id is None or (columns := log.known_columns.get(schema_id)) is None:
         return None
-    if ids_of(columns) <= ids_of(log.columns):
-        return None
     ids = ids_of(columns)
+    if ids <= ids_of(log.columns):
+        return None
     if lacking := [name for name, own in log.placing_ids.items() if not own <= ids]:
         found = f"its columns of then lack {', '.join(lacking)}, by which it has been parted or sorted since"
         raise TableError(doing, found, remedy="Read the snapshot as it is, by VERSION AS OF, or refresh the table.")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.fork_server import serve
 from tests.sync.zygote import Zygote, carry_out
 
-_LATE_MODULES = ("dagster_airbyte_proto.tables.iceberg", "dagster_airbyte_proto.tables.delta", "pandas")
+_LATE_MODULES = ("dagster_airbyte_proto.tables.iceberg", "dagster_airbyte_proto.tables.delta")
 
 
 class SparkZygote(Zygote):

@@ -40,24 +40,20 @@ def sweep(
 ) -> None:
     """Lives that die of their shares of all kills, as many at once as there are runners. None of them gets old: after
     each death all that ever came is looked at."""
-    reached: set[str] = set()
-
-    def live(place: str, runner: Runner, kills: Iterable[Kill] = ()) -> Life:
-        life = life_in(folder / place, runner)
-        life.survive()
-        die(life, kills)
-        reached.update(life.reached)
-        life.house.store.close()
-        return life
-
-    first = live("first", runners[0])
-    first.survive()
-    kills = every_kill(first.house.points)
+    clean = life_in(folder / "clean", runners[0])
+    clean.survive()
+    clean.survive()
+    kills, reached = every_kill(clean.house.points), set(clean.reached)
+    clean.house.store.close()
 
     def live_through(number: int) -> None:
         mine = kills[number :: len(runners)]
         for at in range(0, len(mine), _KILLS_OF_A_LIFE):
-            live(f"{number}-{at}", runners[number], mine[at : at + _KILLS_OF_A_LIFE])
+            life = life_in(folder / f"{number}-{at}", runners[number])
+            life.survive()
+            die(life, mine[at : at + _KILLS_OF_A_LIFE])
+            reached.update(life.reached)
+            life.house.store.close()
 
     with ThreadPoolExecutor(len(runners)) as pool:
         list(pool.map(live_through, range(len(runners))))

@@ -63,7 +63,6 @@ def test_a_refresh_changes_the_columns_with_the_rows(write: str, shop: OpenShop)
     refused = told(place, new(20))
     assert refused.status is SyncStatus.FAILED
     assert "Sync with --refresh" in str(refused.error)
-    place.store.stream_changes("shop")
     report = told(place, new(20), REFRESH)
     assert (report.status, changes(report), report.deleted) == (SyncStatus.COMPLETE, sorted(CHANGED), 10)
     assert read(place)[1:] == ({("tall", "a")}, 20)
