@@ -15,6 +15,7 @@ from dagster_airbyte_proto.connection import (
     Connection,
     DockerLaunch,
     LocalLaunch,
+    ManifestLaunch,
     PypiLaunch,
     ReplayLaunch,
     StreamOptions,
@@ -104,6 +105,8 @@ def test_each_kind_of_launch_is_read(tmp_path: Path, launch: str, expected: obje
 def test_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     launch = "connector: {protocol: airbyte, launch: {kind: replay, recording: recordings/shop}}\n"
     shop = read(tmp_path, launch + "config_file: secret/shop.json")
+    low_code = read(tmp_path, "connector: {protocol: airbyte, launch: {kind: manifest, path: m.yaml, version: 7.39.1}}")
+    assert low_code.connector.launch == ManifestLaunch(kind="manifest", path=tmp_path / "m.yaml", version="7.39.1")
     assert shop.connector.launch == ReplayLaunch(kind="replay", recording=tmp_path / "recordings/shop")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/shop.json").write_text('{"emoji": "\\ud83d\\ude00", "n": 12345678901234567890}')
@@ -203,7 +206,7 @@ load:
         == """9 faults
   line 1, conector: is not a known key; did you mean "connector"?
   line 3, connector.protocol: must be one of airbyte, singer, rapidbyte, syncmaven; did you mean "airbyte"?
-  line 4, connector.launch.kind: must be one of local, pypi, docker, replay; did you mean "local"?
+  line 4, connector.launch.kind: must be one of local, pypi, manifest, docker, replay; did you mean "local"?
   line 6, streams.users.read: must be one of full_refresh, incremental
   line 6, streams.users.wirte: is not a known key; did you mean "write"?
   line 7, streams.orders.primary_key: must be a list of columns: names, or lists of names that lead to nested ones
@@ -244,7 +247,7 @@ load:
         ),
         (
             "connector: {protocol: airbyte, launch: {command: x}}",
-            "line 1, connector.launch.kind: is missing; must be one of local, pypi, docker, replay",
+            "line 1, connector.launch.kind: is missing; must be one of local, pypi, manifest, docker, replay",
         ),
         (
             "connector: {protocol: airbyte, launch: {kind: local, comand: x, command: 'a'}}",
@@ -253,6 +256,10 @@ load:
         (
             "connector: {protocol: airbyte, launch: {kind: local, command: []}}",
             "line 1, connector.launch.command: must not be empty",
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {kind: manifest, path: m, version: '>=7'}}",
+            'line 1, connector.launch.version: must be one version of airbyte-cdk, such as "7.39.1"',
         ),
         (
             "connector: {protocol: airbyte, launch: {kind: pypi, package: p, executable: e, python: 3.10}}",

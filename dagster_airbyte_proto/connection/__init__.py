@@ -6,6 +6,7 @@ from dagster_airbyte_proto.connection.launch import (
     DockerLaunch,
     Launch,
     LocalLaunch,
+    ManifestLaunch,
     PypiLaunch,
     ReplayLaunch,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "Launch",
     "LoadLimits",
     "LocalLaunch",
+    "ManifestLaunch",
     "PypiLaunch",
     "ReplayLaunch",
     "StreamOptions",

@@ -108,7 +108,7 @@ def _parsed_yaml(text: str) -> _Parsed:
         node = yaml.compose(text, Loader=_Loader)
         data = None if node is None else reading.value(node, ())
     except yaml.MarkedYAMLError as error:
-        return None, {}, [_syntax_fault(error)]
+        return None, {}, [syntax_fault(error)]
     except yaml.YAMLError:
         return None, {}, [Fault((), "is not YAML: it holds characters that YAML does not allow")]
     except RecursionError:
@@ -116,8 +116,9 @@ def _parsed_yaml(text: str) -> _Parsed:
     return data, reading.lines, reading.faults
 
 
-def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
-    """Without the lines around it, and without quoted words: `password: *hunter2` is an undefined alias to YAML."""
+def syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
+    """What YAML finds, without the lines around it, and without quoted words: `password: *hunter2` is an undefined
+    alias to it."""
     problem = re.sub(r"""\s*(['"])[^'"<>]{4,}\1""", "", error.problem or "cannot be read")
     mark = error.problem_mark or error.context_mark
     column = f" (column {mark.column + 1})" if mark else ""

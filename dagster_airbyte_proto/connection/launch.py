@@ -1,5 +1,6 @@
 """How a connector is started, as a user writes it. What can be started is for those who build launchers to say."""
 
+import re
 import shlex
 from typing import Annotated, Any, Literal
 
@@ -57,6 +58,23 @@ class PypiLaunch(Written):
     python: Text | None = None
 
 
+def _one_version(version: str) -> str:
+    if not re.fullmatch(r"[0-9][0-9A-Za-z.+!]*", version):
+        raise ValueError('must be one version of airbyte-cdk, such as "7.39.1"')
+    return version
+
+
+class ManifestLaunch(Written):
+    """A low-code manifest, run by airbyte-cdk of that `version` in a virtual environment of its own. `python` as for a
+    package. Code that the manifest brings is refused unless `custom_components`."""
+
+    kind: Literal["manifest"]
+    path: RelativePath
+    version: Annotated[Text, AfterValidator(_one_version)] | None = None
+    python: Text | None = None
+    custom_components: bool = False
+
+
 class DockerLaunch(Written):
     """An image."""
 
@@ -73,7 +91,7 @@ class ReplayLaunch(Written):
     recording: RelativePath
 
 
-Launch = Annotated[LocalLaunch | PypiLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")]
+Launch = Annotated[LocalLaunch | PypiLaunch | ManifestLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")]
 
 
 class Connector(Written):

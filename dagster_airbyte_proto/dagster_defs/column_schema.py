@@ -104,7 +104,7 @@ def column_lineage(columns: Columns, upstream: dg.AssetKey) -> dg.TableColumnLin
 def code_version(connection: Connection, planned: PlannedStream) -> str:
     """Changes with what changes the table: the connector's version, the schema, the modes, the keys, the name."""
     launch = connection.connector.launch
-    program = launch.model_dump(include={"kind", "command", "package", "executable", "image"})
+    program = launch.model_dump(include={"kind", "command", "package", "executable", "version", "image"})
     parts = (
         (connection.connector.protocol, program),
         planned.stream.json_schema,

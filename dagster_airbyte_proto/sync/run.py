@@ -309,8 +309,9 @@ class _Sync:
         )
 
     def _keep_config(self, event: ConfigEvent) -> None:
-        self._store.keep_config(self._lease, event.config, based_on=self._source.config_digest)
-        self._source.take_config(event.config)
+        config = self._source.own_config(event.config)
+        self._store.keep_config(self._lease, config, based_on=self._source.config_digest)
+        self._source.take_config(config)
 
     def _pull(self, pull: Pull, staging: _Staging, request: ReadRequest) -> ProtoError | None:
         """What ended the sync as a whole, if anything did. Nothing is at work any more when this returns."""

@@ -13,6 +13,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.templating import is_template, renewed, templated
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.manifest import INJECTED, ManifestLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
 from dagster_airbyte_proto.launchers.pypi import PypiLauncher
 from dagster_airbyte_proto.launchers.recording import RecordingLauncher
@@ -133,8 +134,12 @@ class Source:
     def _listener(self) -> Listener:
         return Listener(self._log, self.mask, self._hear_config)
 
+    def own_config(self, rewritten: Mapping[str, Any]) -> dict[str, Any]:
+        """A config that the connector sent back, without what its launcher had put into it."""
+        return {key: value for key, value in rewritten.items() if not key.startswith(INJECTED) or key in self._written}
+
     def _hear_config(self, event: ConfigEvent) -> None:
-        self.unkept_config = event.config
+        self.unkept_config = self.own_config(event.config)
 
     def _kept(self, offer: Offer) -> bytes | None:
         if offer.warning:
@@ -176,12 +181,21 @@ def launcher_of(
         return PypiLauncher(
             launch.package, launch.executable, cache=environments, python=launch.python, options=options
         )
+    if launch.kind == "manifest":
+        return ManifestLauncher(
+            launch.path,
+            version=launch.version,
+            python=launch.python,
+            custom_components=launch.custom_components,
+            cache=environments,
+            options=options,
+        )
     if launch.kind == "replay":
         return ReplayLauncher(Path(launch.recording))
     raise ConfigError(
         f"opening connection {connection.name}",
         f"launch kind {launch.kind} is not built yet",
-        remedy="Use local, pypi or replay.",
+        remedy="Use local, pypi, manifest or replay.",
     )
 
 

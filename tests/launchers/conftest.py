@@ -39,4 +39,5 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     write_wheel(folder, "airbyte-source-fake", "source-fake = airbyte_source_fake:run")
+    write_wheel(folder, "airbyte-cdk", "source-declarative-manifest = airbyte_cdk:run\nother = airbyte_cdk:run")
     return folder

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
 from dagster_airbyte_proto.launchers.pypi import PypiLauncher
 from dagster_airbyte_proto.launchers.recording import RecordingLauncher
@@ -20,6 +21,7 @@ from tests.conformance.launcher import (
     start,
 )
 from tests.launchers.conftest import FAKE_CONNECTOR
+from tests.low_code import MANIFEST
 
 MakeLauncher = Callable[[Path, RunOptions], Launcher]
 
@@ -30,6 +32,11 @@ def _local(folder: Path, options: RunOptions) -> Launcher:
 
 def _pypi(folder: Path, options: RunOptions) -> Launcher:
     return PypiLauncher("airbyte-source-fake==1.0", cache=folder / "environments", options=options)
+
+
+def _manifest(folder: Path, options: RunOptions) -> Launcher:
+    (folder / "api.yaml").write_text(MANIFEST)
+    return ManifestLauncher(folder / "api.yaml", version="1.0", cache=folder / "environments", options=options)
 
 
 def _recording(folder: Path, options: RunOptions) -> Launcher:
@@ -46,7 +53,7 @@ def _replay(folder: Path, options: RunOptions) -> Launcher:
 
 
 @pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("make", [_local, _pypi, _recording])
+@pytest.mark.parametrize("make", [_local, _pypi, _manifest, _recording])
 class TestLiveLaunchers(LiveLauncherConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
