@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import Document, read_document
 from dagster_airbyte_proto.connection.validation import Written, validated
@@ -14,6 +14,11 @@ _LOCAL = ("delta", "parquet", "folder")
 IN_SESSION_CATALOG = ("delta", "parquet")
 SESSION_CATALOG = "spark_catalog"
 """What Spark's own catalog is called, by which it knows tables of those formats."""
+
+
+def _from_folder(place: str, info: ValidationInfo) -> str:
+    is_path = place and not _URL.match(place) and info.context
+    return str(info.context["folder"] / Path(place).expanduser()) if is_path and info.context else place
 
 
 def _spark_value(value: Any) -> Any:
@@ -73,13 +78,14 @@ class CompactAfter(Written):
 
 
 class SettingsFile(Written):
-    """What a settings file may hold; empty means the default."""
+    """What a settings file may hold; empty means the default. `registry` is the path or URL of a connector registry."""
 
     state_url: str = ""
     lease_seconds: Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)] = 60.0
     catalog: CatalogSettings = CatalogSettings()
     compact_after: CompactAfter = CompactAfter()
     spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
+    registry: Annotated[str, AfterValidator(_from_folder)] = ""
 
     @field_validator("state_url")
     @classmethod
@@ -112,6 +118,7 @@ class Settings(SettingsFile):
             catalog=written.catalog.filled(home),
             compact_after=written.compact_after,
             spark=written.spark,
+            registry=written.registry,
         )
 
     @property
@@ -125,6 +132,11 @@ class Settings(SettingsFile):
     @property
     def logs_folder(self) -> Path:
         return self.home / "logs"
+
+    @property
+    def registry_folder(self) -> Path:
+        """Where a connector registry is kept that was fetched."""
+        return self.home / "registry"
 
     @property
     def environments_folder(self) -> Path:

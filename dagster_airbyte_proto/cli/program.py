@@ -34,3 +34,9 @@ def table() -> None:
 
     A table goes by namespace.table; a connection, by its file or its name, stands for all of its tables.
     """
+
+
+@program.group("connectors")
+@around_command
+def connectors() -> None:
+    """What a connector registry lists, and how each of it is started."""

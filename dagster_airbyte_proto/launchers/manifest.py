@@ -1,8 +1,8 @@
 """A connector that is a low-code manifest, run by airbyte-cdk's interpreter of such in an environment of its own.
 
-The interpreter takes the manifest in the config, under a key that no spec names: those of 6.34 to 7.39 do, while an option
-for it came later (6.48 has none). What is put in a config comes back in the configs that the connector rewrites;
-`INJECTED` tells what of one is not the user's.
+The interpreter takes the manifest in the config, under a key that no spec names: those of 6.34 to 7.39 do, while an
+option for it came later (6.48 has none). What is put in a config comes back in the configs that the connector
+rewrites; `INJECTED` tells what of one is not the user's.
 """
 
 import hashlib

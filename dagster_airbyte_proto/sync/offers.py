@@ -6,17 +6,16 @@ read by a person, replaced atomically. A file that cannot be read counts as abse
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import msgspec
 
 from dagster_airbyte_proto.errors import InternalError, StagingError
 from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
+from dagster_airbyte_proto.whole_files import write_whole
 
 
 class Offer(NamedTuple):
@@ -129,18 +128,7 @@ def _replace(path: Path, content: msgspec.Raw) -> None:
     """Whoever reads at the same time, or after a crash, finds the old file or the new one, whole."""
     pretty = msgspec.json.format(bytes(content), indent=2) + b"\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Not made by tempfile, whose files only their owner may read: catalogs are built into images that others run.
-        unfinished = path.with_name(f".{path.name}.{uuid4().hex}")
-        try:
-            with unfinished.open("xb") as file:
-                file.write(pretty)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+        write_whole(path, pretty)
     except OSError as error:
         raise StagingError(f"writing {path}", error.strerror or str(error), remedy="Is the disk full?") from error
 

@@ -1,0 +1,204 @@
+"""A connector registry: which connectors there are, and how each can be started.
+
+The format is that of Airbyte's `oss_registry.json`: an object of `sources` and `destinations`, megabytes of it specs.
+Entries are read one by one, so that one that is odd costs no other.
+"""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.errors import ConfigError
+
+_NEAREST = 5
+_LOW_CODE = "manifest-only"
+_SUPPORT = ("certified", "community", "archived")
+
+
+class _File(msgspec.Struct):
+    sources: list[msgspec.Raw] = []
+    destinations: list[msgspec.Raw] = []
+
+
+class _Hosts(msgspec.Struct):
+    hosts: list[str] | None = None
+
+
+class _Streams(msgspec.Struct):
+    streams: list[str] | None = None
+
+
+class _Pypi(msgspec.Struct, rename="camel"):
+    enabled: bool = False
+    package_name: str = ""
+
+
+class _Remote(msgspec.Struct):
+    pypi: _Pypi | None = None
+
+
+class _PackageInfo(msgspec.Struct):
+    cdk_version: str | None = None
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    """What we read of an entry. What may be absent may be null too."""
+
+    name: str
+    docker_repository: str
+    docker_image_tag: str
+    documentation_url: str | None = None
+    support_level: str | None = None
+    release_stage: str | None = None
+    release_date: str | None = None
+    language: str | None = None
+    tags: list[str] | None = None
+    tombstone: bool | None = None
+    allowed_hosts: _Hosts | None = None
+    suggested_streams: _Streams | None = None
+    resource_requirements: dict[str, Any] | None = None
+    remote_registries: _Remote | None = None
+    package_info: _PackageInfo | None = None
+    spec: dict[str, Any] | None = None
+
+
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_FILE, _ENTRY = msgspec.json.Decoder(_File), msgspec.json.Decoder(_Entry)
+
+
+class Listed(NamedTuple):
+    """A connector as the registry has it. `launches` are the ways to start it, the easiest first. `spec` is what it
+    would answer when asked for one, where the registry knows."""
+
+    name: str
+    title: str
+    role: str
+    image: str
+    version: str
+    language: str
+    launches: tuple[dict[str, str], ...]
+    support_level: str
+    release_date: str
+    documentation_url: str
+    allowed_hosts: tuple[str, ...]
+    suggested_streams: tuple[str, ...]
+    resources: dict[str, Any]
+    cdk_version: str
+    retired: bool
+    spec: dict[str, Any] | None
+
+
+class Registry(NamedTuple):
+    """Its connectors by their names, and how many entries could not be read."""
+
+    connectors: tuple[Listed, ...]
+    unreadable: int
+
+    def search(self, text: str) -> list[Listed]:
+        """Those that have every word of the text in their name or title; the nearest to it first. None is retired."""
+        words = text.lower().split()
+        found = [each for each in self.connectors if not each.retired and _has_all(each, words)]
+        return sorted(found, key=lambda each: _rank(each, text.lower()))
+
+    def named(self, name: str) -> Listed:
+        """The one of that name: `source-faker`, its image, or `faker`, where sources go first. Raises ConfigError."""
+        wanted = name.lower().partition(":")[0]
+        for names in (_names, _loose_names):
+            found = [each for each in self.connectors if wanted in names(each)]
+            if found:
+                return min(found, key=lambda each: (each.retired, each.role != "source"))
+        near = self.nearest(name)
+        remedy = f"Did you mean {' or '.join(near)}?" if near else "`airbyte-proto connectors search` looks for words."
+        raise ConfigError(f"looking up connector {name}", "the registry has none of that name", remedy=remedy)
+
+    def nearest(self, name: str) -> list[str]:
+        """The names that were probably meant."""
+        lower = name.lower()
+        role = next((role for role in ("source", "destination") if lower.startswith(f"{role}-")), "")
+        alive = [each for each in self.connectors if not each.retired and role in ("", each.role)]
+        # By bare names, as whole ones all begin alike; a source goes before the destination of that name.
+        by_word = {word: each.name for each in reversed(alive) for word in _loose_names(each)}
+        close = get_close_matches(_bare(lower), by_word, n=2 * _NEAREST, cutoff=0.6)
+        return list(dict.fromkeys(by_word[word] for word in close))[:_NEAREST]
+
+
+def read_registry(content: bytes, *, where: str) -> Registry:
+    """Raises ConfigError when it is no registry at all."""
+    try:
+        file = _FILE.decode(content)
+    except msgspec.DecodeError as error:
+        raise _unfit(where, str(error)) from None
+    entries = [("source", raw) for raw in file.sources] + [("destination", raw) for raw in file.destinations]
+    if not entries:
+        raise _unfit(where, "it has neither sources nor destinations")
+    listed = tuple(each for role, raw in entries if (each := _listed(role, raw)) is not None)
+    if not listed:
+        raise _unfit(where, "none of its entries has a name, a dockerRepository and a dockerImageTag")
+    return Registry(listed, len(entries) - len(listed))
+
+
+def _unfit(where: str, found: str) -> ConfigError:
+    remedy = "It must be of the format of Airbyte's oss_registry.json: an object of `sources` and `destinations`."
+    return ConfigError(f"reading the connector registry {where}", found, remedy=remedy)
+
+
+def _listed(role: str, raw: msgspec.Raw) -> Listed | None:
+    try:
+        entry = _ENTRY.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    image = f"{entry.docker_repository}:{entry.docker_image_tag}"
+    language = entry.language or next((tag[9:] for tag in entry.tags or () if tag.startswith("language:")), "")
+    schema = (entry.spec or {}).get("connectionSpecification")
+    return Listed(
+        name=entry.docker_repository.rpartition("/")[2],
+        title=entry.name,
+        role=role,
+        image=image,
+        version=entry.docker_image_tag,
+        language=language,
+        launches=tuple(_launches(entry, image, language)),
+        support_level=entry.support_level or entry.release_stage or "",
+        release_date=entry.release_date or "",
+        documentation_url=entry.documentation_url or "",
+        allowed_hosts=tuple((entry.allowed_hosts and entry.allowed_hosts.hosts) or ()),
+        suggested_streams=tuple((entry.suggested_streams and entry.suggested_streams.streams) or ()),
+        resources=entry.resource_requirements or {},
+        cdk_version=(entry.package_info and entry.package_info.cdk_version) or "",
+        retired=bool(entry.tombstone),
+        spec=entry.spec if isinstance(schema, dict) else None,
+    )
+
+
+def _launches(entry: _Entry, image: str, language: str) -> Iterator[dict[str, str]]:
+    if language == _LOW_CODE:
+        yield {"kind": "manifest", "path": "manifest.yaml"}
+    pypi = entry.remote_registries and entry.remote_registries.pypi
+    if pypi and pypi.enabled and pypi.package_name:
+        yield {"kind": "pypi", "package": f"{pypi.package_name}=={entry.docker_image_tag}"}
+    yield {"kind": "docker", "image": image}
+
+
+def _bare(name: str) -> str:
+    return re.sub("^(source|destination)-", "", name)
+
+
+def _has_all(listed: Listed, words: list[str]) -> bool:
+    text = f"{listed.name} {listed.title.lower()}"
+    return all(word in text for word in words)
+
+
+def _names(listed: Listed) -> tuple[str, str]:
+    return (listed.name, listed.image.rpartition(":")[0])
+
+
+def _loose_names(listed: Listed) -> tuple[str, str]:
+    return (_bare(listed.name), listed.title.lower())
+
+
+def _rank(listed: Listed, text: str) -> tuple[bool, bool, int, str]:
+    level = _SUPPORT.index(listed.support_level) if listed.support_level in _SUPPORT else len(_SUPPORT)
+    return (text not in _names(listed) + _loose_names(listed), listed.role != "source", level, listed.name)

@@ -1,0 +1,189 @@
+"""`connectors`: what a registry file lists."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Place
+
+REGISTRY = Path(__file__).parents[1] / "oss_registry.json"
+
+
+class Server:
+    """A registry behind a URL. `answered` has the status of each answer."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.content = REGISTRY.read_bytes()
+        self.marks: dict[str, str] = {"ETag": '"one"'}
+        self.answered: list[int] = []
+        self.is_down = False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    at: Server
+
+    def do_GET(self) -> None:
+        known = {"ETag": self.headers.get("If-None-Match"), "Last-Modified": self.headers.get("If-Modified-Since")}
+        is_same = any(known[name] == mark for name, mark in self.at.marks.items())
+        status = 304 if is_same else 200 if self.path == "/oss_registry.json?token=hunter22" else 404
+        status = 503 if self.at.is_down else status
+        self.at.answered.append(status)
+        self.send_response(status)
+        for name, mark in self.at.marks.items():
+            self.send_header(name, mark)
+        self.end_headers()
+        if status == 200:
+            self.wfile.write(self.at.content)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the class that calls it
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    at = Server("")
+    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"at": at}))
+    at.url = f"http://127.0.0.1:{http.server_port}/oss_registry.json?token=hunter22"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield at
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+def _names(place: Place, *words: str) -> list[str]:
+    found = place.json("connectors", "search", *words)["connectors"]
+    return [connector["name"] for connector in found]
+
+
+@pytest.fixture
+def registered(place: Place) -> Place:
+    """Its settings name the registry, by a path that starts at their folder."""
+    (place.folder / "registries").symlink_to(REGISTRY.parent)
+    settings = f"catalog: {{format: folder}}\nregistry: registries/{REGISTRY.name}\n"
+    (place.folder / "airbyte-proto.yaml").write_text(settings)
+    return place
+
+
+def test_a_search_finds_each_word_in_names_and_titles_and_nothing_retired(registered: Place) -> None:
+    assert _names(registered, "POSTGRES") == ["source-postgres", "destination-postgres"]
+    assert _names(registered, "data sample") == ["source-faker"]
+    assert _names(registered, "source") == ["source-postgres", "source-faker", "source-shop-api"]
+    told = registered.run("connectors", "search", "api")
+    assert told.out.split() == [
+        *("connector", "title", "version", "support", "starts", "as"),
+        *told.out.split()[6:7],
+        *("source-shop-api", "Shop", "API", "0.3.0", "community", "manifest"),
+    ]
+    assert told.err == "WARN 1 entry of the registry could not be read and is passed over\n"
+
+
+def test_what_is_not_found_comes_with_the_nearest_names(registered: Place) -> None:
+    told = registered.run("connectors", "search", "postgers")
+    assert (told.code, told.out) == (0, "no connector has 'postgers'; did you mean source-postgres?\n")
+    told = registered.run("connectors", "show", "source-shopapi")
+    assert told.code == 2
+    assert told.err.endswith("the registry has none of that name\nDid you mean source-shop-api?\n")
+
+
+@pytest.mark.parametrize("name", ["source-faker", "faker", "Sample Data", "airbyte/source-faker:1.0.0"])
+def test_a_connector_is_shown_by_any_of_its_names(registered: Place, name: str) -> None:
+    shown = registered.json("connectors", "show", name)
+    assert shown == {
+        "name": "source-faker",
+        "title": "Sample Data",
+        "role": "source",
+        "image": "airbyte/source-faker:7.2.1",
+        "version": "7.2.1",
+        "language": "python",
+        "launches": [
+            {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"},
+            {"kind": "docker", "image": "airbyte/source-faker:7.2.1"},
+        ],
+        "support_level": "community",
+        "release_date": "2024-01-31",
+        "documentation_url": "https://example.com/faker",
+        "allowed_hosts": [],
+        "suggested_streams": ["users", "products"],
+        "resources": {
+            "default": {"memory_limit": "1Gi"},
+            "jobSpecific": [
+                {"jobType": "sync", "resourceRequirements": {"memory_request": "2Gi", "memory_limit": "4Gi"}}
+            ],
+        },
+        "cdk_version": "python:6.61.6",
+        "retired": False,
+        "spec": True,
+    }
+
+
+def test_a_person_sees_what_a_connector_needs_and_how_it_starts(registered: Place) -> None:
+    shown = registered.run("connectors", "show", "faker").out
+    for line in (
+        'launch {kind: pypi, package: "airbyte-source-faker==7.2.1"}',
+        "resources memory_limit 1Gi",
+        "resources sync: memory_request 2Gi, memory_limit 4Gi",
+        "suggested streams users, products",
+        "language python (python:6.61.6)",
+    ):
+        assert line in " ".join(shown.split())
+    assert "retired" in registered.run("connectors", "show", "postgres-old").out
+    assert registered.json("connectors", "show", "postgres")["role"] == "source"
+    low_code = registered.json("connectors", "show", "shop-api")
+    assert [launch["kind"] for launch in low_code["launches"]] == ["manifest", "docker"]
+    assert low_code["allowed_hosts"] == ["${subdomain}.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "Input data was truncated"),
+        ('{"sources": {}}', "Expected `array`, got `object` - at `$.sources`"),
+        ("{}", "it has neither sources nor destinations"),
+        ('{"sources": [{"name": "x"}]}', "none of its entries has a name, a dockerRepository and a dockerImageTag"),
+    ],
+)
+def test_one_that_is_no_registry_is_told_plainly(place: Place, content: str, told: str) -> None:
+    (place.folder / "broken.json").write_text(content)
+    result = place.run("connectors", "search", "x", "--registry", "broken.json")
+    assert result.code == 2
+    assert f"reading the connector registry broken.json: {told}" in result.err
+    assert "oss_registry.json" in result.err
+
+
+def test_no_registry_and_one_that_is_not_there_are_told_plainly(place: Place) -> None:
+    assert "Name the path or URL of one with --registry" in place.run("connectors", "search", "x").err
+    result = place.run("connectors", "search", "x", "--registry", "none.json")
+    assert (result.code, "No such file" in result.err) == (2, True)
+
+
+def test_a_url_is_asked_again_for_what_changed_only(place: Place, server: Server) -> None:
+    words = ("postgres", "--registry", server.url)
+    for marks in ({"ETag": '"one"'}, {"Last-Modified": "Sat, 21 Nov 2026 10:00:00 GMT"}):
+        server.marks = marks
+        assert _names(place, *words) == _names(place, *words) == ["source-postgres", "destination-postgres"]
+    assert server.answered == [200, 304, 200, 304]
+    server.marks, server.content = {}, server.content.replace(b"destination-postgres", b"destination-postgres2")
+    assert _names(place, *words) == ["source-postgres", "destination-postgres2"]
+    server.content = b"<html>"
+    told = place.run("connectors", "search", *words)
+    assert (told.code, "hunter22" in told.err) == (2, False)
+    gone = server.url.replace("oss_", "no_")
+    told = place.run("connectors", "search", "x", "--registry", gone)
+    assert (told.code, "it answers 404" in told.err, "hunter22" in told.err) == (2, True, False)
+
+
+def test_a_url_that_is_down_is_answered_from_what_was_kept(place: Place, server: Server) -> None:
+    words = ("connectors", "search", "faker", "--registry", server.url)
+    asked = place.run(*words)
+    server.is_down = True
+    again = place.run(*words)
+    assert (again.code, again.out) == (0, asked.out)
+    assert "it answers 503 Service Unavailable): its last answer is used" in again.err
+    assert "hunter22" not in again.err
