@@ -81,7 +81,8 @@ def _replaced(before: Before, existing: Columns, wanted: Columns, terms: Terms) 
     if terms.policy is not SchemaPolicy.EVOLVE or not existing["fields"]:
         return decided(existing, wanted, before.last_id, terms)
     renamed_columns, renames, _ = renamed(existing, wanted, terms.formerly)
-    taking = _Taking(Numbering(before.last_id), before.fixed)
+    now = dict(renames)
+    taking = _Taking(Numbering(before.last_id), [now.get(column, column) for column in before.fixed])
     columns = taking.struct(renamed_columns, wanted, ())
     if taking.refused:
         return Verdict(existing, before.last_id, refused=tuple(taking.refused))
@@ -149,14 +150,15 @@ class _Taking:
 
 
 def _is_same(known: Any, columns: Any, taken: Collection[int]) -> bool:
-    """Whether the two differ at the most in the ids of fields that are new, whose ids are not among the `taken`."""
+    """Whether the two differ at the most in the ids of fields that are new, whose ids are not among the `taken`, and in
+    what a format notes beside."""
     if isinstance(columns, list):
         return len(known) == len(columns) and all(
             _is_same(mine, other, taken) for mine, other in zip(known, columns, strict=True)
         )
     if not (isinstance(columns, dict) and isinstance(known, dict)):
         return bool(known == columns)
-    return known.keys() == columns.keys() and all(
+    return columns.keys() <= known.keys() and all(
         (known[name] == value or not {known[name], value} & set(taken))
         if name in _IDS
         else _is_same(known[name], value, taken)

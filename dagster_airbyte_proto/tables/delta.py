@@ -22,13 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, TableTotals
-from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
+from dagster_airbyte_proto.schema.evolution import Columns
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, key_ids, with_text, without
 from dagster_airbyte_proto.tables.delta_files import added, counted, is_by_reference, placed
+from dagster_airbyte_proto.tables.delta_fitting import Fitting, Wider, fitting_of
 from dagster_airbyte_proto.tables.delta_history import LOAD_ID, NEWEST, ROWS, commit_at
 from dagster_airbyte_proto.tables.delta_jobs import Job, run
 from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, Removal
-from dagster_airbyte_proto.tables.delta_log import Metadata, changed_table, new_table, transaction, widened
+from dagster_airbyte_proto.tables.delta_log import Metadata, published_table, transaction
 from dagster_airbyte_proto.tables.folder import folder_name
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
@@ -43,7 +44,6 @@ from dagster_airbyte_proto.tables.writer import (
     TableFit,
     TableSpec,
     TableTarget,
-    fit_of,
     landing,
     newest_after,
     qualified,
@@ -91,10 +91,12 @@ class DeltaTables:
         doing, location = f"preparing table {self._sql_name(spec.name)}", self.location(spec.name)
         columns = with_text(columns_of(spec.schema), spec.slice_column)
         with self.refusals(doing):
-            look, fit = self._fitted(doing, spec, columns)
+            fitting = self._fitted(doing, spec, columns)
             self._register(spec.name)
-        schema = arrow_schema(without(look.metadata.columns, spec.slice_column))
-        return TableTarget(spec.name, schema, location, self._sql_name(spec.name), fit)
+        schema = arrow_schema(without(fitting.columns, spec.slice_column))
+        return TableTarget(
+            spec.name, schema, location, self._sql_name(spec.name), fitting.fit, schema_id=fitting.schema_id
+        )
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing, stream = f"committing load {load_id} to table {self._sql_name(part.table)}", str(part.stream)
@@ -104,6 +106,7 @@ class DeltaTables:
                 look = self.java().look(self.location(part.table), load_id)
                 if known := self._known(doing, look, load_id, part):
                     return known
+                look = _turned(doing, look, part)
                 _refuse_misplaced(doing, look.metadata, part)
                 try:
                     return self._land(look, load_id, part)
@@ -245,45 +248,39 @@ class DeltaTables:
         reader = self.open_session().read.format("delta").option("versionAsOf", look.version)
         return int(reader.load(self.location(name)).count())
 
-    def _fitted(self, doing: str, spec: TableSpec, columns: Columns) -> tuple[Look, TableFit]:
+    def _fitted(self, doing: str, spec: TableSpec, columns: Columns) -> Fitting:
         """The table with all its columns: as it is, changed, or new. A type is widened before anything else."""
-        fit = TableFit()
+        changed: TableFit | None = None
         for _ in range(_ATTEMPTS):
             look = self.java().look(self.location(spec.name))
-            verdict = Verdict(columns, 0)
             if look.version >= 0:
                 refuse_slices(doing, look.metadata.slice_column, spec.slice_column)
                 refuse_partitioning(doing, look.metadata.partitioning, _partitioned_by(look.metadata, spec))
                 if not look.metadata.takes_files:
                     raise TableError(doing, _MADE_BY_OTHERS)
-                verdict = decided(look.metadata.columns, columns, look.metadata.last_column_id, spec.terms)
-                verdict.refuse(doing, spec.terms)
-                fit = fit if fit.changes else fit_of(verdict, columns, spec.terms)
+            fitting = fitting_of(doing, look, spec, columns)
+            # What was changed at the first attempt, the second finds so.
+            changed = changed if changed is not None and changed.changes else fitting.fit
+            if fitting.is_there:
+                return fitting._replace(fit=changed)
             try:
-                if not self._fit(look, spec, verdict):
-                    return look, fit
+                self._fit(look, spec, fitting)
             except CALL_ERRORS as error:
                 # Another writer made the table, or changed its columns, at the same moment.
                 if failure_of(error) is not Failure.CONFLICT:
                     raise
         raise TableError(doing, "other writers keep changing it")
 
-    def _fit(self, look: Look, spec: TableSpec, verdict: Verdict) -> bool:
-        """Whether the table had to be changed."""
-        if look.version < 0:
-            by = [spec.slice_column] if spec.slice_column else [field.column for field in spec.partitioning]
-            self.java().create(look, new_table(verdict.columns, spec.comment, by))
-            return True
-        existing = look.metadata.columns
-        if wider := list(widened(existing, verdict.columns)):
-            self._widen(f"delta.{quoted(self.location(spec.name))}", wider)
-            return True
-        if verdict.columns != existing:
-            self.java().change(look, changed_table(look.action, verdict.columns, verdict.last_id))
-            return True
-        return False
+    def _fit(self, look: Look, spec: TableSpec, fitting: Fitting) -> None:
+        """One step to what the table has to be."""
+        if fitting.wider:
+            self._widen(f"delta.{quoted(self.location(spec.name))}", fitting.wider)
+        elif fitting.action is not None and look.version < 0:
+            self.java().create(look, fitting.action)
+        elif fitting.action is not None:
+            self.java().change(look, fitting.action)
 
-    def _widen(self, table: str, wider: Sequence[tuple[tuple[str, ...], str]]) -> None:
+    def _widen(self, table: str, wider: Wider) -> None:
         session = self.open_session()
         session.sql(f"alter table {table} set tblproperties ('delta.enableTypeWidening' = 'true')")
         for path, kind in wider:
@@ -375,6 +372,26 @@ def _refuse_misplaced(doing: str, metadata: Metadata, part: StagedRows) -> None:
 def _refuse_branch(doing: str, branch: str | None) -> None:
     if branch is not None:
         raise InternalError(doing, f"there are no branches in Delta, and so no {branch}")
+
+
+def _turned(doing: str, look: Look, part: StagedRows) -> Look:
+    """The table with the columns that the part brings with its rows."""
+    if part.aside is None:
+        return look
+    if part.aside.after is not None or not part.aside.publishes:
+        _refuse_branch(doing, part.aside.branch)
+    if part.aside.schema_id is None:
+        return look
+    becomes = published_table(look.action, part.aside.schema_id)
+    if becomes is None:
+        raise TableError(
+            doing,
+            "the table knows nothing any more of the columns that it was to get with these rows: another generation's "
+            "have become its own",
+            remedy="Sync again: the generation is begun anew.",
+            stream=str(part.stream),
+        )
+    return look.turned(becomes)
 
 
 def _slice_of(look: Look, part: StagedRows) -> str | None:

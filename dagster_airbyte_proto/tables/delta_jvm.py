@@ -23,7 +23,8 @@ _PACKAGE = "org.apache.spark.sql.delta"
 class Look(NamedTuple):
     """A table as it is at a version, -1 where there is none, and a transaction that began there.
 
-    `landed_at` is where a load came in that was asked for.
+    `landed_at` is where a load came in that was asked for. `becomes` is the `metaData` action that is to be committed
+    with the rows.
     """
 
     transaction: Any
@@ -31,6 +32,11 @@ class Look(NamedTuple):
     action: str
     metadata: Metadata
     landed_at: int | None = None
+    becomes: str | None = None
+
+    def turned(self, becomes: str) -> "Look":
+        """The table as it is to be from the commit on."""
+        return self._replace(metadata=read_metadata(becomes), becomes=becomes)
 
 
 class Removal(NamedTuple):
@@ -114,9 +120,11 @@ class JavaDelta:
 
     def files_at(self, look: Look, version: int) -> list[str]:
         """As `files`, of an older version."""
-        log = look.transaction.deltaLog()
+        return self._described(self._snapshot_at(look, version))
+
+    def _snapshot_at(self, look: Look, version: int) -> Any:
         # Without Delta's own limit to the last week: the table's log says what was let go of.
-        return self._described(log.getSnapshotAt(version, self._none, self._none, False))
+        return look.transaction.deltaLog().getSnapshotAt(version, self._none, self._none, False)
 
     def _described(self, snapshot: Any) -> list[str]:
         found = DataFrame(snapshot.allFiles().toJSON().toDF(), self._spark).toArrow()
@@ -133,13 +141,16 @@ class JavaDelta:
             # A number goes to the JVM as it is, not as the object that an option of Scala's has.
             boxed = self._jvm.java.util.stream.LongStream.of(int(version)).boxed().findFirst()
             option = self._jvm.scala.jdk.javaapi.OptionConverters.toScala(boxed)
-        return int(look.transaction.commit(self._seq(actions), self._restore(option, self._none)))
+        return self._commit(look, actions, self._restore(option, self._none))
 
     def note(self, look: Look, transaction: str) -> int:
         """A commit that does nothing but tell, as Delta's own at the end of a VACUUM, and a `txn` action by which those
         know of it that began before."""
-        action = self._actions.fromJson(transaction)
-        return int(look.transaction.commit(self._seq([action]), self._vacuum_end("COMPLETED")))
+        return self._commit(look, [self._actions.fromJson(transaction)], self._vacuum_end("COMPLETED"))
+
+    def action_at(self, look: Look, version: int) -> str:
+        """The `metaData` action of an older version."""
+        return str(self._snapshot_at(look, version).metadata().json())
 
     def write(
         self, look: Look, actions: Sequence[str], removal: Removal, *, replaces: bool, told: Mapping[str, str]
@@ -148,8 +159,7 @@ class JavaDelta:
         mode = self._modes.Overwrite if replaces else self._modes.Append
         rest = [self._none] * 5
         operation = self._write(mode, self._none, self._none, self._some(json.dumps(told)), *rest)
-        every = [*removal.files, *(self._actions.fromJson(action) for action in actions)]
-        return int(look.transaction.commit(self._seq(every), operation))
+        return self._commit(look, [*removal.files, *(self._actions.fromJson(action) for action in actions)], operation)
 
     def landed_at(self, look: Look, load_id: str) -> int:
         """The version at which a load came in: the one it was to be, or one soon after where others came in between."""
@@ -173,15 +183,12 @@ class JavaDelta:
         return told
 
     def create(self, look: Look, action: str) -> None:
-        metadata = self._actions.fromJson(action)
-        look.transaction.updateMetadata(metadata, False)
-        look.transaction.commit(self._seq([]), self._create(metadata, False, False, self._none))
+        self._commit(look.turned(action), [], self._create(self._actions.fromJson(action), False, False, self._none))
 
     def change(self, look: Look, action: str) -> None:
-        """Gives the table other columns."""
-        metadata, before = self._actions.fromJson(action), look.transaction.metadata().schema()
-        look.transaction.updateMetadata(metadata, False)
-        look.transaction.commit(self._seq([]), self._update_schema(before, metadata.schema()))
+        """Gives the table other columns, or other properties."""
+        before, after = look.transaction.metadata().schema(), self._actions.fromJson(action).schema()
+        self._commit(look.turned(action), [], self._update_schema(before, after))
 
     def tables(self, warehouse: str) -> Iterator[str]:
         """Where each table of a warehouse is, on whatever storage."""
@@ -189,6 +196,11 @@ class JavaDelta:
         files = pattern.getFileSystem(self._session.sessionState().newHadoopConf())
         for status in files.globStatus(pattern) or ():
             yield str(status.getPath().getParent().toString())
+
+    def _commit(self, look: Look, actions: Sequence[Any], operation: Any) -> int:
+        if look.becomes is not None:
+            look.transaction.updateMetadata(self._actions.fromJson(look.becomes), False)
+        return int(look.transaction.commit(self._seq(actions), operation))
 
     def _seq(self, items: Sequence[Any]) -> Any:
         found = self._jvm.java.util.ArrayList()

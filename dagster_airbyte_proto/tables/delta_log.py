@@ -3,6 +3,9 @@
 Columns have Delta's ids, by which readers find them in files (`delta.columnMapping.mode` is `id`): so files that are
 added by reference are read right whatever the columns are called in SQL. What Delta gives no id (an array's elements)
 gets one from far above, for files only.
+
+Columns that a generation is to bring with its rows are a property of the table until then. Their ids count as given
+out, so nobody gets them for another column.
 """
 
 import datetime
@@ -22,7 +25,7 @@ from dagster_airbyte_proto.tables.spark_columns import SparkType, spark_type
 from dagster_airbyte_proto.tables.writer import SLICE_COLUMN
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
-_FIRST_UNKNOWN_ID = 1 << 30
+_FIRST_UNKNOWN_ID, _UNKNOWN_IDS_OF_A_FIELD = 1 << 30, 64
 _FROM_SPARK = {
     "integer": "int",
     "short": "int",
@@ -33,6 +36,7 @@ _FROM_SPARK = {
 _EPOCH = datetime.date(1970, 1, 1)
 # By the protocol, and by Spark, which names folders for values.
 _READ_AS_NULL = ("", "__HIVE_DEFAULT_PARTITION__")
+_PROPOSED = "airbyte-proto.columns."
 _PROPERTIES = {
     "delta.columnMapping.mode": "id",
     "delta.enableDeletionVectors": "true",
@@ -49,7 +53,16 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def columns(self) -> Columns:
-        return _columns(json.loads(self.schema_string), itertools.count(1), itertools.count(_FIRST_UNKNOWN_ID))
+        return _read(self.schema_string)
+
+    @property
+    def proposed(self) -> dict[int, Columns]:
+        """Columns of generations that are not published, by their numbers."""
+        return {
+            int(key.removeprefix(_PROPOSED)): _read(text)
+            for key, text in self.configuration.items()
+            if key.startswith(_PROPOSED)
+        }
 
     @property
     def last_column_id(self) -> int:
@@ -121,6 +134,29 @@ def changed_table(action: str, columns: Columns, last_column_id: int) -> str:
     return json.dumps(entry)
 
 
+def proposing_table(action: str, columns: Columns, last_column_id: int, number: int) -> str:
+    """The `metaData` action that tells of columns by a number, and leaves readers those that they have."""
+    entry = json.loads(action)
+    entry["metaData"].setdefault("configuration", {})
+    entry["metaData"]["configuration"] |= {
+        f"{_PROPOSED}{number}": json.dumps(delta_schema(columns)),
+        "delta.columnMapping.maxColumnId": str(last_column_id),
+    }
+    return json.dumps(entry)
+
+
+def published_table(action: str, number: int) -> str | None:
+    """The `metaData` action with the columns of that number, which ends all proposals. None where there is no such."""
+    metadata = read_metadata(action)
+    columns = metadata.proposed.get(number)
+    if columns is None:
+        return None
+    entry = json.loads(changed_table(action, columns, metadata.last_column_id))
+    kept = {key: text for key, text in entry["metaData"]["configuration"].items() if not key.startswith(_PROPOSED)}
+    entry["metaData"]["configuration"] = kept
+    return json.dumps(entry)
+
+
 def delta_schema(columns: Columns) -> dict[str, Any]:
     """Spark's JSON with ids. What a column's metadata had stays there."""
     return cast(dict[str, Any], spark_type(columns, _mapped))
@@ -177,6 +213,24 @@ def widened(existing: Columns, wider: Columns, above: tuple[str, ...] = ()) -> I
         yield from _widened_type(old["type"], new["type"], (*above, str(old["name"])))
 
 
+def holds(columns: Columns, older: Columns) -> bool:
+    """Whether all of the older columns are among the others, with their types."""
+    kinds = {field["id"]: field["type"] for field in columns["fields"]}
+    return all(_holds_type(kinds.get(field["id"]), field["type"]) for field in older["fields"])
+
+
+def _holds_type(kind: Type | None, older: Type) -> bool:
+    if isinstance(kind, str) or isinstance(older, str) or kind is None:
+        return kind == older
+    if kind["type"] != older["type"]:
+        return False
+    return holds(kind, older) if kind["type"] == "struct" else all(_holds_type(kind[p], older[p]) for p in _parts(kind))
+
+
+def _parts(kind: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("element",) if kind["type"] == "list" else ("key", "value")
+
+
 def _widened_type(old: Type, new: Type, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     if isinstance(old, str) or isinstance(new, str):
         if old != new:
@@ -184,20 +238,25 @@ def _widened_type(old: Type, new: Type, path: tuple[str, ...]) -> Iterator[tuple
     elif old["type"] == "struct":
         yield from widened(old, new, path)
     else:
-        for part in ("element",) if old["type"] == "list" else ("key", "value"):
+        for part in _parts(old):
             yield from _widened_type(old[part], new[part], (*path, part))
 
 
-def _columns(schema: Mapping[str, Any], ids: Iterator[int], unknown: Iterator[int]) -> Columns:
+def _read(schema_string: str) -> Columns:
+    return _columns(json.loads(schema_string), itertools.count(1))
+
+
+def _columns(schema: Mapping[str, Any], ids: Iterator[int]) -> Columns:
     fields = []
     for field in schema["fields"]:
         metadata = dict(field.get("metadata", {}))
         # One that came before this table had ids is known by its name, and any id will do.
+        number = int(metadata.get(_ID) or next(ids))
         column = {
-            "id": int(metadata.get(_ID) or next(ids)),
+            "id": number,
             "name": field["name"],
             "required": not field.get("nullable", True),
-            "type": _kind(field["type"], ids, unknown),
+            "type": _kind(field["type"], ids, itertools.count(_FIRST_UNKNOWN_ID + number * _UNKNOWN_IDS_OF_A_FIELD)),
             "metadata": metadata,
         }
         fields.append(column | ({"doc": metadata["comment"]} if "comment" in metadata else {}))
@@ -208,7 +267,7 @@ def _kind(kind: SparkType, ids: Iterator[int], unknown: Iterator[int]) -> Any:
     if isinstance(kind, str):
         return _FROM_SPARK.get(kind, kind.replace(",", ", "))
     if kind["type"] == "struct":
-        return _columns(kind, ids, unknown)
+        return _columns(kind, ids)
     if kind["type"] == "array":
         return {
             "type": "list",

@@ -4,7 +4,8 @@ It is a commit on top: the files of the version come back, all others go. The lo
 that is undone: whoever looks finds it landed, and who looked before is refused for what came in since. So is this, by
 Delta's own check and because it begins at the very version that the caller saw.
 
-The columns stay as they are: rows of an older version have nulls in newer ones.
+The columns stay as they are where they have only become more: rows of an older version have nulls in newer ones.
+Where the table has lost some since, or has others under their names, it has those of the version again.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from dagster_airbyte_proto.tables.care import Rewinding, TablePast
 from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.delta_history import REWOUND_TO, ROWS, VERSION, Commit, File, commits, file_of, kept
 from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, tell, telling
+from dagster_airbyte_proto.tables.delta_log import changed_table, holds, read_metadata
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
 
 _NOTHING = "nothing"
@@ -47,7 +49,7 @@ class DeltaRewinder:
                 self._check_files(doing, name, change.back)
                 tell(session, {REWOUND_TO: snapshot_id or _NOTHING, VERSION: str(version), **_rows(change)})
                 try:
-                    java.restore(look, snapshot_id, change.gone, change.back)
+                    java.restore(_with_columns_of(java, look, snapshot_id), snapshot_id, change.gone, change.back)
                 except CALL_ERRORS as error:
                     if failure_of(error) is not Failure.CONFLICT:
                         raise
@@ -88,6 +90,15 @@ def _difference(java: JavaDelta, look: Look, snapshot_id: str | None) -> _Differ
     gone = [now[each] for each in now.keys() - then.keys()]
     back = [then[each] for each in then.keys() - now.keys()]
     return _Difference(gone, back, [file_of(action) for action in then.values()])
+
+
+def _with_columns_of(java: JavaDelta, look: Look, snapshot_id: str | None) -> Look:
+    if snapshot_id is None:
+        return look
+    then = read_metadata(java.action_at(look, int(snapshot_id))).columns
+    if holds(look.metadata.columns, then):
+        return look
+    return look.turned(changed_table(look.action, then, look.metadata.last_column_id))
 
 
 def _by_identity(actions: Sequence[str]) -> dict[tuple[str, str, int | None], str]:

@@ -65,7 +65,7 @@ ICEBERG = Abilities(
     has_new_columns_with_rows=True,
 )
 FOLDER = Abilities("folder", transforms=TRANSFORMS, has_new_columns_with_rows=True)
-DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)))
+DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)), has_new_columns_with_rows=True)
 PARQUET = Abilities(
     "parquet",
     frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)),

@@ -1,6 +1,7 @@
 """What every TableWriter must do whose tables keep loads aside. Part of its conformance, with the same `bench`."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -68,7 +69,56 @@ def _landed(writer: TableWriter, load_id: str, load: StagedRows) -> None:
     assert not writer.commit(load_id, load).was_there
 
 
-class AsideConformance:
+def _columns_change(bench: Bench, old: TableTarget, loads: int) -> None:
+    """The key is a text from then on, a column is gone, another comes: none of it is seen before its rows are. What
+    comes in by the columns of before goes with them."""
+    write = WriteMode.OVERWRITE_DEDUP
+    spec = TableSpec(old.name, pa.schema([("id", pa.string()), ("size", pa.int64())]), replaces=True)
+    target = bench.writer.prepare(spec)
+    told = {(change.what, change.column) for change in target.fit.changes}
+    assert told >= {(What.COLUMN_RETYPED, "id"), (What.COLUMN_DROPPED, "name"), (What.COLUMN_ADDED, "size")}
+    assert (target.schema.names, target.schema_id is None) == (["id", "size"], False)
+    # Whoever asks again, and whoever comes to land a load of a dead run, finds the same.
+    for writer in (bench.other, bench.writer):
+        again = writer.prepare(spec)
+        assert (again.schema, again.schema_id) == (target.schema, target.schema_id)
+    # What another puts in by the old columns meanwhile has no id in common with the new ones.
+    wider = bench.other.prepare(TableSpec(old.name, pa.schema([*SCHEMA, ("more", pa.string())]), ("id",)))
+    assert not set(_ids(wider)[-1:]) & set(_ids(target))
+    rows: list[list[dict[str, object]]] = [[{"id": "a", "size": 1}, {"id": "b", "size": 1}]]
+    if loads == 2:
+        rows.append([{"id": "b", "size": 2}])
+    assert names(bench.read(old)) == OLD
+    for number, some in enumerate(rows):
+        after, publishes = f"l{number - 1}" if number else None, number == len(rows) - 1
+        made = part(target, WriteMode.APPEND_DEDUP if number else write, some)
+        place = Aside(BRANCH, after, publishes, schema_id=target.schema_id)
+        load = msgspec.structs.replace(made, write=write, aside=place)
+        if publishes:
+            late = part(wider, WriteMode.APPEND, [{"id": 7, "name": "x", "more": "m"}])
+            meanwhile(partial(_landed, bench.other, "x1", late))
+        committed = bench.writer.commit(f"l{number}", load)
+        if publishes:
+            assert bench.other.commit(f"l{number}", load).was_there
+            break
+        assert (names(bench.read(old)), committed.deleted) == (OLD, 0)
+        assert "size" not in bench.read(old)[0]
+        assert bench.writer.prepare(spec._replace(begun=BRANCH)).schema == target.schema
+        if isinstance(bench.writer, KnowsItsRows):
+            sought = Sought(pa.table({"id": ["b"]}), ("id", "size"))
+            assert bench.writer.rows_of(old.name, sought, BRANCH).to_pylist() == [{"id": "b", "size": 1}]
+    expected = [{"id": "a", "size": 1}, {"id": "b", "size": loads}]
+    assert sorted(bench.read(target), key=lambda row: str(row["id"])) == expected
+    assert bench.writer.prepare(spec).schema_id is None
+    plain = bench.writer.prepare(spec._replace(replaces=False))
+    assert (plain.schema, plain.fit.changes) == (target.schema, ())
+    bench.writer.commit("p1", part(plain, WriteMode.APPEND_DEDUP, [{"id": "a", "size": 9}]))
+    assert sorted((row["id"], row["size"]) for row in bench.read(target)) == [("a", 9), ("b", loads)]
+
+
+class NewColumnsConformance:
+    """What every TableWriter must do of which a generation's columns come with its rows, with branches or without."""
+
     @pytest.fixture
     def old(self, bench: Bench) -> TableTarget:
         """A table that two loads, the second one an upsert, have left two rows in."""
@@ -78,6 +128,11 @@ class AsideConformance:
             bench.writer.commit(f"old{number}", part(target, WriteMode.APPEND_DEDUP, rows))
         return target
 
+    def test_columns_change_with_the_rows(self, bench: Bench, old: TableTarget) -> None:
+        _columns_change(bench, old, loads=1)
+
+
+class AsideConformance(NewColumnsConformance):
     @pytest.mark.parametrize("write", sorted(REPLACING))
     def test_what_is_put_aside_is_shown_all_at_once(self, bench: Bench, old: TableTarget, write: WriteMode) -> None:
         first = bench.writer.commit("l1", put_aside(old, write, [(1, "a"), (3, "a")]))
@@ -245,48 +300,8 @@ class AsideConformance:
         assert bench.writer.commit("k2", last).table_rows == 1
         assert names(bench.read(old)) == [(4, "k")]
 
-    @pytest.mark.parametrize("loads", [1, 2])
-    def test_columns_change_with_the_rows(self, bench: Bench, old: TableTarget, loads: int) -> None:
-        """The key is a text from then on, a column is gone, another comes: none of it is seen before its rows are."""
-        write = WriteMode.OVERWRITE_DEDUP
-        spec = TableSpec(old.name, pa.schema([("id", pa.string()), ("size", pa.int64())]), replaces=True)
-        target = bench.writer.prepare(spec)
-        told = {(change.what, change.column) for change in target.fit.changes}
-        assert told >= {(What.COLUMN_RETYPED, "id"), (What.COLUMN_DROPPED, "name"), (What.COLUMN_ADDED, "size")}
-        assert (target.schema.names, target.schema_id is None) == (["id", "size"], False)
-        # Whoever asks again, and whoever comes to land a load of a dead run, finds the same.
-        for writer in (bench.other, bench.writer):
-            again = writer.prepare(spec)
-            assert (again.schema, again.schema_id) == (target.schema, target.schema_id)
-        # What another puts in by the old columns meanwhile has no id in common with the new ones.
-        wider = bench.other.prepare(TableSpec(old.name, pa.schema([*SCHEMA, ("more", pa.string())]), ("id",)))
-        assert not set(_ids(wider)[-1:]) & set(_ids(target))
-        rows: list[list[dict[str, object]]] = [[{"id": "a", "size": 1}, {"id": "b", "size": 1}]]
-        if loads == 2:
-            rows.append([{"id": "b", "size": 2}])
-        assert names(bench.read(old)) == OLD
-        for number, some in enumerate(rows):
-            after, publishes = f"l{number - 1}" if number else None, number == len(rows) - 1
-            made = part(target, WriteMode.APPEND_DEDUP if number else write, some)
-            place = Aside(BRANCH, after, publishes, schema_id=target.schema_id)
-            load = msgspec.structs.replace(made, write=write, aside=place)
-            committed = bench.writer.commit(f"l{number}", load)
-            if publishes:
-                assert bench.other.commit(f"l{number}", load).was_there
-                break
-            assert (names(bench.read(old)), committed.deleted) == (OLD, 0)
-            assert "size" not in bench.read(old)[0]
-            assert bench.writer.prepare(spec._replace(begun=BRANCH)).schema == target.schema
-            if isinstance(bench.writer, KnowsItsRows):
-                sought = Sought(pa.table({"id": ["b"]}), ("id", "size"))
-                assert bench.writer.rows_of(old.name, sought, BRANCH).to_pylist() == [{"id": "b", "size": 1}]
-        expected = [{"id": "a", "size": 1}, {"id": "b", "size": loads}]
-        assert sorted(bench.read(target), key=lambda row: str(row["id"])) == expected
-        assert bench.writer.prepare(spec).schema_id is None
-        plain = bench.writer.prepare(spec._replace(replaces=False))
-        assert (plain.schema, plain.fit.changes) == (target.schema, ())
-        bench.writer.commit("p1", part(plain, WriteMode.APPEND_DEDUP, [{"id": "a", "size": 9}]))
-        assert sorted((row["id"], row["size"]) for row in bench.read(target)) == [("a", 9), ("b", loads)]
+    def test_columns_change_with_the_rows_of_several_loads(self, bench: Bench, old: TableTarget) -> None:
+        _columns_change(bench, old, loads=2)
 
     def test_columns_of_a_generation_that_is_dropped_are_never_seen(self, bench: Bench, old: TableTarget) -> None:
         spec = TableSpec(old.name, pa.schema([("id", pa.string())]), replaces=True)

@@ -70,9 +70,8 @@ def chained(
 ) -> Life:
     is_refreshed = mode == "overwrite"
     refreshes = "resumed" if is_refreshed else "whole"
-    changes = is_refreshed and house.format == "iceberg"  # Delta's columns come before their rows.
     life = Life(
-        runner, house, SWEPT_MODES[mode], "stream", refreshes=refreshes, changes_columns=changes, options=options
+        runner, house, SWEPT_MODES[mode], "stream", refreshes=refreshes, changes_columns=is_refreshed, options=options
     )
     for point in points:
         life.grow(_NEW_RECORDS)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import FileContent, PartitionField, TableName, WriteMode
+from dagster_airbyte_proto.errors import SchemaRefused, TableError
+from dagster_airbyte_proto.model import Aside, FileContent, PartitionField, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Terms
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.care import care_of
@@ -18,8 +18,10 @@ from dagster_airbyte_proto.tables.care import Untouchable
 from dagster_airbyte_proto.tables.delta import DeltaTables
 from dagster_airbyte_proto.tables.delta_history import file_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
+from dagster_airbyte_proto.tables.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableSpec
+from tests.conformance.table_aside import NewColumnsConformance
 from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_slices import SlicedTableConformance
 from tests.conformance.table_writer import (
@@ -39,7 +41,7 @@ from tests.tables.parted import land, parted, row
 pytestmark = pytest.mark.spark
 
 
-class TestDeltaTables(TableWriterConformance, SlicedTableConformance, CaredForTableConformance):
+class TestDeltaTables(TableWriterConformance, SlicedTableConformance, CaredForTableConformance, NewColumnsConformance):
     @pytest.fixture
     def bench(
         self, delta: DeltaTables, spark: SparkSession, delta_settings: SparkSettings, iceberg_rows: Reader
@@ -177,3 +179,61 @@ def test_a_table_may_be_partitioned_by_the_values_of_columns(spark: SparkSession
         location = delta.prepare(renamed).location
     found = spark.read.format("delta").load(location).where("land like '%b%' or land is null").select("land").collect()
     assert sorted((each["land"] for each in found), key=repr) == ["a/b=c", None]
+
+
+def test_replaced_columns_are_every_readers_and_go_back_with_their_rows(
+    spark: SparkSession, delta: DeltaTables
+) -> None:
+    name, by_day = table_name(), (PartitionField("identity", "day"),)
+    tags, numbers = pa.list_(pa.string()), pa.list_(pa.int64())
+    old = pa.schema([("id", pa.int32()), ("day", pa.string()), ("gone", tags), ("kept", tags), ("x", pa.int64())])
+    new = pa.schema([("id", pa.int64()), ("kept", tags), ("x", pa.struct([("a", numbers)])), ("more", tags)])
+    first = delta.prepare(TableSpec(name, old, partitioning=by_day))
+    row: dict[str, Any] = {"id": 1, "day": "d", "gone": ["g"], "kept": ["k"], "x": 7}
+    delta.commit("l1", _of_day(part(first, WriteMode.APPEND, [row]), "d"))
+
+    wanted = TableSpec(name, new, partitioning=by_day, replaces=True)
+    second, other = delta.prepare(wanted), delta.prepare(wanted._replace(schema=new.remove(3)))
+    # What the table is partitioned by stays, and is null.
+    assert second.schema.names == ["id", "day", "kept", "x", "more"]
+    assert delta.prepare(wanted) == second
+    assert second.schema_id != other.schema_id
+    with pytest.raises(SchemaRefused, match="column day is string in the table and bigint in the stream"):
+        delta.prepare(wanted._replace(schema=new.append(pa.field("day", pa.int64()))))
+
+    def stands(version: int | None = None) -> list[tuple[Any, ...]]:
+        at = "" if version is None else f" version as of {version}"
+        return [tuple(each) for each in query(spark, f"select * from {first.qualified}{at} order by id").rows]
+
+    before = [tuple(row.values())]
+    was = delta.java().look(first.location)
+    assert (stands(), set(was.metadata.proposed)) == (before, {second.schema_id, other.schema_id})
+    rows: list[Any] = [{"id": 2**40, "kept": ["n"], "x": {"a": [1, 2]}, "more": []}, {"id": 2, "x": {"a": None}}]
+    load = _of_day(part(second, WriteMode.OVERWRITE, rows), None)
+    delta.commit("l2", msgspec.structs.replace(load, aside=Aside("b", None, True, schema_id=second.schema_id)))
+    after: list[tuple[Any, ...]] = [(2, None, None, {"a": None}, None), (2**40, None, ["n"], {"a": [1, 2]}, [])]
+    assert (stands(), stands(was.version)) == (after, before)
+    assert query(spark, f"select id from {first.qualified} where x.a is not null and id > 7").rows == [[2**40]]
+    assert not delta.java().look(first.location).metadata.proposed
+    late = msgspec.structs.replace(load, aside=Aside("c", None, True, schema_id=other.schema_id))
+    with pytest.raises(TableError, match="another generation's have become its own"):
+        delta.commit("l3", late)
+    # Spark still writes to it, and the stream finds it as it left it.
+    spark.sql(f"insert into {first.qualified} (id, day) values (3, 'spark')")
+    after.insert(1, (3, "spark", None, None, None))
+    assert (stands(), delta.prepare(wanted).schema_id) == (after, None)
+
+    rewinder = rewinder_of(delta)
+    newest = rewinder.past(name).current
+    for version, expected in [(str(was.version), before), (newest, after), (str(was.version), before)]:
+        assert rewinder.rewind(name, version, seen=rewinder.past(name), version=0)
+        assert (stands(), stands(int(rewinder.past(name).current or 0))) == (expected, expected)
+    again = delta.prepare(TableSpec(name, old, partitioning=by_day))
+    assert (again.schema, again.fit.changes) == (first.schema, ())
+    delta.commit("l4", _of_day(part(again, WriteMode.APPEND, [row | {"id": 4, "day": "e"}]), "e"))
+    assert stands() == [*before, (4, "e", ["g"], ["k"], 7)]
+
+
+def _of_day(part: StagedRows, day: str | None) -> StagedRows:
+    files = tuple(msgspec.structs.replace(file, partition=(day,)) for file in part.files)
+    return msgspec.structs.replace(part, files=files, partitioned_by=("day",))
