@@ -56,7 +56,12 @@ def spec(call: Call, connection_file: str) -> Answer:
 @of_partition
 def check(call: Call, connection_file: str, partition: str | None, window: tuple[str, ...]) -> Answer:
     """Whether the connector can work with the config."""
-    with asked(call, connection_file, chosen(partition, window)) as (_, source):
+    return checked(call, connection_file, chosen(partition, window))
+
+
+def checked(call: Call, connection_file: str, partition: "Slice | None" = None) -> Answer:
+    """What the connector says of its config."""
+    with asked(call, connection_file, partition) as (_, source):
         verdict = source.check()
         message = source.mask.text(verdict.message)
     status = "succeeded" if verdict.succeeded else "failed"

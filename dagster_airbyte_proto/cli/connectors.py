@@ -81,6 +81,8 @@ def _value(listed: "Listed") -> dict[str, Any]:
 
 
 def _facts(listed: "Listed") -> list[tuple[str, str]]:
+    from dagster_airbyte_proto.connection.yaml_text import yaml_text
+
     return [
         ("name", listed.name),
         ("role", f"{listed.role}, retired: it is no longer offered" if listed.retired else listed.role),
@@ -88,21 +90,12 @@ def _facts(listed: "Listed") -> list[tuple[str, str]]:
         ("released", listed.release_date),
         ("support", listed.support_level),
         ("language", " ".join(filter(None, (listed.language, listed.cdk_version and f"({listed.cdk_version})")))),
-        *(("launch", launch_text(launch)) for launch in listed.launches),
+        *(("launch", yaml_text(launch)) for launch in listed.launches),
         ("docs", listed.documentation_url),
         ("allowed hosts", ", ".join(listed.allowed_hosts)),
         ("suggested streams", ", ".join(listed.suggested_streams)),
         *(("resources", text) for text in _resources(listed.resources)),
     ]
-
-
-def launch_text(launch: Mapping[str, str]) -> str:
-    """As it is written in a connection file."""
-    return "{" + ", ".join(f"{key}: {_quoted(value)}" for key, value in launch.items()) + "}"
-
-
-def _quoted(value: str) -> str:
-    return value if value.replace("_", "").replace(".", "").isalnum() else f'"{value}"'
 
 
 def _resources(resources: Mapping[str, Any]) -> list[str]:

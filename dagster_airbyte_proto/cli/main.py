@@ -14,7 +14,18 @@ from typing import Any
 import click
 
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.cli import asking, connectors, loads, query, recording, states, syncing, tables, version
+from dagster_airbyte_proto.cli import (
+    asking,
+    connectors,
+    initialising,
+    loads,
+    query,
+    recording,
+    states,
+    syncing,
+    tables,
+    version,
+)
 from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.crash_points import crash_hook
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
@@ -22,7 +33,7 @@ from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 
-COMMANDS = (asking, connectors, loads, query, recording, states, syncing, tables, version)
+COMMANDS = (asking, connectors, initialising, loads, query, recording, states, syncing, tables, version)
 """The modules whose commands hang on `program`: importing them puts them there."""
 
 _FAILED = 1

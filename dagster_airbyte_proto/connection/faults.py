@@ -84,3 +84,19 @@ def kind_of(value: object) -> str:
     if value is None:
         return "nothing"
     return next((words for kind, words in kinds if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
+_TYPES = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+
+
+def type_words(types: Sequence[str]) -> str:
+    """The types of a JSON schema in a person's words."""
+    return " or ".join(dict.fromkeys(_TYPES.get(name, name) for name in types))

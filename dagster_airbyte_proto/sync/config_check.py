@@ -11,7 +11,16 @@ from jsonschema import Draft7Validator, SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, nearest, not_allowed, refusal, unknown_key
+from dagster_airbyte_proto.connection.faults import (
+    Fault,
+    KeyPath,
+    kind_of,
+    nearest,
+    not_allowed,
+    refusal,
+    type_words,
+    unknown_key,
+)
 
 
 def check_config(config: Mapping[str, Any], spec_schema: Any, *, where: str) -> tuple[str, ...]:
@@ -34,15 +43,6 @@ def check_config(config: Mapping[str, Any], spec_schema: Any, *, where: str) -> 
     return ()
 
 
-_TYPES = {
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "nothing",
-}
 _BOUNDS = {
     "minimum": "must be at least {}",
     "maximum": "must be at most {}",
@@ -87,8 +87,8 @@ def _faults(error: ValidationError) -> Iterator[Fault]:
 def _problem(error: ValidationError, found: object) -> str:
     rule, expected = error.validator, _expected(error)
     if rule == "type":
-        words = [_TYPES.get(name, name) for name in ([expected] if isinstance(expected, str) else expected)]
-        return f"must be {' or '.join(words)}; found {kind_of(found)}"
+        words = type_words([expected] if isinstance(expected, str) else expected)
+        return f"must be {words}; found {kind_of(found)}"
     if rule in ("enum", "const"):
         return not_allowed(found, [expected] if rule == "const" else expected)
     if rule == "pattern":
@@ -156,8 +156,7 @@ def _allowed(error: ValidationError) -> Any:
 def _wrong_type(branches: Mapping[int, list[ValidationError]], found: object) -> str:
     names = [_expected(each) for errors in branches.values() for each in errors if _is_own_type(each)]
     flat = [name for each in names for name in ([each] if isinstance(each, str) else each)]
-    words = dict.fromkeys(_TYPES.get(name, name) for name in flat)
-    return f"must be {' or '.join(words)}; found {kind_of(found)}"
+    return f"must be {type_words(flat)}; found {kind_of(found)}"
 
 
 def _wrong_discriminator(branches: list[list[ValidationError]], path: KeyPath) -> Iterator[Fault]:

@@ -27,6 +27,9 @@ from dagster_airbyte_proto.sync.config_check import check_config
 from dagster_airbyte_proto.sync.offers import Offer, Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
 
+RUNNABLE = ("local", "pypi", "manifest", "replay")
+"""The kinds of launch that `launcher_of` knows a launcher for."""
+
 
 class Source:
     """Answers from what was kept where it can, so that a sync starts one process and no more.
@@ -195,7 +198,7 @@ def launcher_of(
     raise ConfigError(
         f"opening connection {connection.name}",
         f"launch kind {launch.kind} is not built yet",
-        remedy="Use local, pypi, manifest or replay.",
+        remedy=f"Use {', '.join(RUNNABLE[:-1])} or {RUNNABLE[-1]}.",
     )
 
 

@@ -1,0 +1,154 @@
+"""`init`: a connection file from a connector's spec."""
+
+import json
+import os
+import pty
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.connection import Connection
+from tests import fake_source
+from tests.cli.conftest import Place
+from tests.low_code import MANIFEST
+
+_REGISTRY = ("--registry", str(Path(__file__).parents[1] / "oss_registry.json"))
+_SPEC = {
+    "title": "Fake shop",
+    "type": "object",
+    "required": ["scenario", "count", "password"],
+    "properties": {
+        "scenario": {"type": "object", "default": {"streams": {}}, "order": 0},
+        "count": {"type": "integer", "title": "How many", "minimum": 1, "order": 1},
+        "password": {"type": "string", "airbyte_secret": True, "order": 2},
+    },
+}
+
+
+def _program(place: Place, spec: Any = _SPEC) -> str:
+    """A command that starts the fake source, with this spec."""
+    answer = {"type": "SPEC", "spec": {"connectionSpecification": spec, "documentationUrl": "https://example.com/x"}}
+    scenario = place.folder / "scenario.json"
+    scenario.write_text(json.dumps({"answers": {"spec": {"lines": [json.dumps(answer)]}}}))
+    return shlex.join(fake_source.command(scenario))
+
+
+def test_a_connector_of_the_registry_is_written_with_its_package_and_its_fields(place: Place) -> None:
+    told = place.json("init", "source-faker", *_REGISTRY)
+    assert told == {
+        "connection": "faker",
+        "file": "faker.yaml",
+        "launch": {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"},
+        "to_fill_in": ["count"],
+        "variables": ["FAKER_API_KEY"],
+        "check": None,
+    }
+    written = (place.folder / "faker.yaml").read_text()
+    assert written.startswith("# Sample Data: https://example.com/faker\n")
+    assert written.endswith("#streams: [users, products]\n")
+    assert Connection.from_file(place.folder / "faker.yaml").config == {
+        "count": None,
+        "api_key": "${env:FAKER_API_KEY}",
+    }
+    refused = place.run("sync", "faker.yaml")
+    assert (refused.code, "FAKER_API_KEY is not set" in refused.err) == (2, True)
+
+
+def test_what_is_left_to_do_is_told_and_the_file_is_not_checked_before(place: Place) -> None:
+    told = place.run("init", "Faker", *_REGISTRY)
+    assert (told.code, told.err.splitlines()[-1]) == (0, "wrote faker.yaml")
+    assert told.out.splitlines() == [
+        "to fill in: count",
+        "to set in the environment: FAKER_API_KEY",
+        "then: airbyte-proto check faker.yaml",
+    ]
+
+
+def test_a_program_is_asked_for_its_spec_and_the_file_is_checked(place: Place) -> None:
+    spec = {**_SPEC, "required": ["scenario"]}
+    told = place.json("init", "My shop", "--command", _program(place, spec), "--file", "connections/shop.yaml")
+    assert (told["connection"], told["to_fill_in"], told["check"]["status"]) == ("my_shop", [], "succeeded")
+    written = (place.folder / "connections" / "shop.yaml").read_text()
+    assert written.startswith("# Fake shop: https://example.com/x\n")
+    assert "\nname: my_shop\n" in written
+    assert '  #password: "${env:MY_SHOP_PASSWORD}"\n' in written
+
+
+def test_a_failing_check_fails_and_the_file_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = {"type": "CONNECTION_STATUS", "connectionStatus": {"status": "FAILED", "message": "no such shop"}}
+    command = _program(place, {"properties": {}})
+    scenario = place.folder / "scenario.json"
+    answers = json.loads(scenario.read_text())["answers"] | {"check": {"lines": [json.dumps(failing)]}}
+    scenario.write_text(json.dumps({"answers": answers}))
+    told = place.run("init", "shop", "--command", command)
+    assert (told.code, told.out) == (1, "shop: check failed: no such shop\n")
+    assert (place.folder / "shop.yaml").exists()
+    assert place.run("init", "shop", "--command", command, "--force", "--no-check").code == 0
+
+
+def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: Place) -> None:
+    (place.folder / "api.yaml").write_text(MANIFEST)
+    told = place.json("init", "shop", "--manifest", "api.yaml", "--file", "connections/shop.yaml")
+    assert told["launch"] == {"kind": "manifest", "path": "../api.yaml"}
+    assert told["to_fill_in"] == ["url", "client_id"]
+    assert told["variables"] == ["SHOP_CLIENT_SECRET"]
+    assert not (place.folder / ".airbyte-proto" / "venvs").exists()
+    program = place.folder / "source"
+    program.write_text(f'#!/bin/sh\nexec {_program(place)} "$@"\n')
+    program.chmod(0o755)
+    told = place.json("init", "other", "--command", "./source", "--file", "connections/other.yaml")
+    assert told["launch"] == {"kind": "local", "command": ["../source"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["postgres", *_REGISTRY], "images do not run here yet"),
+        (["x", "--image", "airbyte/source-x:1"], "writing a connection to airbyte/source-x:1: images do not run here"),
+        (["shop-api", *_REGISTRY], "Get its manifest.yaml (https://example.com/shop) and name it with --manifest."),
+        (["destination-postgres", *_REGISTRY], "it is a destination"),
+        (["fakre", *_REGISTRY], "Did you mean source-faker?"),
+        (["x"], "Name the path or URL of one with --registry"),
+        (["x", "--pypi", "a==1", "--command", "b"], "--pypi and --command exclude each other"),
+        (["x", "--pypi", "a>=1"], "'a>=1' is not pinned to one version"),
+        (["x", "--manifest", "none.yaml"], "there is no such file"),
+        (["--", "-"], "has no letter or digit"),
+    ],
+)
+def test_what_cannot_be_written_is_told_plainly_and_writes_nothing(place: Place, words: list[str], told: str) -> None:
+    result = place.run("init", *words)
+    assert (result.code, told in result.err) == (2, True), result.err
+    assert [path.name for path in place.folder.iterdir() if path.name != ".airbyte-proto"] == ["airbyte-proto.yaml"]
+
+
+def test_no_file_is_written_over_unless_forced(place: Place) -> None:
+    file = place.folder / "faker.yaml"
+    file.write_text("mine")
+    refused = place.run("init", "faker", *_REGISTRY)
+    assert (refused.code, file.read_text()) == (2, "mine")
+    assert "writing faker.yaml: there is one" in refused.err
+    assert place.run("init", "faker", *_REGISTRY, "--force").code == 0
+    assert file.read_text() != "mine"
+    assert sorted(path.name for path in place.folder.iterdir()) == ["airbyte-proto.yaml", "faker.yaml"]
+
+
+@pytest.mark.parametrize(("options", "count"), [((), 12), (("--no-input",), None)])
+def test_a_terminal_is_asked_for_what_is_required(
+    place: Place, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], count: int | None
+) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, b"many\n12\n")  # the first one is no number, and is asked for again
+    try:
+        with os.fdopen(theirs) as terminal:
+            monkeypatch.setattr(sys, "stdin", terminal)
+            done = place.run("init", "shop", "--command", _program(place), *options)
+    finally:
+        os.close(ours)
+    assert ("How many" in done.err, "must be a whole number" in done.err) == (bool(count), bool(count))
+    assert "to set in the environment: SHOP_PASSWORD" in done.out
+    written = Connection.from_file(place.folder / "shop.yaml").config or {}
+    assert written["count"] == count
+    assert written["password"] == "${env:SHOP_PASSWORD}"
