@@ -14,7 +14,7 @@ their own, an entry says these beforehand, and it is the publishing one that mak
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName
+from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedRows, TableName
 from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
 from dagster_airbyte_proto.schema.replacing import Before, replacement
 from dagster_airbyte_proto.tables.columns import FIELD_ID, arrow_schema, columns_of, key_ids, with_text, without
@@ -51,6 +51,12 @@ from dagster_airbyte_proto.tables.writer import (
 )
 
 _ATTEMPTS = 8
+_ReadFile = Callable[[str], pa.Table]
+
+
+def read_file(path: str) -> pa.Table:
+    """What is in a file of a table."""
+    return pq.read_table(without_file_scheme(path), partitioning=None)
 
 
 class _Fitting(NamedTuple):
@@ -68,8 +74,8 @@ class FolderTables:
     abilities = FOLDER
     storage = LOCAL
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.absolute()
+    def __init__(self, root: Path, read: _ReadFile = read_file) -> None:
+        self._root, self._read = root.absolute(), read
         self._views: dict[TableName, View] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
@@ -123,11 +129,11 @@ class FolderTables:
         """All rows as of now, deletes applied, in the table's columns: those that readers see, or of a branch."""
         view = self._view(name).on(branch)
         schema = arrow_schema(view.columns)
-        taken_out = _positions(view)
-        keys = _keys(view)
+        taken_out = _positions(view, self._read)
+        keys = _keys(view, self._read)
         pieces = []
         for (number, entry), file in view.files(FileContent.ROWS):
-            rows = _shaped(_read(file, view, entry), schema)
+            rows = _shaped(_of_slice(self._read(file.path), view, entry), schema)
             gone = set(taken_out.get(file.path, ()))
             for (deleted_in, names), ages in keys.items():
                 if deleted_in == entry.slice:
@@ -261,23 +267,23 @@ def _committed(part: StagedRows, before: View, after: View) -> CommittedRows:
     return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
 
 
-def _positions(view: View) -> dict[str, set[int]]:
+def _positions(view: View, read: _ReadFile) -> dict[str, set[int]]:
     """The rows of each file that position deletes take out. They come with their own load, so age settles nothing."""
     taken_out: dict[str, set[int]] = {}
     for _, file in view.files(FileContent.POSITION_DELETES):
-        deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
+        deletes = read(file.path)
         for path, row in zip(deletes["file_path"].to_pylist(), deletes["pos"].to_pylist(), strict=True):
             taken_out.setdefault(path, set()).add(row)
     return taken_out
 
 
-def _keys(view: View) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]]:
+def _keys(view: View, read: _ReadFile) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]]:
     """By slice and key columns: each deleted key with the number of the last entry that deletes it. Null equals null
     here."""
     found: dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]] = {}
     names = {field["id"]: field["name"] for field in view.columns["fields"]}
     for (number, entry), file in view.files(FileContent.EQUALITY_DELETES):
-        deletes = pq.read_table(without_file_scheme(file.path), partitioning=None)
+        deletes = read(file.path)
         columns = tuple(names[_field_id(field)] for field in deletes.schema)
         ages = found.setdefault((entry.slice, columns), {})
         ages.update(dict.fromkeys(_tuples(deletes, deletes.column_names), number))
@@ -288,9 +294,8 @@ def _tuples(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[object, ..
     return zip(*(rows[column].to_pylist() for column in columns), strict=True)
 
 
-def _read(file: StagedFile, view: View, entry: Entry) -> pa.Table:
+def _of_slice(rows: pa.Table, view: View, entry: Entry) -> pa.Table:
     """A file's rows, with the slice that they are of."""
-    rows = pq.read_table(without_file_scheme(file.path), partitioning=None)
     if view.slice_column is None:
         return rows
     slices = pa.repeat(pa.scalar(entry.slice, pa.string()), rows.num_rows)

@@ -61,9 +61,7 @@ def tree(victim: Victim, chance: random.Random) -> None:
 
 
 def connector(victim: Victim, chance: random.Random) -> None:
-    _kill_each(
-        [process for process in victim.below("fake_source.py") if "guardian.py" not in " ".join(words_of(process))]
-    )
+    _kill_each([process for process in victim.below("fake_source") if "guardian.py" not in " ".join(words_of(process))])
 
 
 def guardian(victim: Victim, chance: random.Random) -> None:

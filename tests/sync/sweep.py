@@ -17,7 +17,7 @@ SWEPT_MODES: Mapping[str, Mapping[str, str]] = {
     # What is refreshed lands aside in several loads where states are of the stream, and in one where they are shared.
     "overwrite": {"users": "overwrite", "orders": "overwrite_dedup"},
 }
-_KILLS_OF_A_LIFE = 2
+_KILLS_OF_A_LIFE = 4
 LifeIn = Callable[[Path, Runner], Life]
 
 
