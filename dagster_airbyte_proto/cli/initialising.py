@@ -93,7 +93,7 @@ def _chosen(call: Call, name: str, path: Path, registry: str | None, options: Ma
         return _Chosen({**here, "command": _command(words, path)}, here)
     if kind == "image":
         here = {"kind": "docker", "image": value}
-    return _Chosen(_runnable(here), here)
+    return _Chosen(here, here)
 
 
 def _command(words: list[str], path: Path) -> list[str]:
@@ -117,18 +117,6 @@ def _launch_of(listed: "Listed") -> Mapping[str, Any]:
             f"writing a connection to {listed.name}",
             "it is a low-code manifest, which the registry does not hold",
             remedy=f"Get its manifest.yaml ({listed.documentation_url}) and name it with --manifest.",
-        )
-    return _runnable(launch)
-
-
-def _runnable(launch: Mapping[str, Any]) -> Mapping[str, Any]:
-    from dagster_airbyte_proto.sync.source import RUNNABLE
-
-    if launch["kind"] not in RUNNABLE:
-        raise ConfigError(
-            f"writing a connection to {launch.get('image', launch['kind'])}",
-            "images do not run here yet",
-            remedy="Is there a package (--pypi), a manifest (--manifest) or a program (--command) of the connector?",
         )
     return launch
 

@@ -75,13 +75,37 @@ class ManifestLaunch(Written):
     custom_components: bool = False
 
 
+_SIZE = re.compile(r"[0-9]+[bkmg]?", re.IGNORECASE)
+
+
+def _size(text: str) -> str:
+    if not _SIZE.fullmatch(text):
+        raise ValueError('must be a number of bytes with b, k, m or g behind it, such as "2g"')
+    return text
+
+
+Size = Annotated[Text, AfterValidator(_size)]
+
+
 class DockerLaunch(Written):
-    """An image."""
+    """An image, run in a container that is confined; each limit can be loosened. `command` is run instead of what the
+    image runs by itself. `env_vars` are KEY=VALUE, or KEY for what our own environment has."""
 
     kind: Literal["docker"]
     image: Text
+    command: tuple[Text, ...] = ()
+    pull: Literal["missing", "always", "never"] = "missing"
+    platform: Text | None = None
     network: Text | None = None
-    memory: Text | None = None
+    memory: Size = "2g"
+    cpus: Annotated[float, Field(gt=0)] = 2.0
+    pids: Annotated[int, Field(gt=0)] = 1024
+    tmp: Size = "512m"
+    user: Text | None = None
+    read_only: bool = True
+    capabilities: tuple[Text, ...] = ()
+    volumes: tuple[Text, ...] = ()
+    env_vars: tuple[Text, ...] = ()
 
 
 class ReplayLaunch(Written):

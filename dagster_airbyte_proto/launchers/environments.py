@@ -96,7 +96,8 @@ def environment_for(
     interpreter, version = find_python(python)
     tag = "cp" + "".join(version.split(".")[:2])
     digest = hashlib.sha256(f"{package}\0{interpreter.resolve()}\0{version}".encode()).hexdigest()[:12]
-    link = cache.absolute() / f"{package.name}-{package.version}-{tag}-{digest}"
+    # Its programs name it by its path: by a link that is gone some day they would not be found.
+    link = cache.resolve() / f"{package.name}-{package.version}-{tag}-{digest}"
     if not _is_whole(link):
         if on_notice is not None:
             on_notice(f"installing {package} into an environment of its own, this once")

@@ -8,17 +8,25 @@ from dagster_airbyte_proto.protocols.session import Invocation
 
 
 class ExitReport(NamedTuple):
-    """How a connector ended. `code` is None when a signal ended it. `stopped` when we asked it to end."""
+    """How a connector ended. `code` is None when a signal ended it. `stopped` when we asked it to end. `reason` is what
+    the one who ran it knows beside, such as that it took too much memory."""
 
     code: int | None
     signal: int | None
     stopped: bool
     seconds: float
     stderr_tail: tuple[str, ...] = ()
+    reason: str = ""
 
     @property
     def ended_cleanly(self) -> bool:
         return self.code == 0
+
+    @property
+    def how(self) -> str:
+        """In words that follow "it"."""
+        how = f"exited with code {self.code}" if self.signal is None else f"was ended by signal {self.signal}"
+        return f"{how}: {self.reason}" if self.reason else how
 
 
 class RunOptions(NamedTuple):

@@ -5,7 +5,7 @@ Entries are read one by one, so that one that is odd costs no other.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -179,7 +179,16 @@ def _launches(entry: _Entry, image: str, language: str) -> Iterator[dict[str, st
     pypi = entry.remote_registries and entry.remote_registries.pypi
     if pypi and pypi.enabled and pypi.package_name:
         yield {"kind": "pypi", "package": f"{pypi.package_name}=={entry.docker_image_tag}"}
-    yield {"kind": "docker", "image": image}
+    memory = _memory(entry.resource_requirements or {})
+    yield {"kind": "docker", "image": image} | ({"memory": memory} if memory else {})
+
+
+def _memory(requirements: Mapping[str, Any]) -> str | None:
+    """What a sync of it may take, as Docker has it; None where nothing is said that we read."""
+    jobs = [each for each in requirements.get("jobSpecific") or () if each.get("jobType") == "sync"]
+    told = [*(each.get("resourceRequirements") or {} for each in jobs), requirements.get("default") or {}]
+    limits = (re.fullmatch(r"([0-9]+)([KMG])i", str(each.get("memory_limit"))) for each in told)
+    return next((f"{found[1]}{found[2].lower()}" for found in limits if found), None)
 
 
 def _bare(name: str) -> str:

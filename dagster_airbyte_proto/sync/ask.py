@@ -119,8 +119,7 @@ def _no_answer(
             f"its answer cannot be read ({mask.text(unread[-1].reason)})" if unread else "it ended without an answer"
         )
         return ProtocolViolation(doing, found)
-    how = f"it was ended by signal {report.signal}" if report.signal else f"it exited with code {report.code}"
     tail = mask.text("\n".join(report.stderr_tail[-10:]))
     return ConnectorError(
-        doing, f"{how} and gave no answer", remedy=f"Its last words on stderr:\n{tail}" if tail else ""
+        doing, f"it {report.how}, and gave no answer", remedy=f"Its last words on stderr:\n{tail}" if tail else ""
     )

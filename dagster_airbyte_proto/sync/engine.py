@@ -14,9 +14,10 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.ask import Connector
+from dagster_airbyte_proto.sync.launching import launcher_of
 from dagster_airbyte_proto.sync.offers import Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
-from dagster_airbyte_proto.sync.source import Source, launcher_of, protocol_of
+from dagster_airbyte_proto.sync.source import Source, protocol_of
 from dagster_airbyte_proto.tables.folder import FolderTables
 from dagster_airbyte_proto.tables.parquet import ParquetTables
 from dagster_airbyte_proto.tables.writer import FORMATS, Abilities, TableWriter

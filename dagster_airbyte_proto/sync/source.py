@@ -12,12 +12,8 @@ from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.templating import is_template, renewed, templated
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.local import LocalLauncher
-from dagster_airbyte_proto.launchers.manifest import INJECTED, ManifestLauncher
-from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
-from dagster_airbyte_proto.launchers.pypi import PypiLauncher
+from dagster_airbyte_proto.launchers.manifest import INJECTED
 from dagster_airbyte_proto.launchers.recording import RecordingLauncher
-from dagster_airbyte_proto.launchers.replay import ReplayLauncher
 from dagster_airbyte_proto.masking import Mask, secret_values
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
@@ -26,9 +22,6 @@ from dagster_airbyte_proto.sync.ask import PATIENCE_SECONDS, Connector, Listener
 from dagster_airbyte_proto.sync.config_check import check_config
 from dagster_airbyte_proto.sync.offers import Offer, Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
-
-RUNNABLE = ("local", "pypi", "manifest", "replay")
-"""The kinds of launch that `launcher_of` knows a launcher for."""
 
 
 class Source:
@@ -161,44 +154,6 @@ def protocol_of(connection: Connection) -> SourceProtocol:
         f"opening connection {connection.name}",
         f"protocol {connection.connector.protocol} is not built yet",
         remedy="Use a connector that speaks airbyte.",
-    )
-
-
-def launcher_of(
-    connection: Connection, environments: Path, log: RunLog, *, stop_grace_seconds: float = 5.0
-) -> Launcher:
-    """Its launcher. What the connector writes to stderr goes to the log."""
-
-    def on_stderr(line: bytes) -> None:
-        log.write("STDERR", line.decode(errors="replace").rstrip())
-
-    options = RunOptions(
-        stop_grace_seconds=stop_grace_seconds,
-        on_stderr=on_stderr,
-        on_notice=lambda text: log.write("NOTE", text),
-    )
-    launch = connection.connector.launch
-    if launch.kind == "local":
-        return LocalLauncher(launch.command, options=options)
-    if launch.kind == "pypi":
-        return PypiLauncher(
-            launch.package, launch.executable, cache=environments, python=launch.python, options=options
-        )
-    if launch.kind == "manifest":
-        return ManifestLauncher(
-            launch.path,
-            version=launch.version,
-            python=launch.python,
-            custom_components=launch.custom_components,
-            cache=environments,
-            options=options,
-        )
-    if launch.kind == "replay":
-        return ReplayLauncher(Path(launch.recording))
-    raise ConfigError(
-        f"opening connection {connection.name}",
-        f"launch kind {launch.kind} is not built yet",
-        remedy=f"Use {', '.join(RUNNABLE[:-1])} or {RUNNABLE[-1]}.",
     )
 
 

@@ -50,11 +50,7 @@ def _ended_by_itself(report: ExitReport | None) -> bool:
 
 
 def _how_it_ended(report: ExitReport | None) -> str:
-    if report is None:
-        return "the connector did not end"
-    if report.signal is not None:
-        return f"the connector was ended by signal {report.signal}"
-    return f"the connector exited with code {report.code}"
+    return f"the connector {report.how}" if report else "the connector did not end"
 
 
 def _last_words(report: ExitReport | None) -> str:

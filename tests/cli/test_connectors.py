@@ -104,7 +104,7 @@ def test_a_connector_is_shown_by_any_of_its_names(registered: Place, name: str) 
         "language": "python",
         "launches": [
             {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"},
-            {"kind": "docker", "image": "airbyte/source-faker:7.2.1"},
+            {"kind": "docker", "image": "airbyte/source-faker:7.2.1", "memory": "4g"},
         ],
         "support_level": "community",
         "release_date": "2024-01-31",

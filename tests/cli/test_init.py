@@ -106,8 +106,6 @@ def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: P
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["postgres", *_REGISTRY], "images do not run here yet"),
-        (["x", "--image", "airbyte/source-x:1"], "writing a connection to airbyte/source-x:1: images do not run here"),
         (["shop-api", *_REGISTRY], "Get its manifest.yaml (https://example.com/shop) and name it with --manifest."),
         (["destination-postgres", *_REGISTRY], "it is a destination"),
         (["fakre", *_REGISTRY], "Did you mean source-faker?"),

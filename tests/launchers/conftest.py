@@ -1,7 +1,10 @@
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.images import Image, python_image
 
 FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
 
@@ -11,6 +14,13 @@ def runs_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "runs"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def fake_image() -> Iterator[Image]:
+    """The fake connector as an image."""
+    with python_image({"/connector.py": FAKE_CONNECTOR}, ["-S", "/connector.py"]) as image:
+        yield image
 
 
 def write_wheel(folder: Path, name: str, scripts: str, *, version: str = "1.0") -> None:

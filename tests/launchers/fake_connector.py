@@ -3,6 +3,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -93,6 +94,26 @@ def endless_stderr_line() -> None:
     for _ in range(1000):
         os.write(2, b"x" * 100_000)
     os.write(1, LINE)
+
+
+def confinement() -> None:
+    """Tells what it may do."""
+    status = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    told = {
+        "user": f"{os.getuid()}:{os.getgid()}",
+        "capabilities": status["CapBnd"],
+        "no_new_privileges": status["NoNewPrivs"],
+        "writable": ",".join(path for path in (str(Path.cwd()), "/tmp", "/") if os.access(path, os.W_OK)),
+        "networks": ",".join(sorted(name for _, name in socket.if_nameindex())),
+        "folder": str(Path.cwd()),
+    }
+    os.write(1, "\n".join(f"{key}={value}" for key, value in told.items()).encode())
+
+
+def eat_memory() -> None:
+    eaten = []
+    while True:
+        eaten.append(b"x" * (1 << 20))
 
 
 def family() -> None:

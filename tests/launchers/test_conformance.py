@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.local import LocalLauncher
 from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
@@ -15,11 +16,14 @@ from dagster_airbyte_proto.launchers.replay import ReplayLauncher
 from tests.conformance.launcher import (
     RECORDED_BEHAVIOURS,
     LauncherConformance,
+    Leftovers,
     LiveLauncherConformance,
+    LocalLauncherConformance,
     read_all,
     report_of,
     start,
 )
+from tests.images import Image
 from tests.launchers.conftest import FAKE_CONNECTOR
 from tests.low_code import MANIFEST
 
@@ -54,10 +58,23 @@ def _replay(folder: Path, options: RunOptions) -> Launcher:
 
 @pytest.mark.usefixtures("wheels")
 @pytest.mark.parametrize("make", [_local, _pypi, _manifest, _recording])
-class TestLiveLaunchers(LiveLauncherConformance):
+class TestLocalLaunchers(LocalLauncherConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
         return make(tmp_path, RunOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
+
+
+@pytest.mark.docker
+class TestDockerLauncher(LiveLauncherConformance):
+    @pytest.fixture
+    def launcher(self, fake_image: Image) -> Launcher:
+        options = RunOptions(stop_grace_seconds=0.3)
+        confinement = Confinement(network="none")
+        return DockerLauncher(fake_image.name, confinement, labels={"test": fake_image.test}, options=options)
+
+    @pytest.fixture
+    def leftovers(self, fake_image: Image) -> Leftovers:
+        return fake_image.leftovers
 
 
 @pytest.mark.parametrize("make", [_replay], scope="class")

@@ -185,3 +185,14 @@ def test_a_real_connector_from_the_index_tells_its_spec(connector_environments: 
     connector = launcher.launch(Invocation(("spec",)), environment={})
     assert b'"type":"SPEC"' in read_all(connector).replace(b" ", b"")
     assert report_of(connector).ended_cleanly
+
+
+@pytest.mark.usefixtures("wheels")
+def test_an_environment_outlives_the_link_by_which_it_was_built(tmp_path: Path) -> None:
+    cache, link = tmp_path / "cache", tmp_path / "link"
+    cache.mkdir()
+    link.symlink_to(cache)
+    for path in (link, cache):
+        assert report_of(start(PypiLauncher(_PACKAGE, cache=path), "lines")).code == 0
+        link.unlink(missing_ok=True)
+    assert len(_builds(cache)) == 1

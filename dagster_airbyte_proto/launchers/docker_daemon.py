@@ -1,0 +1,71 @@
+"""Docker's daemon, as a launcher speaks to it: docker-py's calls, and what they raise as errors of ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.utils import kwargs_from_env
+
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
+
+_ANSWER_SECONDS = 120
+# What the daemon says in words alone, who can mend it, and how.
+_NO_PROGRAM = ("executable file not found", "no such file or directory", "no command specified")
+_OTHER_MACHINE = ("exec format error", "no matching manifest", "does not match the specified platform")
+_FULL = ("no space left on device",)
+
+
+def open_daemon() -> docker.APIClient:
+    """The daemon that DOCKER_HOST names, else this machine's. Raises ConfigError where there is none."""
+    try:
+        return docker.APIClient(version="auto", timeout=_ANSWER_SECONDS, **kwargs_from_env())
+    except (DockerException, OSError) as error:
+        raise ConfigError(
+            "connecting to Docker",
+            _innermost(error),
+            remedy="Is its daemon running, and may you use it? DOCKER_HOST says where it is, if it is not this "
+            "machine's.",
+        ) from error
+
+
+@contextmanager
+def answers(doing: str, image: str) -> Iterator[None]:
+    """What the daemon refuses, and that it does not answer, as errors of ours."""
+    try:
+        yield
+    except ImageNotFound as error:
+        raise ConfigError(doing, f"there is no image {image}: {error.explanation}", remedy=_FIND_IMAGE) from error
+    except APIError as error:
+        raise refusal(doing, image, str(error.explanation or error)) from error
+    except (DockerException, requests.RequestException, OSError) as error:
+        raise ConnectorError(
+            doing, f"Docker's daemon does not answer: {_innermost(error)}", remedy="Is it running?", retryable=True
+        ) from error
+
+
+_FIND_IMAGE = "Correct its name, log in to its registry (`docker login`), or load it (`docker load`)."
+
+
+def refusal(doing: str, image: str, told: str) -> ProtoError:
+    """What was told, by the class of error that says who can mend it."""
+    words = told.lower()
+    if any(word in words for word in _FULL):
+        return ConnectorError(doing, f"Docker's disk is full: {told}", remedy="Make room there.", retryable=True)
+    if any(word in words for word in _OTHER_MACHINE):
+        remedy = "Set platform to one that this machine runs and the image is made for."
+        return ConfigError(doing, f"image {image} is made for another kind of machine: {told}", remedy=remedy)
+    if any(word in words for word in _NO_PROGRAM):
+        remedy = "Set command to a program of the image that speaks the protocol."
+        return ConfigError(doing, f"image {image} does not have the program that it is to run: {told}", remedy=remedy)
+    if "pull access denied" in words or "manifest unknown" in words or "unauthorized" in words:
+        return ConfigError(doing, f"image {image} cannot be pulled: {told}", remedy=_FIND_IMAGE)
+    return ConnectorError(doing, told, retryable=True)
+
+
+def _innermost(error: BaseException) -> str:
+    """The reason that a stack of libraries has wrapped."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return str(error)

@@ -1,0 +1,58 @@
+"""Sees to it that a container does not outlive us. A program of its own, for nothing of a container is our child.
+
+It learns of our death as `guardian.py` does, kill -9 included: the pipe that only we hold ends, or the pidfd of our
+process fires. Then it removes the container by its name, whether it is made yet or not. Where it is killed with us (a
+whole machine, or the container that we run in ourselves), those that start next find the container by its labels.
+
+docker-py is imported when it is needed, and that is hardly ever.
+"""
+
+import os
+import select
+import sys
+import time
+from contextlib import suppress
+
+DONE = b"D"
+_PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+
+
+def main(arguments: list[str]) -> None:
+    control, owner, name = int(arguments[0]), int(arguments[1]), arguments[2]
+    os.set_inheritable(control, False)
+    if not _is_done(control, owner):
+        _remove(name)
+
+
+def _is_done(control: int, owner: int) -> bool:
+    """Waits until the owner says so, or is no more."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    with suppress(AttributeError, OSError):  # an old kernel, a sandbox, or an owner that is gone: the pipe tells
+        poll.register(os.pidfd_open(owner), select.POLLIN)
+    if os.getppid() != owner:
+        return False
+    poll.poll()
+    return bool(select.select([control], [], [], 0)[0]) and os.read(control, 1) == DONE
+
+
+def _remove(name: str) -> None:
+    """An owner may have died right before the container was made, so we look for it a while."""
+    import docker
+
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            client = docker.APIClient(version="auto", **docker.utils.kwargs_from_env())
+            client.remove_container(name, v=True, force=True)
+        except docker.errors.NotFound:
+            time.sleep(_LOOK_SECONDS)
+        except Exception:  # noqa: BLE001 - nobody is left to be told; the daemon may be on its way back
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,237 @@
+"""A running container: the side of it that we hold.
+
+Its stdout and stderr come over a socket each, so that who does not read one does not stop the other; and the daemon
+waits for who reads slowly. While something that a container wrote is unread, the daemon may answer nothing about it
+once it has exited: so it is asked only when both streams have ended, and a stop reads on, or lets go of them.
+"""
+
+import os
+import select
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, NotFound
+
+from dagster_airbyte_proto.errors import ConnectorError, InternalError, ProtoError
+from dagster_airbyte_proto.launchers import docker_guardian
+from dagster_airbyte_proto.launchers.docker_daemon import refusal
+from dagster_airbyte_proto.launchers.docker_frames import Frames
+from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
+from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
+
+_CHUNK_BYTES = 1 << 20
+_END_SECONDS = 30.0
+_FIRST_SIGNAL_CODE = 128
+_NOT_EXECUTED, _INIT_SAYS = (126, 127), "[FATAL tini"
+_UNREACHABLE = (DockerException, requests.RequestException, OSError)
+
+
+class Guardian(NamedTuple):
+    """The program that removes the container if we cannot. `control` is ours alone."""
+
+    process: subprocess.Popen[bytes]
+    control: int
+
+    def release(self) -> None:
+        """There is nothing left to guard."""
+        with suppress(BrokenPipeError):
+            os.write(self.control, docker_guardian.DONE)
+        os.close(self.control)
+        self.process.wait()
+
+
+class Held(NamedTuple):
+    """A container that is made and attached to, and all that has to be let go of with it."""
+
+    daemon: docker.APIClient
+    name: str
+    stdout: socket.socket
+    stderr: socket.socket
+    guardian: Guardian
+    image: str
+    memory: str
+
+    def remove(self) -> None:
+        """The container, its files and its guardian. Safe where the container is gone, or was never made."""
+        for each in (self.stdout, self.stderr):
+            _shut(each)
+        remove(self.daemon, self.name)
+        self.guardian.release()
+
+
+class DockerConnector:
+    """A container at work. Nothing of it is left once `wait` gives its report."""
+
+    def __init__(self, held: Held, options: RunOptions) -> None:
+        self._held = held
+        self._grace_seconds = options.stop_grace_seconds
+        self._frames = Frames()
+        self._stderr = StderrTail(options.on_stderr)
+        self._reading = threading.Lock()
+        self._has_stdout = True
+        self._asked_to_stop = False
+        self._ended = threading.Event()
+        self._report: ExitReport | None = None
+        self._failure: Exception | None = None
+        self._started_at = time.monotonic()
+        threading.Thread(target=self._watch, name="container-stderr", daemon=True).start()
+
+    def read(self, timeout_seconds: float) -> bytes | None:
+        with self._reading:
+            return self._read(timeout_seconds)
+
+    def _read(self, timeout_seconds: float) -> bytes | None:
+        deadline = time.monotonic() + timeout_seconds
+        while self._has_stdout:
+            if not _is_readable(self._held.stdout, max(0.0, deadline - time.monotonic())):
+                return None
+            chunk = _received(self._held.stdout)
+            if not chunk:
+                self._has_stdout = False
+            elif payload := self._frames.feed(chunk):
+                return payload
+        return b""
+
+    def stop(self) -> None:
+        if not self._asked_to_stop and not self._ended.is_set():
+            self._asked_to_stop = True
+            self._signal_by_and_by("SIGTERM")
+        self._discard_until(time.monotonic() + self._grace_seconds)
+        if not self._ended.is_set():
+            for each in (self._held.stdout, self._held.stderr):
+                _shut(each)
+            self._signal_by_and_by("SIGKILL")
+            if not self._ended.wait(_END_SECONDS):
+                raise ConnectorError("stopping the connector", f"container {self._held.name} does not end")
+        with self._reading:
+            self._has_stdout = False
+
+    def _discard_until(self, deadline: float) -> None:
+        """Where no other thread reads what it says on its way out, we do, or it could not end."""
+        while not self._ended.wait(0.02) and time.monotonic() < deadline:
+            if self._reading.acquire(blocking=False):
+                try:
+                    self._read(0)
+                finally:
+                    self._reading.release()
+
+    def _signal_by_and_by(self, name: str) -> None:
+        """From a thread of its own: the daemon may answer only when the streams have been read."""
+
+        def send() -> None:
+            with suppress(*_UNREACHABLE):  # it has ended, or the daemon has: who watches it will find out
+                self._held.daemon.kill(self._held.name, signal=name)
+
+        threading.Thread(target=send, name="container-signal", daemon=True).start()
+
+    def wait(self, timeout_seconds: float) -> ExitReport | None:
+        """As the interface says. Raises what `on_stderr` raised, ConfigError where the image has no such program, and
+        ConnectorError where nobody knows how the container ended; in each case it is gone."""
+        if not self._ended.wait(timeout_seconds):
+            return None
+        if self._failure is not None:
+            raise self._failure
+        if self._report is None:
+            raise InternalError("waiting for the connector", "the thread that watches it died")
+        return self._report
+
+    def _watch(self) -> None:
+        """The work of our own thread."""
+        try:
+            self._hear()
+            state = self._state_at_end()
+            self._report = self._exit_report(state)
+            self._failure = self._failure or _not_begun(self._held.image, self._report)
+        except _UNREACHABLE as error:
+            self._failure = self._failure or ConnectorError(
+                "running the connector",
+                f"Docker's daemon went away, or the container {self._held.name} did: {error}",
+                retryable=True,
+            )
+        finally:
+            self._held.remove()
+            self._ended.set()
+
+    def _hear(self) -> None:
+        """Takes stderr to its end."""
+        frames = Frames()
+        while chunk := _received(self._held.stderr):
+            self._tell(frames.feed(chunk))
+        self._tell(b"")
+
+    def _tell(self, chunk: bytes) -> None:
+        if self._failure is not None:
+            return
+        try:
+            if chunk:
+                self._stderr.feed(chunk)
+            else:
+                self._stderr.end()
+        except Exception as error:  # noqa: BLE001 - the edge of our thread: `wait` raises it again, draining goes on
+            self._failure = error
+
+    def _state_at_end(self) -> dict[str, Any]:
+        held = self._held
+        held.daemon.wait(held.name, timeout=None)
+        return dict(held.daemon.inspect_container(held.name)["State"])
+
+    def _exit_report(self, state: dict[str, Any]) -> ExitReport:
+        # Its init says by 128 + n that signal n ended the connector, which looks the same where it says so itself.
+        code = int(state["ExitCode"])
+        by_signal = code - _FIRST_SIGNAL_CODE if code > _FIRST_SIGNAL_CODE else None
+        return ExitReport(
+            code=code if by_signal is None else None,
+            signal=by_signal,
+            stopped=self._asked_to_stop,
+            seconds=time.monotonic() - self._started_at,
+            stderr_tail=self._stderr.lines(),
+            reason=f"it took more than its memory of {self._held.memory}" if state.get("OOMKilled") else "",
+        )
+
+
+def _not_begun(image: str, report: ExitReport) -> ProtoError | None:
+    """The error of a container that began and whose init then found no program to run."""
+    last = report.stderr_tail[-1] if report.stderr_tail else ""
+    if report.code not in _NOT_EXECUTED or not last.startswith(_INIT_SAYS):
+        return None
+    return refusal("starting the connector", image, last.partition("] ")[2])
+
+
+def remove(daemon: docker.APIClient, name: str) -> None:
+    """A container with its files, whether it runs or not. One that is gone is no error, nor is a daemon that is: the
+    next run's reaper finds what it comes back with."""
+    with suppress(NotFound, *_UNREACHABLE):
+        for _ in range(3):
+            try:
+                daemon.remove_container(name, v=True, force=True)
+            except APIError as error:
+                if error.status_code != requests.codes.conflict:  # its removal is on its way
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
+
+def _is_readable(stream: socket.socket, timeout_seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(timeout_seconds * 1000))
+
+
+def _received(stream: socket.socket) -> bytes:
+    """The next bytes; none at the end, nor where the daemon has gone or we have let go."""
+    try:
+        return stream.recv(_CHUNK_BYTES)
+    except OSError:
+        return b""
+
+
+def _shut(stream: socket.socket) -> None:
+    with suppress(OSError):
+        stream.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,83 @@
+"""The launcher that a connection asks for."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dagster_airbyte_proto.connection import Connection, DockerLaunch
+from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
+from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
+from dagster_airbyte_proto.launchers.pypi import PypiLauncher
+from dagster_airbyte_proto.launchers.replay import ReplayLauncher
+from dagster_airbyte_proto.sync.holder import is_dead, this_process
+from dagster_airbyte_proto.sync.run_log import RunLog
+
+
+def launcher_of(
+    connection: Connection, environments: Path, log: RunLog, *, stop_grace_seconds: float = 5.0
+) -> Launcher:
+    """Its launcher. What the connector writes to stderr goes to the log."""
+
+    def on_stderr(line: bytes) -> None:
+        log.write("STDERR", line.decode(errors="replace").rstrip())
+
+    options = RunOptions(
+        stop_grace_seconds=stop_grace_seconds,
+        on_stderr=on_stderr,
+        on_notice=lambda text: log.write("NOTE", text),
+    )
+    launch = connection.connector.launch
+    if launch.kind == "local":
+        return LocalLauncher(launch.command, options=options)
+    if launch.kind == "pypi":
+        return PypiLauncher(
+            launch.package, launch.executable, cache=environments, python=launch.python, options=options
+        )
+    if launch.kind == "manifest":
+        return ManifestLauncher(
+            launch.path,
+            version=launch.version,
+            python=launch.python,
+            custom_components=launch.custom_components,
+            cache=environments,
+            options=options,
+        )
+    if launch.kind == "docker":
+        return _of_image(launch, options, {"connection": connection.name, "owner": this_process()})
+    return ReplayLauncher(Path(launch.recording))
+
+
+def _of_image(launch: DockerLaunch, options: RunOptions, labels: Mapping[str, str]) -> Launcher:
+    # Docker's client takes a while to import, and few connections are images.
+    from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+
+    confinement = Confinement(
+        network=launch.network,
+        memory=launch.memory,
+        cpus=launch.cpus,
+        pids=launch.pids,
+        tmp=launch.tmp,
+        user=launch.user,
+        read_only=launch.read_only,
+        capabilities=launch.capabilities,
+        volumes=launch.volumes,
+    )
+    return DockerLauncher(
+        launch.image,
+        confinement,
+        command=launch.command,
+        platform=launch.platform,
+        pull=launch.pull,
+        environment=_environment(launch.env_vars),
+        labels=labels,
+        is_dead=is_dead,
+        options=options,
+    )
+
+
+def _environment(written: tuple[str, ...]) -> dict[str, str]:
+    """Those that ours is asked for and does not have are left out, as Docker does."""
+    pairs = (each.partition("=") for each in written)
+    found = {key: value if equals else os.environ.get(key) for key, equals, value in pairs}
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,151 @@
+"""Containers: confined, told of in plain words when they cannot be, and gone whatever becomes of us."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
+from dagster_airbyte_proto.launchers.docker_frames import Frames
+from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.sync.holder import is_dead, this_process
+from tests.conformance.launcher import read_all, report_of, start, until
+from tests.images import Image, python_image
+from tests.launchers.conftest import FAKE_CONNECTOR
+
+pytestmark = pytest.mark.docker
+
+_ALONE = Confinement(network="none")
+_OWNER = """
+import sys, time
+from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+from dagster_airbyte_proto.protocols.session import Invocation
+from dagster_airbyte_proto.sync.holder import this_process
+image, test = sys.argv[1:]
+launcher = DockerLauncher(image, Confinement(network="none"), labels={"test": test, "owner": this_process()})
+connector = launcher.launch(Invocation(("hang", "")), environment={})
+assert connector.read(60)
+print("reading", flush=True)
+time.sleep(600)
+"""
+
+
+def confined(image: Image, confinement: Confinement = _ALONE) -> DockerLauncher:
+    return DockerLauncher(image.name, confinement, labels={"test": image.test})
+
+
+def told(launcher: DockerLauncher) -> dict[str, str]:
+    """What it may do."""
+    return dict(line.split("=", 1) for line in read_all(start(launcher, "confinement")).decode().split())
+
+
+def test_frames_are_read_wherever_they_are_cut() -> None:
+    payloads = [b"", b"a", b"x" * 70_000, b"end\n"]
+    sent = b"".join(b"\x01\0\0\0" + len(each).to_bytes(4) + each for each in payloads)
+    for step in (1, 7, 8, 9, 4096, len(sent)):
+        frames = Frames()
+        chunks = [frames.feed(sent[at : at + step]) for at in range(0, len(sent), step)]
+        assert b"".join(chunks) == b"".join(payloads)
+
+
+def test_it_runs_as_nobody_with_nothing_but_its_folder_to_write_to(fake_image: Image) -> None:
+    assert told(confined(fake_image)) == {
+        "user": "65534:65534",
+        "capabilities": "0000000000000000",
+        "no_new_privileges": "1",
+        "writable": "/config/run,/tmp",
+        "networks": "lo",
+        "folder": "/config/run",
+    }
+
+
+def test_what_confines_it_can_be_loosened(fake_image: Image) -> None:
+    loose = Confinement(user="image", read_only=False, capabilities=("NET_RAW",))
+    found = told(confined(fake_image, loose))
+    assert (found["user"], found["writable"]) == ("0:0", "/config/run,/tmp,/")
+    assert found["capabilities"] == "0000000000002000"
+    assert found["networks"] != "lo"
+
+
+def test_an_images_own_user_owns_its_files() -> None:
+    with python_image({"/connector.py": FAKE_CONNECTOR}, ["-S", "/connector.py"], USER="airbyte") as image:
+        assert told(confined(image))["user"] == "1000:1000"
+        assert read_all(start(confined(image), "folder", config=b"secret")).endswith(b"0o700\n0o600\nsecret")
+
+
+def test_one_that_takes_too_much_memory_is_told_so(fake_image: Image) -> None:
+    connector = start(confined(fake_image, Confinement(network="none", memory="64m")), "eat_memory")
+    assert read_all(connector) == b""
+    report = report_of(connector)
+    assert report.signal == signal.SIGKILL
+    assert report.how == "was ended by signal 9: it took more than its memory of 64m"
+    assert fake_image.leftovers() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_us(fake_image: Image, number: int) -> None:
+    command = [sys.executable, "-c", _OWNER, fake_image.name, fake_image.test]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"reading\n"
+        assert len(fake_image.leftovers()) == 2
+        os.kill(owner.pid, number)
+        owner.wait()
+    until(lambda: fake_image.leftovers() == [], "the end of its container and volume")
+
+
+def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(fake_image: Image) -> None:
+    command = [sys.executable, "-c", _OWNER, fake_image.name, fake_image.test]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"reading\n"
+        for process in [*psutil.Process(owner.pid).children(), psutil.Process(owner.pid)]:
+            process.kill()
+    left = fake_image.leftovers()
+    assert len(left) == 2
+    labels = {"test": "another", "owner": this_process()}
+    alive = DockerLauncher(fake_image.name, _ALONE, labels=labels, is_dead=is_dead)
+    connector = start(alive, "hang")
+    assert fake_image.leftovers() == []
+    assert read_all(start(alive, "environment")) == b""
+    assert connector.wait(0) is None, "the container of one who lives stays"
+    connector.stop()
+
+
+def test_one_that_somebody_kills_has_ended_so(fake_image: Image) -> None:
+    connector = start(confined(fake_image), "hang")
+    assert connector.read(60)
+    fake_image.daemon.kill(fake_image.leftovers()[0])
+    assert read_all(connector) == b""
+    assert report_of(connector).how == "was ended by signal 9"
+    assert fake_image.leftovers() == []
+
+
+def test_an_image_that_is_not_there_is_told_by_name() -> None:
+    launcher = DockerLauncher("airbyte-proto-test/none:1", pull="never", options=RunOptions())
+    with pytest.raises(ConfigError, match="there is no image airbyte-proto-test/none:1"):
+        launcher.identity()
+
+
+def test_a_program_that_the_image_has_not_is_told_with_the_way_out(fake_image: Image) -> None:
+    launcher = DockerLauncher(fake_image.name, Confinement(network="none"), command=("/no/such",))
+    connector = start(launcher, "lines")
+    assert read_all(connector) == b""
+    with pytest.raises(
+        ConfigError, match="does not have the program that it is to run: exec /no/such failed"
+    ) as refused:
+        report_of(connector)
+    assert refused.value.remedy == "Set command to a program of the image that speaks the protocol."
+
+
+def test_no_daemon_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(ConfigError, match=r"connecting to Docker: .*No such file or directory") as refused:
+        open_daemon()
+    assert "DOCKER_HOST" in refused.value.remedy
