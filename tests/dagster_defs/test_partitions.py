@@ -243,15 +243,15 @@ def test_two_backfills_at_once_lose_no_update(
         server: PostgresServer = request.getfixturevalue("postgres_server")
         url = server.new_schema()
         place.store = SqlStateStore(url)
-    for number, key in enumerate(KEYS[:15]):
+    for number, key in enumerate(KEYS[:9]):
         offer(place, key, two(number + 1, 2 * number + 1))
-    for each, keys in zip(backfills, (KEYS[:10], KEYS[5:15]), strict=True):
+    for each, keys in zip(backfills, (KEYS[:6], KEYS[3:9]), strict=True):
         each.start(place.folder, keys, state_url=url)
     assert [each.end() for each in backfills] == [0, 0]
-    assert ids(place) == {key: list(range(number + 1)) for number, key in enumerate(KEYS[:15])}
-    assert ids(place, "orders") == {key: list(range(2 * number + 1)) for number, key in enumerate(KEYS[:15])}
-    assert positions(place) == {key: number + 1 for number, key in enumerate(KEYS[:15])}
-    assert positions(place, "orders") == {key: 2 * number + 1 for number, key in enumerate(KEYS[:15])}
+    assert ids(place) == {key: list(range(number + 1)) for number, key in enumerate(KEYS[:9])}
+    assert ids(place, "orders") == {key: list(range(2 * number + 1)) for number, key in enumerate(KEYS[:9])}
+    assert positions(place) == {key: number + 1 for number, key in enumerate(KEYS[:9])}
+    assert positions(place, "orders") == {key: 2 * number + 1 for number, key in enumerate(KEYS[:9])}
     assert place.loose_files() == []
 
 
