@@ -4,6 +4,9 @@ How one is built: under a lock (flock: the kernel frees it however its holder en
 random name, which it never leaves; then a symbolic link with the environment's name is moved into place, atomically.
 So a name that is there is a whole environment, and readers need no lock. Moving the folder itself would break it: the
 scripts of an environment hold its absolute path, and only uv can make them do without (`--relocatable`), pip cannot.
+
+What came with a package is written down beside its environments, and holds for whichever is built next: what ran
+yesterday runs tomorrow, also with another patch of its Python, or on another machine that the file was taken to.
 """
 
 import fcntl
@@ -20,6 +23,7 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.interpreters import find_python, find_uv
+from dagster_airbyte_proto.whole_files import write_whole
 
 LOCK_FILE = "lock.txt"
 """What was installed, with which Python; written last."""
@@ -53,26 +57,33 @@ class PinnedPackage(NamedTuple):
 
 
 class _Installer(NamedTuple):
-    """The commands that make an environment. `held` stays open in them: an orphaned installer still holds the lock."""
+    """The commands that make an environment. `held` stays open in them: an orphaned installer still holds the lock.
+    `pins` is the file of the versions that came with the package, where it has been installed before."""
 
     python: Path
     version: str
     uv: str | None
     held: int
+    pins: Path
 
     def install(self, package: PinnedPackage, folder: Path) -> None:
         inside = str(folder / "bin" / "python")
+        pinned = ["--constraint", str(self.pins)] if self.pins.is_file() else []
         if self.uv is not None:
             self._run([self.uv, "venv", "--quiet", "--no-project", "--python", str(self.python), str(folder)], package)
             # Each sync is a process of its own, and uv leaves it to them to compile (pip does it by itself).
-            self._run([self.uv, "pip", "install", "--compile-bytecode", "--python", inside, str(package)], package)
+            install = [self.uv, "pip", "install", "--compile-bytecode", "--python", inside]
+            self._run([*install, *pinned, str(package)], package)
             freeze = [self.uv, "pip", "freeze", "--quiet", "--python", inside]
         else:
             pip = [inside, "-m", "pip", "--disable-pip-version-check", "--no-input"]
             self._run([str(self.python), "-m", "venv", str(folder)], package)
-            self._run([*pip, "install", str(package)], package)
+            self._run([*pip, "install", *pinned, str(package)], package)
             freeze = [*pip, "freeze"]
-        (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + self._run(freeze, package))
+        installed = self._run(freeze, package)
+        if not pinned:
+            write_whole(self.pins, f"# what came with {package}\n".encode() + installed)
+        (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + installed)
 
     def _run(self, command: list[str], package: PinnedPackage) -> bytes:
         environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
@@ -81,10 +92,13 @@ class _Installer(NamedTuple):
         )
         if done.returncode != 0:
             output = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+            remedy = "Check the name and the version, the package index, and which Python the connector needs."
+            if "--constraint" in command:
+                remedy += f" To let other versions come with it, remove {self.pins}."
             raise ConfigError(
                 f"installing {package} with {Path(command[0]).name} for {self.python}",
                 "\n".join(output[-_TAIL_LINES:]) or f"exit code {done.returncode}, and no word why",
-                remedy="Check the name and the version, the package index, and which Python the connector needs.",
+                remedy=remedy,
             )
         return done.stdout
 
@@ -98,6 +112,8 @@ def environment_for(
     digest = hashlib.sha256(f"{package}\0{interpreter.resolve()}\0{version}".encode()).hexdigest()[:12]
     # Its programs name it by its path: by a link that is gone some day they would not be found.
     link = cache.resolve() / f"{package.name}-{package.version}-{tag}-{digest}"
+    extras = re.sub("[^A-Za-z0-9]+", "-", package.extras).strip("-")
+    pins = link.with_name("-".join(filter(None, (package.name, extras, package.version, tag))) + ".requirements.txt")
     if not _is_whole(link):
         if on_notice is not None:
             on_notice(f"installing {package} into an environment of its own, this once")
@@ -105,7 +121,7 @@ def environment_for(
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock(link.with_name(f"{link.name}.lock")) as held:
                 if not _is_whole(link):
-                    _build(package, link, _Installer(interpreter, version, find_uv(), held))
+                    _build(package, link, _Installer(interpreter, version, find_uv(), held, pins))
         except OSError as error:
             raise StagingError(f"installing {package}", f"{error.strerror or error} ({cache})") from error
     return link.resolve()

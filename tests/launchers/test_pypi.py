@@ -128,6 +128,25 @@ class TestEnvironments:
         assert _builds(tmp_path / "cache") == []
 
 
+def test_what_came_with_a_package_comes_with_it_again(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, "source", "source = source:run", requires="library")
+    write_wheel(wheels, "library", "")
+    cache = tmp_path / "cache"
+    first = PypiLauncher("source==1.0", cache=cache).identity()
+    write_wheel(wheels, "library", "", version="2.0")
+    (pins,) = cache.glob("source-1.0-cp*.requirements.txt")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    pins.rename(elsewhere / pins.name)
+    assert PypiLauncher("source==1.0", cache=elsewhere).identity() == first
+    assert PypiLauncher("source==1.0", cache=tmp_path / "fresh").identity() != first
+    (gone,) = wheels.glob("library-1.0-*")
+    gone.unlink()
+    for build in [*_builds(elsewhere), *(path for path in elsewhere.iterdir() if path.is_symlink())]:
+        build.rename(tmp_path / build.name)
+    message = _refusal(PypiLauncher("source==1.0", cache=elsewhere))
+    assert f"To let other versions come with it, remove {elsewhere / pins.name}." in message
+
+
 class TestPrograms:
     def test_the_programs_to_choose_from_are_listed(self, tmp_path: Path, wheels: Path) -> None:
         write_wheel(wheels, "many", "one = many:run\ntwo = many:run")
