@@ -17,7 +17,7 @@ import docker
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.docker import LABEL
+from dagster_airbyte_proto.launchers.docker_containers import LABEL
 from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
 
 _REPOSITORY = "airbyte-proto-test"

@@ -36,6 +36,12 @@ def table() -> None:
     """
 
 
+@program.group("containers")
+@around_command
+def containers() -> None:
+    """The containers that connectors run in: look at them, remove what nobody owns any more."""
+
+
 @program.group("connectors")
 @around_command
 def connectors() -> None:

@@ -20,16 +20,11 @@ from docker.types import Mount
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers import docker_guardian
+from dagster_airbyte_proto.launchers.docker_containers import LABEL, VERB, containers, labelled
 from dagster_airbyte_proto.launchers.docker_daemon import answers, open_daemon
 from dagster_airbyte_proto.launchers.docker_running import DockerConnector, Guardian, Held, remove
 from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
-
-LABEL = "airbyte-proto"
-"""What the labels of our containers, volumes and networks begin with."""
-
-OWNER = f"{LABEL}.owner"
-"""The label that says which process a container is of."""
 
 _VOLUME = "/config"
 _FOLDER = f"{_VOLUME}/run"
@@ -63,7 +58,8 @@ class DockerLauncher:
     """Runs `command`, or what the image runs by itself, with the invocation's arguments.
 
     `pull` is `missing`, `always` or `never`. `labels` tell whose the containers are. Before one is started, those are
-    removed whose owner `is_dead` for certain and whose guardian died with it, as when a machine goes down.
+    removed that nobody owns any more, as their labels tell `is_orphan`: the guardian died too, as when a machine goes
+    down.
     """
 
     def __init__(
@@ -76,7 +72,7 @@ class DockerLauncher:
         pull: str = "missing",
         environment: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
-        is_dead: Callable[[str], bool] = lambda _: False,
+        is_orphan: Callable[[Mapping[str, str]], bool] = lambda _: False,
         options: RunOptions | None = None,
     ) -> None:
         self._image = image
@@ -85,8 +81,8 @@ class DockerLauncher:
         self._platform = platform
         self._pull = pull
         self._environment = dict(environment or {})
-        self._labels = {f"{LABEL}.{key}": value for key, value in (labels or {}).items()} | {LABEL: "connector"}
-        self._is_dead = is_dead
+        self._labels = dict(labels or {})
+        self._is_orphan = is_orphan
         self._options = options or RunOptions()
         self._known: Mapping[str, Any] | None = None
 
@@ -99,7 +95,9 @@ class DockerLauncher:
         daemon, doing = open_daemon(), "starting the connector"
         described = self._described(daemon)
         with answers("removing containers of dead runs", self._image):
-            _reap(daemon, self._is_dead)
+            for each in containers(daemon):
+                if self._is_orphan(each.labels):
+                    remove(daemon, each.name)
         name = f"airbyte-proto-{uuid4().hex[:12]}"
         guardian = _guardian(name)
         try:
@@ -146,6 +144,7 @@ class DockerLauncher:
     ) -> None:
         confined = self._confinement
         entrypoint = list(self._command) or _entrypoint(described, self._image)
+        labels = labelled({**self._labels, VERB: str(invocation.arguments[0])})
         own = {**_ENVIRONMENT, "WORKER_CONNECTOR_IMAGE": self._image, **self._environment, **environment}
         host = daemon.create_host_config(
             binds=list(confined.volumes),
@@ -156,7 +155,7 @@ class DockerLauncher:
             log_config={"Type": "none", "Config": {}},
             mem_limit=confined.memory,
             memswap_limit=confined.memory,
-            mounts=[Mount(_VOLUME, None, type="volume", labels=self._labels)],
+            mounts=[Mount(_VOLUME, None, type="volume", labels=labels)],
             nano_cpus=int(min(confined.cpus, daemon.info()["NCPU"]) * 10**9),
             network_mode=_network(daemon, confined.network),
             pids_limit=confined.pids,
@@ -170,18 +169,12 @@ class DockerLauncher:
             entrypoint=entrypoint,
             environment=own,
             host_config=host,
-            labels=self._labels,
+            labels=labels,
             name=name,
             platform=self._platform,
             user=_user(described, confined.user),
             working_dir=_FOLDER,
         )
-
-
-def _reap(daemon: docker.APIClient, is_dead: Callable[[str], bool]) -> None:
-    for each in daemon.containers(all=True, filters={"label": OWNER}):
-        if is_dead(each["Labels"][OWNER]):
-            remove(daemon, each["Id"])
 
 
 def _entrypoint(described: Mapping[str, Any], image: str) -> list[str] | None:

@@ -16,15 +16,20 @@ def this_process() -> str:
 
 
 def is_dead(holder: str) -> bool:
-    """True only when it was a process of this very kernel and process namespace and is no more, so that its lease
-    need not run out first. One that is stopped is not dead. Of another machine's processes nothing is known."""
+    """True only when it is known for certain, so that its lease need not run out first."""
+    return lives(holder) is False
+
+
+def lives(holder: str) -> bool | None:
+    """Whether it does, if it is a process of this very kernel and process namespace: one that is stopped does. None for
+    another machine's, of which nothing is known."""
     words = _WORDS.fullmatch(holder)
     if words is None or words[3] != _kernel():
-        return False
+        return None
     try:
-        return _started(int(words[1])) != words[2]
+        return _started(int(words[1])) == words[2]
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-        return True
+        return False
 
 
 def _started(pid: int) -> str:

@@ -1,23 +1,34 @@
 """The launcher that a connection asks for."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection, DockerLaunch
 from dagster_airbyte_proto.launchers.local import LocalLauncher
 from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
 from dagster_airbyte_proto.launchers.pypi import PypiLauncher
 from dagster_airbyte_proto.launchers.replay import ReplayLauncher
-from dagster_airbyte_proto.sync.holder import is_dead, this_process
+from dagster_airbyte_proto.sync.containers import Ownership, labels_of, ownership
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 
+class Surroundings(NamedTuple):
+    """Where environments of packages are built, and where leases are kept."""
+
+    environments: Path
+    state_url: str
+    store: Callable[[], StateStore]
+
+
 def launcher_of(
-    connection: Connection, environments: Path, log: RunLog, *, stop_grace_seconds: float = 5.0
+    connection: Connection, surroundings: Surroundings, log: RunLog, *, stop_grace_seconds: float = 5.0
 ) -> Launcher:
     """Its launcher. What the connector writes to stderr goes to the log."""
+    environments = surroundings.environments
 
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
@@ -44,11 +55,16 @@ def launcher_of(
             options=options,
         )
     if launch.kind == "docker":
-        return _of_image(launch, options, {"connection": connection.name, "owner": this_process()})
+        return _of_image(launch, options, labels_of(connection.name, surroundings.state_url), surroundings)
     return ReplayLauncher(Path(launch.recording))
 
 
-def _of_image(launch: DockerLaunch, options: RunOptions, labels: Mapping[str, str]) -> Launcher:
+def _of_image(
+    launch: DockerLaunch, options: RunOptions, labels: Mapping[str, str], surroundings: Surroundings
+) -> Launcher:
+    def is_orphan(found: Mapping[str, str]) -> bool:
+        return ownership(found, surroundings.state_url, surroundings.store) is Ownership.ORPHAN
+
     # Docker's client takes a while to import, and few connections are images.
     from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
 
@@ -71,7 +87,7 @@ def _of_image(launch: DockerLaunch, options: RunOptions, labels: Mapping[str, st
         pull=launch.pull,
         environment=_environment(launch.env_vars),
         labels=labels,
-        is_dead=is_dead,
+        is_orphan=is_orphan,
         options=options,
     )
 

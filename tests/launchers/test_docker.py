@@ -110,7 +110,7 @@ def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(fake_im
     left = fake_image.leftovers()
     assert len(left) == 2
     labels = {"test": "another", "owner": this_process()}
-    alive = DockerLauncher(fake_image.name, _ALONE, labels=labels, is_dead=is_dead)
+    alive = DockerLauncher(fake_image.name, _ALONE, labels=labels, is_orphan=lambda found: is_dead(found["owner"]))
     connector = start(alive, "hang")
     assert fake_image.leftovers() == []
     assert read_all(start(alive, "environment")) == b""

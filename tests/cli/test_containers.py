@@ -1,0 +1,67 @@
+"""`containers list` and `reap`: what nobody owns goes, and never what somebody may."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.protocols.session import Invocation
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.containers import labels_of
+from tests.cli.conftest import Place
+from tests.images import Image, python_image
+
+pytestmark = pytest.mark.docker
+
+_ELSEWHERE = "pid 7 on elsewhere (started 1, kernel 00000000)"
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Image]:
+    with python_image({}, ["-c", "import time; time.sleep(600)"]) as image:
+        yield image
+
+
+def begun(image: Image, verb: str, **labels: str) -> RunningConnector:
+    launcher = DockerLauncher(image.name, Confinement(network="none"), labels={"test": image.test, **labels})
+    return launcher.launch(Invocation((verb,)), environment={})
+
+
+def test_what_nobody_owns_is_told_and_removed_and_nothing_else(place: Place, sleeper: Image) -> None:
+    settings = Settings.load(place.folder / ".airbyte-proto")
+    ours = labels_of("shop", settings.state_url)
+    theirs = {**ours, "owner": _ELSEWHERE}
+    connectors = [
+        begun(sleeper, "read", **ours),
+        begun(sleeper, "read", **{**theirs, "connection": "held"}),
+        begun(sleeper, "read", **theirs),
+        begun(sleeper, "check", **theirs),
+        begun(sleeper, "read", **{**theirs, "store": "another"}),
+    ]
+    with closing(SqlStateStore(settings.state_url)) as store:
+        store.acquire("held", run_id="r", holder=_ELSEWHERE, seconds=600)
+
+    def listed() -> list[dict[str, str]]:
+        return [each for each in place.json("containers", "list")["containers"] if each["image"] == sleeper.name]
+
+    told = sorted((each["ownership"], each["connection"], each["verb"]) for each in listed())
+    assert told == [
+        ("orphan", "shop", "read"),
+        ("owned", "held", "read"),
+        ("owned", "shop", "read"),
+        ("unknown", "shop", "check"),
+        ("unknown", "shop", "read"),
+    ]
+    place.json("containers", "reap")
+    assert sorted(each["ownership"] for each in listed()) == ["owned", "owned", "unknown", "unknown"]
+    left = [each["name"] for each in listed()]
+    assert place.json("containers", "reap", *left)["removed"] == left
+    assert listed() == []
+    assert sleeper.leftovers() == []
+    for connector in connectors:
+        connector.stop()
+    refused = place.run("containers", "reap", "no-such")
+    assert (refused.code, "no connector runs in no-such" in refused.err) == (2, True)
