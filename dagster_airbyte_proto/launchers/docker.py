@@ -22,7 +22,7 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers import docker_guardian
 from dagster_airbyte_proto.launchers.docker_containers import LABEL, VERB, containers, labelled
 from dagster_airbyte_proto.launchers.docker_daemon import answers, open_daemon
-from dagster_airbyte_proto.launchers.docker_running import DockerConnector, Guardian, Held, remove
+from dagster_airbyte_proto.launchers.docker_running import DockerConnector, Guardian, Held, give_up, remove
 from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
 
@@ -108,8 +108,7 @@ class DockerLauncher:
                 held = Held(daemon, name, stdout, stderr, guardian, self._image, self._confinement.memory)
                 daemon.start(name)
         except BaseException:
-            remove(daemon, name)
-            guardian.release()
+            give_up(daemon, name, guardian)
             raise
         return DockerConnector(held, self._options)
 

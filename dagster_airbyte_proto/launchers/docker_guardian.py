@@ -1,8 +1,9 @@
 """Sees to it that a container does not outlive us. A program of its own, for nothing of a container is our child.
 
 It learns of our death as `guardian.py` does, kill -9 included: the pipe that only we hold ends, or the pidfd of our
-process fires. Then it removes the container by its name, whether it is made yet or not. Where it is killed with us (a
-whole machine, or the container that we run in ourselves), those that start next find the container by its labels.
+process fires. We end the pipe without a word, too, where the daemon was gone when we had to remove the container. Then
+it removes the container by its name, whether it is made yet or not. Where it is killed with us (a whole machine, or the
+container that we run in ourselves), those that start next find the container by its labels.
 
 docker-py is imported when it is needed, and that is hardly ever.
 """
@@ -15,6 +16,7 @@ from contextlib import suppress
 
 DONE = b"D"
 _PATIENCE_SECONDS = 60.0
+_OUTAGE_SECONDS = 3600.0
 _LOOK_SECONDS = 0.5
 
 
@@ -38,17 +40,20 @@ def _is_done(control: int, owner: int) -> bool:
 
 
 def _remove(name: str) -> None:
-    """An owner may have died right before the container was made, so we look for it a while."""
+    """An owner may have died right before the container was made, so we look for it a while; and a daemon that is gone
+    may come back with it."""
     import docker
 
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    patience = _PATIENCE_SECONDS
+    while time.monotonic() - began < patience:
         try:
             client = docker.APIClient(version="auto", **docker.utils.kwargs_from_env())
             client.remove_container(name, v=True, force=True)
         except docker.errors.NotFound:
             time.sleep(_LOOK_SECONDS)
         except Exception:  # noqa: BLE001 - nobody is left to be told; the daemon may be on its way back
+            patience = _OUTAGE_SECONDS
             time.sleep(_LOOK_SECONDS)
         else:
             return

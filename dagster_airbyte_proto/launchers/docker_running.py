@@ -45,6 +45,10 @@ class Guardian(NamedTuple):
         os.close(self.control)
         self.process.wait()
 
+    def hand_over(self) -> None:
+        """It is to remove the container once the daemon is back."""
+        os.close(self.control)
+
 
 class Held(NamedTuple):
     """A container that is made and attached to, and all that has to be let go of with it."""
@@ -61,8 +65,7 @@ class Held(NamedTuple):
         """The container, its files and its guardian. Safe where the container is gone, or was never made."""
         for each in (self.stdout, self.stderr):
             _shut(each)
-        remove(self.daemon, self.name)
-        self.guardian.release()
+        give_up(self.daemon, self.name, self.guardian)
 
 
 class DockerConnector:
@@ -203,19 +206,25 @@ def _not_begun(image: str, report: ExitReport) -> ProtoError | None:
     return refusal("starting the connector", image, last.partition("] ")[2])
 
 
-def remove(daemon: docker.APIClient, name: str) -> None:
-    """A container with its files, whether it runs or not. One that is gone is no error, nor is a daemon that is: the
-    next run's reaper finds what it comes back with."""
-    with suppress(NotFound, *_UNREACHABLE):
-        for _ in range(3):
-            try:
-                daemon.remove_container(name, v=True, force=True)
-            except APIError as error:
-                if error.status_code != requests.codes.conflict:  # its removal is on its way
-                    raise
-                time.sleep(0.1)
-            else:
-                return
+def give_up(daemon: docker.APIClient, name: str, guardian: Guardian) -> None:
+    """Removes a container, or leaves that to its guardian."""
+    if remove(daemon, name):
+        guardian.release()
+    else:
+        guardian.hand_over()
+
+
+def remove(daemon: docker.APIClient, name: str) -> bool:
+    """A container with its files, whether it runs or not. False where the daemon does not answer."""
+    try:
+        daemon.remove_container(name, v=True, force=True)
+    except NotFound:
+        return True
+    except APIError as error:
+        return bool(error.status_code == requests.codes.conflict)  # Its removal is on its way.
+    except _UNREACHABLE:
+        return False
+    return True
 
 
 def _is_readable(stream: socket.socket, timeout_seconds: float) -> bool:
