@@ -36,6 +36,13 @@ _LONGEST = (
 )
 """Files that take minutes."""
 
+# As a short-lived one has them; but this one lives through hundreds of tests, and without the optimising compiler a JVM
+# has room for a fifth of the code, which it then drops and compiles again. And Hadoop runs chmod and readlink for each
+# file that it writes, by way of a helper that takes as long as they do.
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -Djdk.lang.Process.launchMechanism=VFORK"
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: so no worker of several is left with one of them while the others have nothing to do."""
@@ -57,9 +64,13 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
         **{key: value for key, value in delta.items() if key not in iceberg},
         "spark.sql.extensions": ",".join(each["spark.sql.extensions"] for each in (iceberg, delta)),
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         # Tests' tables have a few rows: each task and each stage of its own is all cost.
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
+        # And to compile a plan takes longer than to interpret it for them.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.databricks.delta.snapshotPartitions": "1",
         # A session has its packages from its start, and tests of other catalogs add those to this one.
         "spark.jars.packages": ",".join(
