@@ -1,35 +1,27 @@
-"""A connector that is an image: a container for each question, confined, and gone afterwards.
+"""A connector that is an image: a container for each question, confined, and gone afterwards."""
 
-The config's files go into a volume of the container's own by the daemon's archive call, owned by the user that the
-connector runs as: no folder of ours is mounted, so the daemon may be on another machine, or map users to others.
-"""
-
-import io
 import os
 import shlex
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import docker
-from docker.errors import ImageNotFound, NotFound
+from docker.errors import ImageNotFound
 from docker.types import Mount
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers import docker_guardian
 from dagster_airbyte_proto.launchers.docker_containers import LABEL, VERB, containers, labelled
 from dagster_airbyte_proto.launchers.docker_daemon import answers, open_daemon
+from dagster_airbyte_proto.launchers.docker_files import FOLDER, VOLUME, numbers_of, put, user_of
 from dagster_airbyte_proto.launchers.docker_running import DockerConnector, Guardian, Held, give_up, remove
 from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
 
-_VOLUME = "/config"
-_FOLDER = f"{_VOLUME}/run"
 _NETWORK = "airbyte-proto"
-_NOBODY = 65534
 _ENVIRONMENT = {
     "DEPLOYMENT_MODE": "OSS",
     "JAVA_OPTS": "-XX:+ExitOnOutOfMemoryError",
@@ -102,8 +94,9 @@ class DockerLauncher:
         guardian = _guardian(name)
         try:
             with answers(doing, self._image):
-                self._create(daemon, name, described, invocation, environment)
-                _put(daemon, name, invocation.files, _owner(daemon, name, described, self._confinement.user))
+                user = user_of(described, self._confinement.user)
+                self._create(daemon, name, (described, user), invocation, environment)
+                put(daemon, name, invocation.files, numbers_of(daemon, name, user))
                 stdout, stderr = (_attached(daemon, name, each) for each in ("stdout", "stderr"))
                 held = Held(daemon, name, stdout, stderr, guardian, self._image, self._confinement.memory)
                 daemon.start(name)
@@ -137,11 +130,11 @@ class DockerLauncher:
         self,
         daemon: docker.APIClient,
         name: str,
-        described: Mapping[str, Any],
+        image: tuple[Mapping[str, Any], str],
         invocation: Invocation,
         environment: Mapping[str, str],
     ) -> None:
-        confined = self._confinement
+        confined, (described, user) = self._confinement, image
         entrypoint = list(self._command) or _entrypoint(described, self._image)
         labels = labelled({**self._labels, VERB: str(invocation.arguments[0])})
         own = {**_ENVIRONMENT, "WORKER_CONNECTOR_IMAGE": self._image, **self._environment, **environment}
@@ -154,7 +147,7 @@ class DockerLauncher:
             log_config={"Type": "none", "Config": {}},
             mem_limit=confined.memory,
             memswap_limit=confined.memory,
-            mounts=[Mount(_VOLUME, None, type="volume", labels=labels)],
+            mounts=[Mount(VOLUME, None, type="volume", labels=labels)],
             nano_cpus=int(min(confined.cpus, daemon.info()["NCPU"]) * 10**9),
             network_mode=_network(daemon, confined.network),
             pids_limit=confined.pids,
@@ -164,15 +157,15 @@ class DockerLauncher:
         )
         daemon.create_container(
             self._image,
-            [f"{_FOLDER}/{each.name}" if isinstance(each, FileArgument) else each for each in invocation.arguments],
+            [f"{FOLDER}/{each.name}" if isinstance(each, FileArgument) else each for each in invocation.arguments],
             entrypoint=entrypoint,
             environment=own,
             host_config=host,
             labels=labels,
             name=name,
             platform=self._platform,
-            user=_user(described, confined.user),
-            working_dir=_FOLDER,
+            user=user,
+            working_dir=FOLDER,
         )
 
 
@@ -189,55 +182,6 @@ def _entrypoint(described: Mapping[str, Any], image: str) -> list[str] | None:
         f"image {image} does not say what it runs",
         remedy="Set command to a program of the image that speaks the protocol.",
     )
-
-
-def _user(described: Mapping[str, Any], wanted: str | None) -> str:
-    own = str(described["Config"].get("User") or "")
-    if wanted == "image":
-        return own
-    is_root = own.partition(":")[0] in ("", "0", "root")
-    return wanted or (f"{_NOBODY}:{_NOBODY}" if is_root else own)
-
-
-def _owner(daemon: docker.APIClient, name: str, described: Mapping[str, Any], wanted: str | None) -> tuple[int, int]:
-    """The numbers of the user and group that the connector runs as."""
-    user, _, group = _user(described, wanted).partition(":")
-    if user.isdigit() and group.isdigit():
-        return int(user), int(group)
-    users = {line[0]: line for line in _lines(daemon, name, "/etc/passwd")}
-    groups = {line[0]: line for line in _lines(daemon, name, "/etc/group")} if group else {}
-    known = users.get(user) or next((line for line in users.values() if line[2] == user), None)
-    number = int(user) if user.isdigit() else int(known[2]) if known else 0
-    if group:
-        return number, int(group) if group.isdigit() else int(groups[group][2]) if group in groups else number
-    return number, int(known[3]) if known else 0
-
-
-def _lines(daemon: docker.APIClient, name: str, path: str) -> list[list[str]]:
-    try:
-        chunks, _ = daemon.get_archive(name, path)
-    except NotFound:
-        return []
-    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-        file = archive.extractfile(archive.getmembers()[0])
-        text = file.read().decode(errors="replace") if file else ""
-    return [line.split(":") for line in text.splitlines() if line.count(":") >= 2]
-
-
-def _put(daemon: docker.APIClient, name: str, files: Mapping[str, bytes], owner: tuple[int, int]) -> None:
-    """The private folder of the run: readable by its user alone, who may write it."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        folder = tarfile.TarInfo("run")
-        folder.type, folder.mode = tarfile.DIRTYPE, 0o700
-        folder.uid, folder.gid = owner
-        archive.addfile(folder)
-        for path, data in files.items():
-            file = tarfile.TarInfo(f"run/{path}")
-            file.size, file.mode = len(data), 0o600
-            file.uid, file.gid = owner
-            archive.addfile(file, io.BytesIO(data))
-    daemon.put_archive(name, _VOLUME, content.getvalue())
 
 
 def _attached(daemon: docker.APIClient, name: str, stream: str) -> Any:
