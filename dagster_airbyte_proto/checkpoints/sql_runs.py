@@ -40,6 +40,11 @@ def reports(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
     return list(tx.scalars(select(runs.c.report).where(of_run).order_by(runs.c.sync_id)))
 
 
+def runners(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
+    of_run = and_(runs.c.connection == connection, runs.c.run_id == run_id)
+    return list(tx.scalars(select(runs.c.holder).where(of_run).order_by(runs.c.sync_id)))
+
+
 def generation(tx: Connection, connection: str, key: StateKey) -> int:
     """0 for a stream that was never refreshed."""
     return tx.execute(select(generations.c.generation).where(_is_at(connection, key))).scalar_one_or_none() or 0

@@ -129,6 +129,10 @@ class SqlStateStore:
         with self._database.read() as tx:
             return sql_runs.reports(tx, connection, run_id)
 
+    def runners(self, connection: str, run_id: str) -> Sequence[str]:
+        with self._database.read() as tx:
+            return sql_runs.runners(tx, connection, run_id)
+
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
         with self._database.read() as tx:
             return sql_runs.unfinished_folders(tx, lease)

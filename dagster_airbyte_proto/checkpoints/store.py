@@ -165,6 +165,10 @@ class StateStore(Protocol):
         """What the attempts of a run told when they ended, oldest first. One that died told nothing."""
         ...
 
+    def runners(self, connection: str, run_id: str) -> Sequence[str]:
+        """The holders of the leases under which the attempts of a run began. Empty where no run of that id is known."""
+        ...
+
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
         """(run id, folder) noted under earlier leases of the connection, of runs that never ended or ended badly.
 

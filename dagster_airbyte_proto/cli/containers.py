@@ -54,8 +54,7 @@ def _found(call: Call) -> "list[tuple[Container, Ownership]]":
 
     with answering("looking at the containers of connectors", ""):
         found = containers(open_daemon())
-    state_url = call.settings().state_url
-    return [(each, ownership(each.labels, state_url, call.store)) for each in found]
+    return [(each, ownership(each.labels, call.store)) for each in found]
 
 
 def _grid(found: "list[tuple[Container, Ownership]]") -> Grid:
@@ -72,6 +71,7 @@ def _value(each: "Container", owned: "Ownership") -> dict[str, Any]:
     return {
         "name": each.name,
         "connection": each.labels.get("connection"),
+        "run": each.labels.get("run"),
         "verb": each.labels.get("verb"),
         "image": each.image,
         "state": each.state,

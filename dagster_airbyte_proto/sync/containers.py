@@ -1,14 +1,14 @@
 """Whose the containers of connectors are, and which of them nobody owns any more.
 
-Each says by its labels which process it is of, for which connection, and in which state store that one keeps its state.
-A process of this machine lives or does not. Of any other, also one in another container, the lease tells: a connection
-is read by whoever holds it, and by nobody else. What was asked by a stranger (a check, a discover) nobody can tell of.
+Each says by its labels which process it is of, for which connection and which run. A process of this machine lives or
+does not. Of any other, also one in another container, the state store tells, if the run is one that began there: a
+connection is read by whoever holds its lease, and by nobody else. Of runs of another store, and of what a stranger
+only asked (a check, a discover), nobody can tell.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from hashlib import sha256
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.sync.holder import lives, this_process
@@ -22,23 +22,18 @@ class Ownership(StrEnum):
     UNKNOWN = "unknown"
 
 
-def labels_of(connection: str, state_url: str) -> dict[str, str]:
-    """Those of the containers that this process starts for a connection."""
-    return {"connection": connection, "owner": this_process(), "store": _mark(state_url)}
+def labels_of(connection: str, run_id: str) -> dict[str, str]:
+    """Those of the containers that this process starts for a run."""
+    return {"connection": connection, "run": run_id, "owner": this_process()}
 
 
-def ownership(labels: Mapping[str, str], state_url: str, store: Callable[[], StateStore]) -> Ownership:
+def ownership(labels: Mapping[str, str], store: Callable[[], StateStore]) -> Ownership:
     """By a container's labels. Asks the store only where the process is none of this machine's."""
-    owner = labels.get("owner", "")
+    owner, connection = labels.get("owner", ""), labels.get("connection", "")
     if (alive := lives(owner)) is not None:
         return Ownership.OWNED if alive else Ownership.ORPHAN
-    if labels.get("verb") != _READ or labels.get("store") != _mark(state_url):
+    if labels.get("verb") != _READ or owner not in store().runners(connection, labels.get("run", "")):
         return Ownership.UNKNOWN
-    lease = store().holder(labels.get("connection", ""))
+    lease = store().holder(connection)
     holds = lease is not None and lease.holder == owner and lease.expires_at > datetime.now(UTC)
     return Ownership.OWNED if holds else Ownership.ORPHAN
-
-
-def _mark(state_url: str) -> str:
-    """Tells one store from another, and nothing of where it is."""
-    return sha256(state_url.encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.ask import Connector
-from dagster_airbyte_proto.sync.launching import Surroundings, launcher_of
+from dagster_airbyte_proto.sync.launching import launcher_of
 from dagster_airbyte_proto.sync.offers import Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.source import Source, protocol_of
@@ -79,9 +79,8 @@ class Engine:
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
         """Its connector, whose stderr goes to the log, with templates filled from `window`. Raises ConfigError."""
-        settings = self.settings
-        surroundings = Surroundings(settings.environments_folder, settings.state_url, lambda: self.store)
-        launcher = launcher_of(connection, surroundings, log, stop_grace_seconds=self._stop_grace_seconds)
+        environments, grace = self.settings.environments_folder, self._stop_grace_seconds
+        launcher = launcher_of(connection, environments, log, lambda: self.store, stop_grace_seconds=grace)
         connector = Connector(launcher, protocol_of(connection))
         return Source(connection, connector, self.offers, log, window)
 

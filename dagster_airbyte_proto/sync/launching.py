@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection, DockerLaunch
@@ -16,19 +15,15 @@ from dagster_airbyte_proto.sync.containers import Ownership, labels_of, ownershi
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 
-class Surroundings(NamedTuple):
-    """Where environments of packages are built, and where leases are kept."""
-
-    environments: Path
-    state_url: str
-    store: Callable[[], StateStore]
-
-
 def launcher_of(
-    connection: Connection, surroundings: Surroundings, log: RunLog, *, stop_grace_seconds: float = 5.0
+    connection: Connection,
+    environments: Path,
+    log: RunLog,
+    store: Callable[[], StateStore],
+    *,
+    stop_grace_seconds: float = 5.0,
 ) -> Launcher:
-    """Its launcher. What the connector writes to stderr goes to the log."""
-    environments = surroundings.environments
+    """Its launcher. What the connector writes to stderr goes to the log. The store tells of others' containers."""
 
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
@@ -55,15 +50,15 @@ def launcher_of(
             options=options,
         )
     if launch.kind == "docker":
-        return _of_image(launch, options, labels_of(connection.name, surroundings.state_url), surroundings)
+        return _of_image(launch, options, labels_of(connection.name, log.run_id), store)
     return ReplayLauncher(Path(launch.recording))
 
 
 def _of_image(
-    launch: DockerLaunch, options: RunOptions, labels: Mapping[str, str], surroundings: Surroundings
+    launch: DockerLaunch, options: RunOptions, labels: Mapping[str, str], store: Callable[[], StateStore]
 ) -> Launcher:
     def is_orphan(found: Mapping[str, str]) -> bool:
-        return ownership(found, surroundings.state_url, surroundings.store) is Ownership.ORPHAN
+        return ownership(found, store) is Ownership.ORPHAN
 
     # Docker's client takes a while to import, and few connections are images.
     from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher

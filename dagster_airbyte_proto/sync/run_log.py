@@ -48,6 +48,7 @@ class RunLog:
         max_bytes: int = 32 << 20,
         on_line: Callable[[str, str], None] = to_nobody,
     ) -> None:
+        self.run_id = run_id
         self.path = folder / f"{run_id}.log"
         with on_disk("open the run's log", str(self.path)):
             folder.mkdir(parents=True, exist_ok=True)

@@ -32,17 +32,19 @@ def begun(image: Image, verb: str, **labels: str) -> RunningConnector:
 
 def test_what_nobody_owns_is_told_and_removed_and_nothing_else(place: Place, sleeper: Image) -> None:
     settings = Settings.load(place.folder / ".airbyte-proto")
-    ours = labels_of("shop", settings.state_url)
-    theirs = {**ours, "owner": _ELSEWHERE}
+    theirs = {"connection": "shop", "run": "r", "owner": _ELSEWHERE}
     connectors = [
-        begun(sleeper, "read", **ours),
+        begun(sleeper, "read", **labels_of("shop", "s")),
         begun(sleeper, "read", **{**theirs, "connection": "held"}),
         begun(sleeper, "read", **theirs),
         begun(sleeper, "check", **theirs),
-        begun(sleeper, "read", **{**theirs, "store": "another"}),
+        begun(sleeper, "read", **{**theirs, "run": "of another store"}),
     ]
     with closing(SqlStateStore(settings.state_url)) as store:
-        store.acquire("held", run_id="r", holder=_ELSEWHERE, seconds=600)
+        for connection in ("held", "shop"):
+            lease = store.acquire(connection, run_id="r", holder=_ELSEWHERE, seconds=600)
+            store.begin_run(lease, refreshed=[], streams=[])
+        store.release(lease)
 
     def listed() -> list[dict[str, str]]:
         return [each for each in place.json("containers", "list")["containers"] if each["image"] == sleeper.name]

@@ -248,6 +248,7 @@ class StateStoreConformance:
         assert other.generations == {USERS: 0}
 
     def test_what_the_attempts_of_a_run_told_is_kept_in_their_order(self, store: StateStore, lease: Lease) -> None:
+        first = lease.holder
         for report in ("first", "second"):
             store.begin_run(lease, refreshed=[], streams=[USERS])
             store.end_run(lease, status="failed", report=report)
@@ -256,6 +257,8 @@ class StateStoreConformance:
         store.begin_run(lease, refreshed=[], streams=[USERS])
         assert store.reports("shop", lease.run_id) == ["first", "second"]
         assert store.reports("shop", "another") == store.reports("other", lease.run_id) == []
+        assert store.runners("shop", lease.run_id) == [first, "again", "again"]
+        assert store.runners("shop", "another") == store.runners("other", lease.run_id) == []
 
     def test_folders_of_dead_runs_are_known_until_they_are_swept(
         self, store: StateStore, lease: Lease, clock: HandClock
