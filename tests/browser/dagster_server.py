@@ -98,7 +98,7 @@ class DagsterServer:
             if text
         ]
 
-    def wait_for_run(self, run_id: str, status: str, *, within_seconds: float = 120) -> None:
+    def wait_for_run(self, run_id: str, status: str, *, within_seconds: float = 300) -> None:
         """Returns when the run has that status; fails at once when it ended with another."""
         seen = until(
             lambda: now if (now := self.run_status(run_id)) == status or now in _ENDED else None,
@@ -108,7 +108,7 @@ class DagsterServer:
         )
         assert seen == status, f"run {run_id} is {seen}:\n" + "\n".join(self.messages(run_id))
 
-    def wait_for_message(self, run_id: str, part: str, *, within_seconds: float = 120) -> None:
+    def wait_for_message(self, run_id: str, part: str, *, within_seconds: float = 300) -> None:
         """Returns when an event of the run says this: a run is STARTED long before its step has begun."""
         until(
             lambda: any(part in message for message in self.messages(run_id)) or None,
@@ -117,7 +117,7 @@ class DagsterServer:
             otherwise=lambda: "\n".join(self.messages(run_id)),
         )
 
-    def wait_for_backfill(self, backfill_id: str, *, within_seconds: float = 300) -> list[Run]:
+    def wait_for_backfill(self, backfill_id: str, *, within_seconds: float = 450) -> list[Run]:
         """The runs of the backfill, when it has succeeded."""
 
         def ended() -> str | None:

@@ -166,7 +166,7 @@ def wait_for_sensor_run(server: DagsterServer, number: int) -> str:
         runs = server.runs_tagged(dagster__sensor_name=SENSOR[1])
         return runs[-number].run_id if len(runs) >= number else None
 
-    run_id = until(asked_for, f"run {number} of the sensor", within_seconds=90)
+    run_id = until(asked_for, f"run {number} of the sensor", within_seconds=300)
     server.wait_for_run(run_id, "SUCCESS")
     return run_id
 
@@ -180,7 +180,7 @@ def wait_for_state(server: DagsterServer, run_id: str, project: Project, stream:
             known = [stored.state.stream for stored in store.states("support") if stored.run_id == run_id]
             return any(each is not None and each.name == stream for each in known) or None
 
-        until(saved, f"a state of {stream}", within_seconds=120)
+        until(saved, f"a state of {stream}", within_seconds=300)
 
 
 def connectors(project: Project) -> list[int]:

@@ -20,7 +20,7 @@ from tests.sync.sweep import life_of
 from tests.sync.zygote import Zygote
 
 _MARK = "AIRBYTE_PROTO_SOAK"
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 600.0
 
 
 class Ground(NamedTuple):

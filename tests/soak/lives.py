@@ -18,7 +18,7 @@ from tests.sync.sweep import SWEPT_MODES
 
 _ROUNDS_A_LIFE = 3
 _KILLS_A_ROUND = 4
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 600.0
 _LOOK_SECONDS = 0.005
 _STEP_SECONDS = 0.05
 _OUR_MISTAKE = ("This is our mistake", "InternalError")
