@@ -20,16 +20,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, TableError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import CommittedRows, FileContent, StagedFile, StagedRows, TableName, TableTotals
 from dagster_airbyte_proto.schema.evolution import Columns
 from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of, key_ids, with_text, without
 from dagster_airbyte_proto.tables.delta_files import added, counted, is_by_reference, placed
-from dagster_airbyte_proto.tables.delta_fitting import Fitting, Wider, fitting_of
+from dagster_airbyte_proto.tables.delta_fitting import Fitting, Wider, fitting_of, refuse_branch, turned
 from dagster_airbyte_proto.tables.delta_history import LOAD_ID, NEWEST, ROWS, commit_at
 from dagster_airbyte_proto.tables.delta_jobs import Job, run
 from dagster_airbyte_proto.tables.delta_jvm import JavaDelta, Look, Removal
-from dagster_airbyte_proto.tables.delta_log import Metadata, published_table, transaction
+from dagster_airbyte_proto.tables.delta_log import Metadata, transaction
 from dagster_airbyte_proto.tables.folder import folder_name
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
@@ -106,7 +106,7 @@ class DeltaTables:
                 look = self.java().look(self.location(part.table), load_id)
                 if known := self._known(doing, look, load_id, part):
                     return known
-                look = _turned(doing, look, part)
+                look = turned(doing, look, part)
                 _refuse_misplaced(doing, look.metadata, part)
                 try:
                     return self._land(look, load_id, part)
@@ -129,7 +129,7 @@ class DeltaTables:
 
     def standing(self, name: TableName, branch: str | None = None) -> Standing:
         doing = f"looking at table {self._sql_name(name)}"
-        _refuse_branch(doing, branch)
+        refuse_branch(doing, branch)
         with self.refusals(doing):
             look = self.java().look(self.location(name))
             totals = self.java().totals(look)
@@ -138,13 +138,13 @@ class DeltaTables:
 
     def greatest(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
         doing = f"looking for the newest rows of table {self._sql_name(name)}"
-        _refuse_branch(doing, branch)
+        refuse_branch(doing, branch)
         with self.refusals(doing):
             return greatest(self._as_it_is(name), columns)
 
     def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
         doing = f"looking for older rows of table {self._sql_name(name)}"
-        _refuse_branch(doing, branch)
+        refuse_branch(doing, branch)
         with self.refusals(doing):
             return rows_of(self._as_it_is(name), sought)
 
@@ -367,31 +367,6 @@ def _refuse_misplaced(doing: str, metadata: Metadata, part: StagedRows) -> None:
         refuse_partitioning(doing, metadata.partitioning, part.partitioned_by, stream=str(part.stream))
     elif not metadata.partitioning:
         refuse_part(doing, metadata.slice_column, part)
-
-
-def _refuse_branch(doing: str, branch: str | None) -> None:
-    if branch is not None:
-        raise InternalError(doing, f"there are no branches in Delta, and so no {branch}")
-
-
-def _turned(doing: str, look: Look, part: StagedRows) -> Look:
-    """The table with the columns that the part brings with its rows."""
-    if part.aside is None:
-        return look
-    if part.aside.after is not None or not part.aside.publishes:
-        _refuse_branch(doing, part.aside.branch)
-    if part.aside.schema_id is None:
-        return look
-    becomes = published_table(look.action, part.aside.schema_id)
-    if becomes is None:
-        raise TableError(
-            doing,
-            "the table knows nothing any more of the columns that it was to get with these rows: another generation's "
-            "have become its own",
-            remedy="Sync again: the generation is begun anew.",
-            stream=str(part.stream),
-        )
-    return look.turned(becomes)
 
 
 def _slice_of(look: Look, part: StagedRows) -> str | None:

@@ -8,10 +8,12 @@ but the readers'.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dagster_airbyte_proto.errors import InternalError, TableError
+from dagster_airbyte_proto.model import StagedRows
 from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
 from dagster_airbyte_proto.schema.replacing import Before, replacement
 from dagster_airbyte_proto.tables.delta_jvm import Look
-from dagster_airbyte_proto.tables.delta_log import changed_table, new_table, proposing_table, widened
+from dagster_airbyte_proto.tables.delta_log import changed_table, new_table, proposing_table, published_table, widened
 from dagster_airbyte_proto.tables.writer import TableFit, TableSpec, fit_of
 
 Wider = Sequence[tuple[tuple[str, ...], str]]
@@ -65,3 +67,29 @@ def _brought(doing: str, look: Look, spec: TableSpec, wanted: Columns) -> Fittin
 def _fitting(doing: str, verdict: Verdict, spec: TableSpec, wanted: Columns) -> Fitting:
     verdict.refuse(doing, spec.terms)
     return Fitting(verdict.columns, fit_of(verdict, wanted, spec.terms))
+
+
+def refuse_branch(doing: str, branch: str | None) -> None:
+    if branch is not None:
+        raise InternalError(doing, f"there are no branches in Delta, and so no {branch}")
+
+
+def turned(doing: str, look: Look, part: StagedRows) -> Look:
+    """The table with the columns that a part brings with its rows. Raises TableError where these are not known any
+    more."""
+    if part.aside is None:
+        return look
+    if part.aside.after is not None or not part.aside.publishes:
+        refuse_branch(doing, part.aside.branch)
+    if part.aside.schema_id is None:
+        return look
+    becomes = published_table(look.action, part.aside.schema_id)
+    if becomes is None:
+        raise TableError(
+            doing,
+            "the table knows nothing any more of the columns that it was to get with these rows: another generation's "
+            "have become its own",
+            remedy="Sync again: the generation is begun anew.",
+            stream=str(part.stream),
+        )
+    return look.turned(becomes)
