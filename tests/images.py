@@ -17,6 +17,7 @@ import docker
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers import docker_images
 from dagster_airbyte_proto.launchers.docker_containers import LABEL
 from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
 
@@ -33,6 +34,10 @@ class Image(NamedTuple):
     name: str
     test: str
     daemon: docker.APIClient
+
+    def launched(self, *command: str) -> docker_images.Image:
+        """As a launcher takes it."""
+        return docker_images.Image(self.name, command)
 
     def leftovers(self) -> list[str]:
         """The containers and volumes of the test that are there."""
@@ -63,7 +68,7 @@ def python_image(files: Mapping[str, Path], arguments: Sequence[str], **config: 
 
 def _daemon() -> docker.APIClient:
     try:
-        return open_daemon()
+        return open_daemon().api
     except ConfigError as error:
         pytest.skip(f"no Docker engine: {error.found}")
 

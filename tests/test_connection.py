@@ -258,6 +258,14 @@ load:
             "line 1, connector.launch.command: must not be empty",
         ),
         (
+            "connector: {protocol: airbyte, launch: {kind: docker, image: i, container_kwargs: {mem_limit: 1g}}}",
+            "line 1, connector.launch.container_kwargs: mem_limit is set by memory, beside it",
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {kind: docker, image: i, container_kwargs: {tty: true}}}",
+            "line 1, connector.launch.container_kwargs: tty is not to be set: connectors are run with one of ours",
+        ),
+        (
             "connector: {protocol: airbyte, launch: {kind: manifest, path: m, version: '>=7'}}",
             'line 1, connector.launch.version: must be one version of airbyte-cdk, such as "7.39.1"',
         ),

@@ -38,10 +38,9 @@ def reap(call: Call, names: tuple[str, ...]) -> Answer:
             f"no connector runs in {', '.join(sorted(strange))}",
             remedy="`airbyte-proto containers list` names those there are.",
         )
-    gone = [(each, owned) for each, owned in found if each.name in names or (not names and owned is Ownership.ORPHAN)]
-    daemon = open_daemon()
-    for each, _ in gone:
-        remove(daemon, each.name)
+    meant = [(each, owned) for each, owned in found if each.name in names or (not names and owned is Ownership.ORPHAN)]
+    daemon = open_daemon().api
+    gone = [(each, owned) for each, owned in meant if remove(daemon, each.name)]
     said = f"{counted(len(gone), 'container')} removed"
     return Answer({"removed": [each.name for each, _ in gone]}, (_grid(gone), said) if gone else (said,))
 
@@ -53,7 +52,7 @@ def _found(call: Call) -> "list[tuple[Container, Ownership]]":
     from dagster_airbyte_proto.sync.containers import ownership
 
     with answering("looking at the containers of connectors", ""):
-        found = containers(open_daemon())
+        found = containers(open_daemon().api)
     return [(each, ownership(each.labels, call.store)) for each in found]
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
@@ -87,9 +88,38 @@ def _size(text: str) -> str:
 Size = Annotated[Text, AfterValidator(_size)]
 
 
+_SET_BY = {
+    **{key: key for key in ("command", "image", "network", "platform", "read_only", "user", "volumes")},
+    "cap_add": "capabilities",
+    "cpu_quota": "cpus",
+    "entrypoint": "command",
+    "environment": "env_vars",
+    "mem_limit": "memory",
+    "nano_cpus": "cpus",
+    "network_mode": "network",
+    "pids_limit": "pids",
+    "tmpfs": "tmp",
+}
+# Without these the connector could not be read, be ended, or be told from others.
+_OURS = frozenset(
+    {"auto_remove", "cap_drop", "detach", "init", "labels", "log_config", "memswap_limit", "mounts", "name", "remove",
+     "stderr", "stdin_open", "stdout", "tty", "working_dir"}
+)  # fmt: skip
+
+
+def _none_of_ours(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in kwargs:
+        if key in _SET_BY:
+            raise ValueError(f"{key} is set by {_SET_BY[key]}, beside it")
+        if key in _OURS:
+            raise ValueError(f"{key} is not to be set: connectors are run with one of ours")
+    return kwargs
+
+
 class DockerLaunch(Written):
     """An image, run in a container that is confined; each limit can be loosened. `command` is run instead of what the
-    image runs by itself. `env_vars` are KEY=VALUE, or KEY for what our own environment has."""
+    image runs by itself. `env_vars` are KEY=VALUE, or KEY for what our own environment has. `container_kwargs` are
+    those of docker-py's `containers.create` that have no name here."""
 
     kind: Literal["docker"]
     image: Text
@@ -103,9 +133,11 @@ class DockerLaunch(Written):
     tmp: Size = "512m"
     user: Text | None = None
     read_only: bool = True
+    new_privileges: bool = False
     capabilities: tuple[Text, ...] = ()
     volumes: tuple[Text, ...] = ()
     env_vars: tuple[Text, ...] = ()
+    container_kwargs: Annotated[Mapping[str, Any], AfterValidator(_none_of_ours)] = {}
 
 
 class ReplayLaunch(Written):

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.background import Background
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_of
 from dagster_airbyte_proto.dagster_defs.engines import engine_settings, gives_tables, opened_store
 from dagster_airbyte_proto.dagster_defs.failures import failing_the_step
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
@@ -110,7 +111,13 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
 
         def sync(cancel: threading.Event, delivery: Delivery) -> SyncReport:
             tables = tables_of.tables(labels)
-            with Engine(settings, store=store, tables=tables, stop_grace_seconds=_STOP_GRACE_SECONDS) as engine:
+            with Engine(
+                settings,
+                store=store,
+                tables=tables,
+                deployment=partial(deployment_of, context),
+                stop_grace_seconds=_STOP_GRACE_SECONDS,
+            ) as engine:
                 return backfill.run(names, partial(one.sync, engine), cancel, delivery)
 
         work = Background(sync)

@@ -1,7 +1,6 @@
 """A connector that is an image: a container for each question, confined, and gone afterwards."""
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,19 +8,21 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import docker
-from docker.errors import ImageNotFound
+from docker.errors import InvalidArgument
 from docker.types import Mount
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers import docker_guardian
-from dagster_airbyte_proto.launchers.docker_containers import LABEL, VERB, containers, labelled
+from dagster_airbyte_proto.launchers.deployment import Deployment
+from dagster_airbyte_proto.launchers.docker_containers import VERB, containers, labelled
 from dagster_airbyte_proto.launchers.docker_daemon import answers, open_daemon
 from dagster_airbyte_proto.launchers.docker_files import FOLDER, VOLUME, numbers_of, put, user_of
+from dagster_airbyte_proto.launchers.docker_images import Described, Image, described, entrypoint, identity
+from dagster_airbyte_proto.launchers.docker_networks import own_network
 from dagster_airbyte_proto.launchers.docker_running import DockerConnector, Guardian, Held, give_up, remove
 from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
 
-_NETWORK = "airbyte-proto"
 _ENVIRONMENT = {
     "DEPLOYMENT_MODE": "OSS",
     "JAVA_OPTS": "-XX:+ExitOnOutOfMemoryError",
@@ -31,9 +32,10 @@ _ENVIRONMENT = {
 
 
 class Confinement(NamedTuple):
-    """What a container may do and take. With no `network` it gets one where it sees the world, but no other connector;
-    "none" gives it none. `user` None is the image's own, or nobody where that is root; "image" is the image's own
-    whatever it is. The root file system is read-only; /tmp, of `tmp` at most, and its working folder are not."""
+    """What a container may do and take. With no `network` it gets the deployment's, or else one where it sees the
+    world, but no other connector; "none" gives it none. `user` None is the image's own, or nobody where that is root;
+    "image" is the image's own whatever it is. The root file system is read-only; /tmp, of `tmp` at most, and its
+    working folder are not. `environment` and `kwargs`, those of docker-py's `containers.create`, come on top."""
 
     network: str | None = None
     memory: str = "2g"
@@ -42,146 +44,131 @@ class Confinement(NamedTuple):
     tmp: str = "512m"
     user: str | None = None
     read_only: bool = True
+    new_privileges: bool = False
     capabilities: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    kwargs: Mapping[str, Any] = {}
 
 
 class DockerLauncher:
-    """Runs `command`, or what the image runs by itself, with the invocation's arguments.
+    """Runs an image with the invocation's arguments.
 
-    `pull` is `missing`, `always` or `never`. `labels` tell whose the containers are. Before one is started, those are
-    removed that nobody owns any more, as their labels tell `is_orphan`: the guardian died too, as when a machine goes
-    down.
+    `labels` tell whose the containers are. Before one is started, those are removed that nobody owns any more, as their
+    labels tell `is_orphan`: the guardian died too, as when a machine goes down.
     """
 
     def __init__(
         self,
-        image: str,
+        image: Image,
         confinement: Confinement | None = None,
         *,
-        command: Sequence[str] = (),
-        platform: str | None = None,
-        pull: str = "missing",
-        environment: Mapping[str, str] | None = None,
+        deployment: Deployment | None = None,
         labels: Mapping[str, str] | None = None,
         is_orphan: Callable[[Mapping[str, str]], bool] = lambda _: False,
         options: RunOptions | None = None,
     ) -> None:
         self._image = image
         self._confinement = confinement or Confinement()
-        self._command = tuple(command)
-        self._platform = platform
-        self._pull = pull
-        self._environment = dict(environment or {})
+        self._deployment = deployment or Deployment()
         self._labels = dict(labels or {})
         self._is_orphan = is_orphan
         self._options = options or RunOptions()
-        self._known: Mapping[str, Any] | None = None
+        self._known: Described | None = None
 
     def identity(self) -> str:
-        """The image's name and digest: a tag that is moved is another connector."""
-        digest = str(self._described(open_daemon())["Id"]).removeprefix("sha256:")
-        return "-".join([self._image, digest[:16], *self._command])
+        return identity(self._image, self._described(open_daemon().api))
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> DockerConnector:
-        daemon, doing = open_daemon(), "starting the connector"
-        described = self._described(daemon)
-        with answers("removing containers of dead runs", self._image):
+        client, image = open_daemon(), self._image.name
+        daemon = client.api
+        self._described(daemon)  # Pulled, where it has to be, before anything is made.
+        with answers("removing containers of dead runs", image):
             for each in containers(daemon):
                 if self._is_orphan(each.labels):
                     remove(daemon, each.name)
         name = f"airbyte-proto-{uuid4().hex[:12]}"
         guardian = _guardian(name)
         try:
-            with answers(doing, self._image):
-                user = user_of(described, self._confinement.user)
-                self._create(daemon, name, (described, user), invocation, environment)
-                put(daemon, name, invocation.files, numbers_of(daemon, name, user))
+            with answers("starting the connector", image):
+                self._create(client, name, invocation, environment)
+                put(daemon, name, invocation.files, numbers_of(daemon, name, self._user(daemon)))
                 stdout, stderr = (_attached(daemon, name, each) for each in ("stdout", "stderr"))
-                held = Held(daemon, name, stdout, stderr, guardian, self._image, self._confinement.memory)
+                held = Held(daemon, name, stdout, stderr, guardian, image, self._confinement.memory)
                 daemon.start(name)
         except BaseException:
             give_up(daemon, name, guardian)
             raise
         return DockerConnector(held, self._options)
 
-    def _described(self, daemon: docker.APIClient) -> Mapping[str, Any]:
-        """The image as the daemon has it, pulled if need be."""
+    def _described(self, daemon: docker.APIClient) -> Described:
         if self._known is None:
-            with answers("looking for the connector's image", self._image):
-                self._known = self._found(daemon)
+            self._known = described(daemon, self._image, self._deployment.registry, self._options.on_notice)
         return self._known
 
-    def _found(self, daemon: docker.APIClient) -> Mapping[str, Any]:
-        if self._pull != "always":
-            try:
-                return dict(daemon.inspect_image(self._image))
-            except ImageNotFound:
-                if self._pull == "never":
-                    raise
-        if self._options.on_notice:
-            self._options.on_notice(f"pulling image {self._image}")
-        for told in daemon.pull(self._image, stream=True, decode=True, platform=self._platform):
-            if "error" in told:
-                raise ImageNotFound(told["error"], explanation=told["error"])
-        return dict(daemon.inspect_image(self._image))
+    def _user(self, daemon: docker.APIClient) -> str:
+        return user_of(self._described(daemon), self._confinement.user)
 
     def _create(
-        self,
-        daemon: docker.APIClient,
-        name: str,
-        image: tuple[Mapping[str, Any], str],
-        invocation: Invocation,
-        environment: Mapping[str, str],
+        self, client: docker.DockerClient, name: str, invocation: Invocation, environment: Mapping[str, str]
     ) -> None:
-        confined, (described, user) = self._confinement, image
-        entrypoint = list(self._command) or _entrypoint(described, self._image)
-        labels = labelled({**self._labels, VERB: str(invocation.arguments[0])})
-        own = {**_ENVIRONMENT, "WORKER_CONNECTOR_IMAGE": self._image, **self._environment, **environment}
-        host = daemon.create_host_config(
-            binds=list(confined.volumes),
-            cap_add=list(confined.capabilities),
-            cap_drop=["ALL"],
-            init=True,
+        network, *networks = self._networks(client.api)
+        arguments = [
+            f"{FOLDER}/{each.name}" if isinstance(each, FileArgument) else each for each in invocation.arguments
+        ]
+        kwargs = self._kwargs(client.api, labelled({**self._labels, VERB: str(arguments[0])}), environment)
+        try:
+            client.containers.create(self._image.name, arguments, name=name, network_mode=network, **kwargs)
+        except (TypeError, InvalidArgument) as error:
+            raise ConfigError(
+                "starting the connector",
+                f"container_kwargs has what Docker's client does not take: {error}",
+                remedy="They are those of its containers.create.",
+            ) from error
+        for each in networks:
+            client.api.connect_container_to_network(name, each)
+
+    def _kwargs(
+        self, daemon: docker.APIClient, labels: Mapping[str, str], environment: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Those of `containers.create`. What is given comes in beside these, and takes the place of none."""
+        confined, deployment = self._confinement, self._deployment
+        given = {**deployment.kwargs_of_connectors(), **confined.kwargs}
+        privileges = () if confined.new_privileges else ("no-new-privileges",)
+        return given | {
+            "cap_add": list(confined.capabilities),
+            "cap_drop": ["ALL"],
+            "entrypoint": entrypoint(self._image, self._described(daemon)),
+            "environment": {
+                **_ENVIRONMENT,
+                "WORKER_CONNECTOR_IMAGE": self._image.name,
+                **deployment.environment_of_connectors(),
+                **confined.environment,
+                **environment,
+            },
+            "init": True,
+            "labels": dict(labels),
             # Nothing of what it says is to lie on the daemon's disk.
-            log_config={"Type": "none", "Config": {}},
-            mem_limit=confined.memory,
-            memswap_limit=confined.memory,
-            mounts=[Mount(VOLUME, None, type="volume", labels=labels)],
-            nano_cpus=int(min(confined.cpus, daemon.info()["NCPU"]) * 10**9),
-            network_mode=_network(daemon, confined.network),
-            pids_limit=confined.pids,
-            read_only=confined.read_only,
-            security_opt=["no-new-privileges"],
-            tmpfs={"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={confined.tmp}"},  # noqa: S108 - the container's own
-        )
-        daemon.create_container(
-            self._image,
-            [f"{FOLDER}/{each.name}" if isinstance(each, FileArgument) else each for each in invocation.arguments],
-            entrypoint=entrypoint,
-            environment=own,
-            host_config=host,
-            labels=labels,
-            name=name,
-            platform=self._platform,
-            user=user,
-            working_dir=FOLDER,
-        )
+            "log_config": {"Type": "none", "Config": {}},
+            "mem_limit": confined.memory,
+            "memswap_limit": confined.memory,
+            "mounts": [Mount(VOLUME, None, type="volume", labels=dict(labels))],
+            "nano_cpus": int(min(confined.cpus, daemon.info()["NCPU"]) * 10**9),
+            "pids_limit": confined.pids,
+            "platform": self._image.platform,
+            "read_only": confined.read_only,
+            "security_opt": [*privileges, *given.get("security_opt", ())],
+            "tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={confined.tmp}"},  # noqa: S108 - the container's own
+            "user": self._user(daemon),
+            "volumes": list(confined.volumes),
+            "working_dir": FOLDER,
+        }
 
-
-def _entrypoint(described: Mapping[str, Any], image: str) -> list[str] | None:
-    """What to run, where the image does not run it by itself."""
-    config = described["Config"]
-    if config.get("Entrypoint"):
-        return None
-    for each in config.get("Env") or ():
-        if each.startswith("AIRBYTE_ENTRYPOINT="):
-            return shlex.split(each.partition("=")[2])
-    raise ConfigError(
-        "starting the connector",
-        f"image {image} does not say what it runs",
-        remedy="Set command to a program of the image that speaks the protocol.",
-    )
+    def _networks(self, daemon: docker.APIClient) -> Sequence[str]:
+        """At least one."""
+        if self._confinement.network is not None:
+            return [self._confinement.network]
+        return self._deployment.networks or [own_network(daemon)]
 
 
 def _attached(daemon: docker.APIClient, name: str, stream: str) -> Any:
@@ -189,18 +176,6 @@ def _attached(daemon: docker.APIClient, name: str, stream: str) -> Any:
     params = {"stdout": 0, "stderr": 0, stream: 1, "stream": 1, "logs": 0}
     found = daemon.attach_socket(name, params=params)
     return getattr(found, "_sock", found)
-
-
-def _network(daemon: docker.APIClient, wanted: str | None) -> str:
-    """Ours is made when it is first needed, and stays. Connectors in it do not see each other."""
-    if wanted is not None:
-        return wanted
-    if not daemon.networks(names=[f"^{_NETWORK}$"]):
-        daemon.create_network(
-            _NETWORK, check_duplicate=True, labels={LABEL: "network"},
-            options={"com.docker.network.bridge.enable_icc": "false"},
-        )  # fmt: skip
-    return _NETWORK
 
 
 def _guardian(name: str) -> Guardian:

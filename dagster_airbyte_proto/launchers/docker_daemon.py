@@ -14,13 +14,14 @@ _ANSWER_SECONDS = 120
 # What the daemon says in words alone, who can mend it, and how.
 _NO_PROGRAM = ("executable file not found", "no such file or directory", "no command specified")
 _OTHER_MACHINE = ("exec format error", "no matching manifest", "does not match the specified platform")
+_NOT_FOR_US = ("pull access denied", "manifest unknown", "unauthorized", "no basic auth credentials")
 _FULL = ("no space left on device",)
 
 
-def open_daemon() -> docker.APIClient:
-    """The daemon that DOCKER_HOST names, else this machine's. Raises ConfigError where there is none."""
+def open_daemon() -> docker.DockerClient:
+    """The client of the daemon that DOCKER_HOST names, else this machine's. Raises ConfigError where there is none."""
     try:
-        return docker.APIClient(version="auto", timeout=_ANSWER_SECONDS, **kwargs_from_env())
+        return docker.DockerClient(version="auto", timeout=_ANSWER_SECONDS, **kwargs_from_env())
     except (DockerException, OSError) as error:
         raise ConfigError(
             "connecting to Docker",
@@ -59,7 +60,7 @@ def refusal(doing: str, image: str, told: str) -> ProtoError:
     if any(word in words for word in _NO_PROGRAM):
         remedy = "Set command to a program of the image that speaks the protocol."
         return ConfigError(doing, f"image {image} does not have the program that it is to run: {told}", remedy=remedy)
-    if "pull access denied" in words or "manifest unknown" in words or "unauthorized" in words:
+    if any(word in words for word in _NOT_FOR_US):
         return ConfigError(doing, f"image {image} cannot be pulled: {told}", remedy=_FIND_IMAGE)
     return ConnectorError(doing, told, retryable=True)
 

@@ -138,8 +138,8 @@ class DockerConnector:
         ConnectorError where nobody knows how the container ended; in each case it is gone."""
         if not self._ended.wait(timeout_seconds):
             return None
-        if self._failure is not None:
-            raise self._failure
+        if (failure := self._stderr.failure or self._failure) is not None:
+            raise failure
         if self._report is None:
             raise InternalError("waiting for the connector", "the thread that watches it died")
         return self._report
@@ -150,9 +150,9 @@ class DockerConnector:
             self._hear()
             state = self._state_at_end()
             self._report = self._exit_report(state)
-            self._failure = self._failure or _not_begun(self._held.image, self._report)
+            self._failure = _not_begun(self._held.image, self._report)
         except _UNREACHABLE as error:
-            self._failure = self._failure or ConnectorError(
+            self._failure = ConnectorError(
                 "running the connector",
                 f"Docker's daemon went away, or the container {self._held.name} did: {error}",
                 retryable=True,
@@ -165,19 +165,9 @@ class DockerConnector:
         """Takes stderr to its end."""
         frames = Frames()
         while chunk := _received(self._held.stderr):
-            self._tell(frames.feed(chunk))
-        self._tell(b"")
-
-    def _tell(self, chunk: bytes) -> None:
-        if self._failure is not None:
-            return
-        try:
-            if chunk:
-                self._stderr.feed(chunk)
-            else:
-                self._stderr.end()
-        except Exception as error:  # noqa: BLE001 - the edge of our thread: `wait` raises it again, draining goes on
-            self._failure = error
+            if payload := frames.feed(chunk):
+                self._stderr.hear(payload)
+        self._stderr.hear(b"")
 
     def _state_at_end(self) -> dict[str, Any]:
         held = self._held

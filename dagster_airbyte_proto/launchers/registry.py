@@ -185,9 +185,11 @@ def _launches(entry: _Entry, image: str, language: str) -> Iterator[dict[str, st
 
 def _memory(requirements: Mapping[str, Any]) -> str | None:
     """What a sync of it may take, as Docker has it; None where nothing is said that we read."""
-    jobs = [each for each in requirements.get("jobSpecific") or () if each.get("jobType") == "sync"]
-    told = [*(each.get("resourceRequirements") or {} for each in jobs), requirements.get("default") or {}]
-    limits = (re.fullmatch(r"([0-9]+)([KMG])i", str(each.get("memory_limit"))) for each in told)
+    jobs = requirements.get("jobSpecific")
+    specific = [each for each in jobs if isinstance(each, dict)] if isinstance(jobs, list) else []
+    told = [each.get("resourceRequirements") for each in specific if each.get("jobType") == "sync"]
+    needs = [each for each in (*told, requirements.get("default")) if isinstance(each, dict)]
+    limits = (re.fullmatch(r"([0-9]+)([KMG])i", str(each.get("memory_limit"))) for each in needs)
     return next((f"{found[1]}{found[2].lower()}" for found in limits if found), None)
 
 

@@ -51,7 +51,6 @@ class LocalConnector:
         self._asked_to_stop = False
         self._ended = threading.Event()
         self._report: ExitReport | None = None
-        self._failure: Exception | None = None
         self._started_at = time.monotonic()
         _enlarge(self._stdout)
         threading.Thread(target=self._watch, name="connector-stderr", daemon=True).start()
@@ -103,8 +102,8 @@ class LocalConnector:
         """As the interface says. Raises what `on_stderr` raised, once the connector has ended."""
         if not self._ended.wait(timeout_seconds):
             return None
-        if self._failure is not None:
-            raise self._failure
+        if self._stderr.failure is not None:
+            raise self._stderr.failure
         if self._report is None:
             raise InternalError("waiting for the connector", "the thread that watches it died")
         return self._report
@@ -140,21 +139,9 @@ class LocalConnector:
                             return
                         self._said += heard
                         continue
-                    self._hear(heard)
+                    self._stderr.hear(heard)
                     if not heard:
                         selector.unregister(stderr)
-
-    def _hear(self, chunk: bytes) -> None:
-        """Takes a chunk of stderr, or b"" at its end."""
-        if self._failure is not None:
-            return
-        try:
-            if chunk:
-                self._stderr.feed(chunk)
-            else:
-                self._stderr.end()
-        except Exception as error:  # noqa: BLE001 - the edge of our thread: `wait` raises it again, draining goes on
-            self._failure = error
 
     def _stderr_ended(self) -> None:
         """Takes what is still in the pipe. Never waits: a stranger may hold its other end."""
@@ -163,8 +150,8 @@ class LocalConnector:
         os.set_blocking(stderr.fileno(), False)
         with suppress(BlockingIOError):
             while chunk := os.read(stderr.fileno(), _STDERR_CHUNK_BYTES):
-                self._hear(chunk)
-        self._hear(b"")
+                self._stderr.hear(chunk)
+        self._stderr.hear(b"")
         stderr.close()
 
     def _exit_report(self) -> ExitReport:

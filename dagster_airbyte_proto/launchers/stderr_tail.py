@@ -15,6 +15,20 @@ class StderrTail:
         self._on_line = on_line
         self._lines: deque[bytes] = deque(maxlen=_KEPT_LINES)
         self._unfinished = b""
+        self.failure: Exception | None = None
+
+    def hear(self, chunk: bytes) -> None:
+        """Takes a chunk, or b"" at the end. What `on_line` raised is kept as `failure`, and nothing is told after it:
+        whoever drains the stream has to go on."""
+        if self.failure is not None:
+            return
+        try:
+            if chunk:
+                self.feed(chunk)
+            else:
+                self.end()
+        except Exception as error:  # noqa: BLE001 - the edge of the draining thread: who waits for it raises it again
+            self.failure = error
 
     def feed(self, chunk: bytes) -> None:
         first, *rest = chunk.split(b"\n")

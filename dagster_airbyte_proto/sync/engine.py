@@ -1,7 +1,7 @@
 """All that syncs need beside a connection: the state store, the tables, what is kept under the home folder."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +12,7 @@ from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.deployment import Deployment
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.ask import Connector
 from dagster_airbyte_proto.sync.launching import launcher_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class Engine:
     """One a process, for any number of syncs. What takes long to start (a Spark session) is started when it is first
     needed, or early and in the background by `warm`. Tables and a store that are given are their giver's to close.
-    A connector that is to stop has so long to do so by itself."""
+    `deployment` is asked by what starts containers. A connector that is to stop has so long to do so by itself."""
 
     def __init__(
         self,
@@ -37,9 +38,11 @@ class Engine:
         *,
         store: StateStore | None = None,
         tables: TableWriter | None = None,
+        deployment: Callable[[], Deployment] = Deployment,
         stop_grace_seconds: float = 5.0,
     ) -> None:
         self.settings = settings
+        self._deployment = deployment
         self._stop_grace_seconds = stop_grace_seconds
         self.offers = Offers(settings.catalogs_folder)
         self._store = store
@@ -79,8 +82,14 @@ class Engine:
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
         """Its connector, whose stderr goes to the log, with templates filled from `window`. Raises ConfigError."""
-        environments, grace = self.settings.environments_folder, self._stop_grace_seconds
-        launcher = launcher_of(connection, environments, log, lambda: self.store, stop_grace_seconds=grace)
+        launcher = launcher_of(
+            connection,
+            self.settings.environments_folder,
+            log,
+            lambda: self.store,
+            deployment=self._deployment,
+            stop_grace_seconds=self._stop_grace_seconds,
+        )
         connector = Connector(launcher, protocol_of(connection))
         return Source(connection, connector, self.offers, log, window)
 

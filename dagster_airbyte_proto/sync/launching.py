@@ -1,11 +1,11 @@
 """The launcher that a connection asks for."""
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection, DockerLaunch
+from dagster_airbyte_proto.launchers.deployment import Deployment, variables
 from dagster_airbyte_proto.launchers.local import LocalLauncher
 from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
@@ -21,9 +21,11 @@ def launcher_of(
     log: RunLog,
     store: Callable[[], StateStore],
     *,
+    deployment: Callable[[], Deployment] = Deployment,
     stop_grace_seconds: float = 5.0,
 ) -> Launcher:
-    """Its launcher. What the connector writes to stderr goes to the log. The store tells of others' containers."""
+    """Its launcher. What the connector writes to stderr goes to the log. The store tells of others' containers,
+    and `deployment` what ours are to have of it."""
 
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
@@ -50,19 +52,23 @@ def launcher_of(
             options=options,
         )
     if launch.kind == "docker":
-        return _of_image(launch, options, labels_of(connection.name, log.run_id), store)
+        labels = labels_of(connection.name, log.run_id)
+        return _of_image(launch, options, labels, deployment(), lambda found: ownership(found, store))
     return ReplayLauncher(Path(launch.recording))
 
 
 def _of_image(
-    launch: DockerLaunch, options: RunOptions, labels: Mapping[str, str], store: Callable[[], StateStore]
+    launch: DockerLaunch,
+    options: RunOptions,
+    labels: Mapping[str, str],
+    deployment: Deployment,
+    owned: Callable[[Mapping[str, str]], Ownership],
 ) -> Launcher:
-    def is_orphan(found: Mapping[str, str]) -> bool:
-        return ownership(found, store) is Ownership.ORPHAN
-
     # Docker's client takes a while to import, and few connections are images.
     from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+    from dagster_airbyte_proto.launchers.docker_images import Image
 
+    image = Image(launch.image, command=launch.command, pull=launch.pull, platform=launch.platform)
     confinement = Confinement(
         network=launch.network,
         memory=launch.memory,
@@ -71,24 +77,17 @@ def _of_image(
         tmp=launch.tmp,
         user=launch.user,
         read_only=launch.read_only,
+        new_privileges=launch.new_privileges,
         capabilities=launch.capabilities,
         volumes=launch.volumes,
+        environment=variables(launch.env_vars),
+        kwargs=launch.container_kwargs,
     )
     return DockerLauncher(
-        launch.image,
+        image,
         confinement,
-        command=launch.command,
-        platform=launch.platform,
-        pull=launch.pull,
-        environment=_environment(launch.env_vars),
+        deployment=deployment,
         labels=labels,
-        is_orphan=is_orphan,
+        is_orphan=lambda found: owned(found) is Ownership.ORPHAN,
         options=options,
     )
-
-
-def _environment(written: tuple[str, ...]) -> dict[str, str]:
-    """Those that ours is asked for and does not have are left out, as Docker does."""
-    pairs = (each.partition("=") for each in written)
-    found = {key: value if equals else os.environ.get(key) for key, equals, value in pairs}
-    return {key: value for key, value in found.items() if value is not None}

@@ -26,7 +26,7 @@ def sleeper() -> Iterator[Image]:
 
 
 def begun(image: Image, verb: str, **labels: str) -> RunningConnector:
-    launcher = DockerLauncher(image.name, Confinement(network="none"), labels={"test": image.test, **labels})
+    launcher = DockerLauncher(image.launched(), Confinement(network="none"), labels={"test": image.test, **labels})
     return launcher.launch(Invocation((verb,)), environment={})
 
 

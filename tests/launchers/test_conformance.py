@@ -70,7 +70,7 @@ class TestDockerLauncher(LiveLauncherConformance):
     def launcher(self, fake_image: Image) -> Launcher:
         options = RunOptions(stop_grace_seconds=0.3)
         confinement = Confinement(network="none")
-        return DockerLauncher(fake_image.name, confinement, labels={"test": fake_image.test}, options=options)
+        return DockerLauncher(fake_image.launched(), confinement, labels={"test": fake_image.test}, options=options)
 
     @pytest.fixture
     def leftovers(self, fake_image: Image) -> Leftovers:

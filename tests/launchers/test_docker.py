@@ -4,16 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers import docker_images
 from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker_frames import Frames
-from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.sync.holder import is_dead, this_process
 from tests.conformance.launcher import read_all, report_of, start, until
 from tests.images import Image, python_image
@@ -23,12 +25,14 @@ pytestmark = pytest.mark.docker
 
 _ALONE = Confinement(network="none")
 _OWNER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster has it ignored in tests that a script began in the background.
 from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker_images import Image
 from dagster_airbyte_proto.protocols.session import Invocation
 from dagster_airbyte_proto.sync.holder import this_process
 image, test = sys.argv[1:]
-launcher = DockerLauncher(image, Confinement(network="none"), labels={"test": test, "owner": this_process()})
+launcher = DockerLauncher(Image(image), Confinement(network="none"), labels={"test": test, "owner": this_process()})
 connector = launcher.launch(Invocation(("hang", "")), environment={})
 assert connector.read(60)
 print("reading", flush=True)
@@ -37,7 +41,7 @@ time.sleep(600)
 
 
 def confined(image: Image, confinement: Confinement = _ALONE) -> DockerLauncher:
-    return DockerLauncher(image.name, confinement, labels={"test": image.test})
+    return DockerLauncher(image.launched(), confinement, labels={"test": image.test})
 
 
 def told(launcher: DockerLauncher) -> dict[str, str]:
@@ -71,6 +75,12 @@ def test_what_confines_it_can_be_loosened(fake_image: Image) -> None:
     assert (found["user"], found["writable"]) == ("0:0", "/config/run,/tmp,/")
     assert found["capabilities"] == "0000000000002000"
     assert found["networks"] != "lo"
+
+
+def test_those_that_need_our_network_first_at_once_all_run(fake_image: Image) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        loose = [confined(fake_image, Confinement()) for _ in range(4)]
+        assert all(found["networks"] != "lo" for found in pool.map(told, loose))
 
 
 def test_an_images_own_user_owns_its_files() -> None:
@@ -109,8 +119,12 @@ def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(fake_im
             process.kill()
     left = fake_image.leftovers()
     assert len(left) == 2
-    labels = {"test": "another", "owner": this_process()}
-    alive = DockerLauncher(fake_image.name, _ALONE, labels=labels, is_orphan=lambda found: is_dead(found["owner"]))
+    labels = {"test": f"{fake_image.test}-alive", "owner": this_process()}
+
+    def is_ours_and_dead(found: Mapping[str, str]) -> bool:
+        return found["test"].startswith(fake_image.test) and is_dead(found["owner"])
+
+    alive = DockerLauncher(fake_image.launched(), _ALONE, labels=labels, is_orphan=is_ours_and_dead)
     connector = start(alive, "hang")
     assert fake_image.leftovers() == []
     assert read_all(start(alive, "environment")) == b""
@@ -128,13 +142,13 @@ def test_one_that_somebody_kills_has_ended_so(fake_image: Image) -> None:
 
 
 def test_an_image_that_is_not_there_is_told_by_name() -> None:
-    launcher = DockerLauncher("airbyte-proto-test/none:1", pull="never", options=RunOptions())
+    launcher = DockerLauncher(docker_images.Image("airbyte-proto-test/none:1", pull="never"))
     with pytest.raises(ConfigError, match="there is no image airbyte-proto-test/none:1"):
         launcher.identity()
 
 
 def test_a_program_that_the_image_has_not_is_told_with_the_way_out(fake_image: Image) -> None:
-    launcher = DockerLauncher(fake_image.name, Confinement(network="none"), command=("/no/such",))
+    launcher = DockerLauncher(fake_image.launched("/no/such"), Confinement(network="none"))
     connector = start(launcher, "lines")
     assert read_all(connector) == b""
     with pytest.raises(
