@@ -29,6 +29,8 @@ HOME = Path(os.environ.get("AIRBYTE_PROTO_HOME", HERE / ".airbyte-proto"))
 CATALOGS = HERE / "catalogs"
 # State lies in the home folder, until several machines have to share it.
 STATE = SqlStateStore(url=dg.EnvVar("STATE_URL")) if "STATE_URL" in os.environ else None
+# Spark computes in this process, until there is a cluster; a run takes one of its processors, for there may be several.
+CLUSTER = {"spark.master": os.environ["SPARK_MASTER"], "spark.cores.max": "1"} if "SPARK_MASTER" in os.environ else {}
 
 shop = Connection.from_file(HERE / "connections" / "shop.yaml")
 customers = Connection.from_file(HERE / "connections" / "customers.yaml")
@@ -116,7 +118,7 @@ defs = dg.Definitions(
     resources={
         "connector": ConnectorResource(home=str(HOME), state=STATE),
         "io_manager": SparkTableIOManager(
-            spark=SparkSessionResource(warehouse=str(HOME / "warehouse"), short_lived=True)
+            spark=SparkSessionResource(warehouse=str(HOME / "warehouse"), config=CLUSTER, short_lived=True)
         ),
     },
 )
