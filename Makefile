@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '
 # One more than processors, for some tests wait; four at the most, for each may have a JVM.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 3 ? n + 1 : 4)))
 N ?= 100
+LAUNCH ?= local
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -52,13 +53,18 @@ pictures: setup system ## those of the documentation, taken from the real UI
 bench: setup ## us beside the others, as ratios of CPU seconds
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.tables
+	$(BIN)/python -m bench.transport
 
-soak: setup kills matrix ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (hours)
+soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (hours)
 
-kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers
+kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers. LAUNCH=docker: N of connectors in containers
+ifeq ($(LAUNCH),docker)
+	$(BIN)/python -m tests.soak --kills $(N) --tables folder --launch docker
+else
 	$(BIN)/python -m tests.soak --kills $$((20 * $(N))) --tables folder
 	$(BIN)/python -m tests.soak --kills $(N)
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through dagster
+endif
 
 matrix: setup ## the crash matrix on Iceberg and Delta: every point, mode and scope, and again in the recovery
 	$(BIN)/python -m tests.soak --kills 0 --matrix

@@ -3,6 +3,8 @@
     python -m tests.soak --kills 2000 --tables folder     minutes: forked processes, no JVM
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
     python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
+    python -m tests.soak --kills 100 --tables folder --launch docker
+                                                          connectors in containers of an engine that is killed too
     python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery, on
                                                           Iceberg; with `--tables delta` on Delta
     python -m tests.soak --kills 0 --year 150             a year of so many days, beside a model: an hour on Iceberg
@@ -10,7 +12,8 @@
 A life is one connection in one mode and scope, both drawn. Its source has more to tell each time; some syncs in a row
 are killed, then one comes to its end and every row is counted. Killed is, at a moment drawn from the length or from the
 steps of the syncs before: Python alone, the connector, its guardian, the JVM, or all of them at once; through Dagster
-it is the run worker. The first fault ends it all with exit code 1, and the house that it happened in is kept.
+it is the run worker; with containers, the connector's, and Docker's daemon too. The first fault ends it all with exit
+code 1, and the house that it happened in is kept.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from tests.soak.containers import docker_daemon
 from tests.soak.grounds import Ground, open_ground, reading_session
 from tests.soak.lives import Soak
 from tests.soak.tally import Tally, tell
@@ -74,6 +78,7 @@ class _Options(NamedTuple):
     kills: int
     tables: str
     through: str
+    launch: str
     matrix: bool
     year: int
     seed: int
@@ -85,6 +90,7 @@ def _options(words: list[str]) -> _Options:
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="how many syncs to kill")
     parser.add_argument("--tables", choices=tuple(_HOUSES), default="iceberg")
     parser.add_argument("--through", choices=("engine", "dagster"), default="engine", help="dagster takes Iceberg")
+    parser.add_argument("--launch", choices=("local", "docker"), default="local", help="docker takes folder tables")
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
     parser.add_argument("--year", type=int, default=0, metavar="DAYS", help="and then a year of a connection")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
@@ -94,8 +100,12 @@ def _options(words: list[str]) -> _Options:
         parser.error("--through dagster takes --tables iceberg")
     if told.tables == "delta" and (told.kills or told.year):
         parser.error("--tables delta takes --kills 0 --matrix")
+    if told.launch == "docker" and (told.tables != "folder" or told.matrix or told.year or told.at_once > 1):
+        parser.error("--launch docker takes --tables folder and kills, one at a time")
+    if told.launch == "docker":
+        told.at_once = 1
     at_once = told.at_once or (os.cpu_count() or 1 if told.tables == "folder" else 1)
-    return _Options(told.kills, told.tables, told.through, told.matrix, told.year, told.seed, at_once)
+    return _Options(told.kills, told.tables, told.through, told.launch, told.matrix, told.year, told.seed, at_once)
 
 
 def main(words: list[str]) -> int:
@@ -108,8 +118,9 @@ def main(words: list[str]) -> int:
         session = (
             open_things.enter_context(reading_session(root, options.tables)) if options.tables != "folder" else None
         )
+        daemon = open_things.enter_context(docker_daemon()) if options.launch == "docker" else None
         grounds = [
-            open_things.enter_context(open_ground(root / str(number), session, options.through))
+            open_things.enter_context(open_ground(root / str(number), session, options.through, daemon))
             for number in range(options.at_once)
         ]
         tally = _soak(grounds, options.kills, options.seed)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
 from tests.dagster_defs.spark_steps import SparkSteps
 from tests.fork_server import ForkServer
+from tests.soak.containers import DockerDaemon, ImageHouse, container, fake_source_image, left
 from tests.soak.victims import Weapon, connector, guardian, jvm, python, tree, words_of
 from tests.sync.house import House
 from tests.sync.iceberg_house import CommandLine, IcebergHouse, processes_with
@@ -32,6 +34,7 @@ class Ground(NamedTuple):
     new_records: tuple[int, int]
     mark: tuple[str, str]
     folder: Path
+    left_elsewhere: Callable[[], list[str]] = list
 
     def life(self, name: str, mode: str, scope: str) -> Life:
         return life_of(mode, scope, self.house)(self.folder / name, self.runner)
@@ -40,31 +43,39 @@ class Ground(NamedTuple):
         """What still runs of it, once that has had the time to go, and what dead runs left in the temporary folder."""
         kept = {self.runner.pid} if isinstance(self.runner, ForkServer) else set()
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while running := [process for process in processes_with(self.mark) if process.pid not in kept]:
+        while running := [
+            *(" ".join(words_of(each)) for each in processes_with(self.mark) if each.pid not in kept),
+            *self.left_elsewhere(),
+        ]:
             if time.monotonic() > deadline:
-                return [" ".join(words_of(process)) for process in running]
+                return running
             # The one place where this program sleeps: the end of strangers' children cannot be waited for.
             time.sleep(0.02)
         return [str(path) for path in (self.folder / "tmp").glob("airbyte-proto-run-*")]
 
 
 @contextmanager
-def open_ground(folder: Path, session: SparkSession | None, through: str = "engine") -> Iterator[Ground]:
+def open_ground(
+    folder: Path, session: SparkSession | None, through: str = "engine", daemon: DockerDaemon | None = None
+) -> Iterator[Ground]:
     mark = (_MARK, uuid4().hex)
     (folder / "tmp").mkdir(parents=True)
     environment = {**dict([mark]), "TMPDIR": str(folder / "tmp")}
     everywhere: tuple[Weapon, ...] = (python, python, tree, connector, guardian)
-    if session is None:
-        runner: Zygote | SparkSteps | CommandLine = Zygote(environment)
+    if daemon is not None:
+        with fake_source_image() as image:
+            runner: Zygote | SparkSteps | CommandLine = Zygote(environment)
+            weapons: tuple[Weapon, ...] = (python, python, tree, guardian, container, daemon.dockerd)
+            house: Callable[[Path], House] = partial(ImageHouse, image=image)
+            ground = Ground(runner, house, weapons, (10, 80), mark, folder, left)
+    elif session is None:
+        runner = Zygote(environment)
         ground = Ground(runner, House, everywhere, (10, 80), mark, folder)
     else:
-
-        def house(place: Path) -> House:
-            return IcebergHouse(place, session)
-
+        house = partial(IcebergHouse, session=session)
         is_run = through == "dagster"
         runner = SparkSteps(environment) if is_run else CommandLine(environment)
-        weapons: tuple[Weapon, ...] = (python,) if is_run else (*everywhere, jvm, jvm)
+        weapons = (python,) if is_run else (*everywhere, jvm, jvm)
         ground = Ground(runner, house, weapons, (10, 60), mark, folder)
     try:
         yield ground

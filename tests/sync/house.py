@@ -58,12 +58,15 @@ class House:
         """What the source has from now on."""
         self._scenario_file.write_text(json.dumps(scenario))
         connection = {
-            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": self._connector(scenario)}},
+            "connector": {"protocol": "airbyte", "launch": self._launch(scenario)},
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},
         }
         self.connection_file.write_text(yaml.safe_dump(connection))
+
+    def _launch(self, scenario: dict[str, Any]) -> dict[str, Any]:
+        return {"kind": "local", "command": self._connector(scenario)}
 
     def _connector(self, scenario: dict[str, Any]) -> list[str]:
         """Another one, as programs are told apart by their files, only where it would answer otherwise than the last:

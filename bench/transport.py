@@ -1,0 +1,120 @@
+"""What it costs to read a connector from a container beside reading it from a process: `python -m bench.transport`.
+
+The same program plays the same file, and nobody looks at what it says. CPU seconds for a gigabyte: of us, who read; and
+of the daemon, which carries every byte. Rounds alternate; medians.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from bench import replay_source
+from bench.cases import GIGABYTE
+from bench.generate import Recipe, generate
+from bench.report import put_into, table
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
+from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.process import Launcher
+from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
+from tests.images import python_image
+
+_ROOT = Path(__file__).parent.parent
+_DATA = _ROOT / ".bench" / "data"
+_PROGRAM = Path(replay_source.__file__)
+_MARK = "transport"
+_TIMES = 4
+
+
+class Read(NamedTuple):
+    """One reading of all that a connector says."""
+
+    size_bytes: int
+    wall_seconds: float
+    our_seconds: float
+    daemon_seconds: float
+
+
+def _daemon_seconds() -> float:
+    found = 0.0
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] in ("dockerd", "containerd"):
+            times = process.cpu_times()
+            found += times.user + times.system
+    return found
+
+
+def _read(launcher: Launcher, recording: str, catalog: str) -> Read:
+    streams = [{"stream": {"name": "users"}}]
+    files = {
+        "config.json": json.dumps({"recording": recording, "catalog": catalog, "repeat": _TIMES}).encode(),
+        "catalog.json": json.dumps({"streams": streams}).encode(),
+    }
+    arguments = ("read", "--config", FileArgument("config.json"), "--catalog", FileArgument("catalog.json"))
+    connector = launcher.launch(Invocation(arguments, files), environment={})
+    began, ours, theirs, size = time.monotonic(), time.process_time(), _daemon_seconds(), 0
+    while chunk := connector.read(60):
+        size += len(chunk)
+    read = Read(size, time.monotonic() - began, time.process_time() - ours, _daemon_seconds() - theirs)
+    report = connector.wait(60)
+    if report is None or not report.ended_cleanly:
+        raise RuntimeError(f"the connector {report.how if report else 'does not end'}")
+    return read
+
+
+@contextmanager
+def _contenders(recording: Path, catalog: Path) -> Iterator[dict[str, Callable[[], Read]]]:
+    volumes = (f"{recording}:/recording:ro", f"{catalog}:/catalog:ro")
+    with python_image({"/replay_source.py": _PROGRAM}, ["-S", "/replay_source.py"]) as image:
+        process = LocalLauncher((sys.executable, "-S", str(_PROGRAM)))
+        container = DockerLauncher(image.launched(), Confinement(network="none", volumes=volumes))
+        yield {
+            "local": lambda: _read(process, str(recording), str(catalog)),
+            "docker": lambda: _read(container, "/recording", "/catalog"),
+        }
+
+
+def _row(name: str, reads: list[Read]) -> tuple[str, ...]:
+    gigabytes = reads[0].size_bytes / GIGABYTE
+    seconds = (statistics.median(getattr(each, field) for each in reads) for field in Read._fields[1:])
+    wall, ours, daemons = seconds
+    told = f"{daemons / gigabytes:.2f}" if name == "docker" else ""
+    return name, f"{gigabytes:.2f}", f"{1000 * gigabytes / wall:.0f}", f"{ours / gigabytes:.2f}", told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.transport", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
+    chosen = parser.parse_args()
+    try:
+        open_daemon()
+    except ConfigError as error:
+        print(f"not measured: {error}")
+        return
+    _DATA.mkdir(parents=True, exist_ok=True)
+    recipe = Recipe()
+    made = generate(recipe, _DATA / f"{recipe.name}.jsonl")
+    reads: dict[str, list[Read]] = {}
+    with _contenders(made.path, made.catalog_path) as contenders:
+        for _ in range(chosen.rounds):
+            for name, read in contenders.items():
+                reads.setdefault(name, []).append(read())
+    heads = ["launch", "GB", "MB/s", "our CPU s per GB", "the daemon's"]
+    text = table(heads, [_row(name, each) for name, each in reads.items()])
+    print(text)
+    if chosen.write:
+        put_into(chosen.write, text, mark=_MARK)
+
+
+if __name__ == "__main__":
+    main()
