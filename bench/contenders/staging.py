@@ -35,7 +35,7 @@ def _land(task: Task, folder: Path) -> None:
     streams = _planned(protocol, Path(task.catalog))
     inputs = [_input(planned, folder) for planned in streams]
     landing = _Landing(protocol, Stage(inputs, protocol.shape, run_id="bench", sync_id=1), [it.id for it in streams])
-    demux = Demux(protocol.shape.run)
+    demux = Demux(protocol.shape)
     with Path(task.recording).open("rb", buffering=0) as recording:
         while chunk := recording.read(_CHUNK_BYTES):
             landing.take(demux.feed(chunk))

@@ -1,8 +1,7 @@
 """How Airbyte's records look on the wire, and whose they are.
 
-A *run* is whole lines of one stream that begin with the very same bytes: what the first line says up to the name
-of the key behind its stream is caught once and compared by a backreference from then on, so a thousand streams cost
-what one costs. These spellings make runs, each compact or with a space behind `:` and `,`:
+A *run* is whole lines of one stream that begin with the very same bytes, up to the name of the key behind their stream.
+These spellings make runs, each compact or with a space behind `:` and `,`:
 
     {"type":"RECORD","record":{"stream":"s","data":{        CDK 6; the namespace, if any, stands behind the data
     {"type":"RECORD","record":{"namespace":null,"stream":"s","data":{       older CDKs, Java
@@ -30,17 +29,17 @@ _NAME = rb'"' + _TEXT + rb'"'
 _NAMESPACE = rb'"namespace": ?(?:null|' + _NAME + rb")"
 
 # The look-ahead finds the namespace on either side of the stream, so that one group holds it. The next key's name
-# belongs to the prefix: else a line with no namespace would begin as a line with one behind the stream does.
-_PREFIX = (
-    rb'(?P<prefix>\{(?P<typed>"type": ?"RECORD", ?)?+"record": ?\{'
+# belongs to the head: else a line with no namespace would begin as a line with one behind the stream does.
+_HEAD = (
+    rb'\{(?P<typed>"type": ?"RECORD", ?)?+"record": ?\{'
     rb'(?=(?:"stream": ?' + _NAME + rb', ?)?+(?:"namespace": ?(?P<namespace>null|' + _NAME + rb"))?+)"
     rb"(?:" + _NAMESPACE + rb', ?)?+"stream": ?(?P<stream>' + _NAME + rb")(?:, ?" + _NAMESPACE + rb")?+"
-    rb', ?"(?!namespace")' + _TEXT + rb'")'
+    rb', ?"(?!namespace")' + _TEXT + rb'"'
 )
-_REST = rb'[^\n]*+(?(typed)|(?:(?<="type":"RECORD"\})|(?<="type": "RECORD"\})))\n'
 
 SHAPE = RecordShape(
-    run=re.compile(rb"(?m:^)" + _PREFIX + _REST + rb"(?:(?P=prefix)" + _REST + rb")*+"),
+    head=re.compile(_HEAD),
+    tails=(b'"type":"RECORD"}\n', b'"type": "RECORD"}\n'),
     data=("record", "data"),
     emitted_at=("record", "emitted_at"),
     namespace=("record", "namespace"),
@@ -59,14 +58,14 @@ _decoder = msgspec.json.Decoder(_Record)
 
 def run_stream(line: bytes, record: bytes | None) -> StreamId | None:
     """Whose record the line is when a run would take it; `line` has its newline. `record` tells a late namespace."""
-    run = SHAPE.run.fullmatch(line)
-    if run is None:
+    head = SHAPE.head_of(line, 0, len(line))
+    if head is None:
         return None
-    name = run["stream"][1:-1].decode()
-    if run["namespace"] is None:
+    name = head["stream"][1:-1].decode()
+    if head["namespace"] is None:
         named = record_stream(record) if record is not None else None
         return StreamId.of(name, named.namespace if named else None)
-    return StreamId.of(name, None if run["namespace"] == b"null" else run["namespace"][1:-1].decode())
+    return StreamId.of(name, None if head["namespace"] == b"null" else head["namespace"][1:-1].decode())
 
 
 def record_stream(record: bytes) -> StreamId | None:

@@ -7,8 +7,9 @@ data stands, so that whole runs go to the parser as they are. Both roads must te
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise, takewhile
 from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.errors import ProtocolViolation
@@ -38,20 +39,41 @@ class ReadRequest(NamedTuple):
 class RecordShape(NamedTuple):
     """How records look on the wire.
 
-    `run` matches one or more whole lines (each with its newline) of one stream that begin alike; its group
-    `stream` is the stream's name as a JSON string with its quotes, its group `namespace` likewise or `null`,
-    or absent where the namespace stands behind the data. The paths say where in the parsed line things stand.
-    Absent, then, means that the namespace column of the parsed lines decides. `run` begins at the start of a line only.
-    `kind` is None, or where the message type stands when a run does not fix it, with the value it must have.
+    `head` matches how a record's line begins, as far as it tells the stream: lines that begin with the very same bytes
+    are records of the same stream, and go to the parser as one run. Its group `stream` is the stream's name as a JSON
+    string with its quotes, its group `namespace` likewise or `null`, or absent where the namespace stands behind the
+    data: then the namespace column of the parsed lines decides. Where it has a group `typed` that did not match, the
+    head does not tell that the line is a record, and one of `tails` must, newline included.
+
+    The paths say where in the parsed line things stand. `kind` is None, or where the message type stands when neither
+    head nor tail fixes it, with the value it must have.
     """
 
-    run: re.Pattern[bytes]
+    head: re.Pattern[bytes]
     data: FieldPath
     emitted_at: FieldPath
     namespace: FieldPath
     stream: FieldPath
     changes: FieldPath
     kind: tuple[FieldPath, str] | None = None
+    tails: tuple[bytes, ...] = ()
+
+    def head_of(self, text: bytes, start: int, end: int) -> re.Match[bytes] | None:
+        """The head of the line `text[start:end]`, if that can be of a run."""
+        head = self.head.match(text, start, end)
+        if head is None or self.settles(head) or text.endswith(self.tails, start, end):
+            return head
+        return None
+
+    def settles(self, head: re.Match[bytes]) -> bool:
+        """Whether a line that begins so is of a run, however it ends."""
+        return not self.tails or head["typed"] is not None
+
+    def ending_right(self, text: bytes, places: Sequence[int]) -> int:
+        """How many of the lines that begin at `places`, each of which ends where the next begins, end as a record does,
+        up to the first that does not."""
+        ends = (text.endswith(self.tails, start, end) for start, end in pairwise(places))
+        return sum(takewhile(bool, ends))
 
 
 class LogLevel(StrEnum):

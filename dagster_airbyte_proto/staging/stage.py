@@ -17,7 +17,7 @@ from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.demux import Run
 from dagster_airbyte_proto.staging.portion import Shelf
 from dagster_airbyte_proto.staging.slow import namespace_of
-from dagster_airbyte_proto.staging.stream_stage import StreamStage, line_count
+from dagster_airbyte_proto.staging.stream_stage import StreamStage
 from dagster_airbyte_proto.tables.writer import TableTarget, TableWriter
 
 
@@ -89,11 +89,15 @@ class Stage:
         route = self._routes.get(key)
         if route is None:
             route = self._routes[key] = self._route(run)
-        return self._add(route[0], run.lines) if len(route) == 1 else self._add_line_by_line(route, run.lines)
+        if len(route) == 1:
+            self._add(route[0], run.lines, run.records)
+        else:
+            self._add_line_by_line(route, run.lines)
+        return run.records
 
     def add_line(self, stream: StreamId, line: bytes) -> None:
         """A record that the protocol read by itself, with its newline or without."""
-        self._add(stream, line if line.endswith(b"\n") else line + b"\n")
+        self._add(stream, line if line.endswith(b"\n") else line + b"\n", 1)
 
     def mark(self, stream: StreamId) -> None:
         """A state stands here: all rows of the stream so far may be committed."""
@@ -142,12 +146,11 @@ class Stage:
             return (StreamId.of(name, _text(run.namespace)),)
         return tuple(self._by_name.get(name, ())) or (StreamId.of(name),)
 
-    def _add(self, stream: StreamId, lines: bytes) -> int:
-        count = line_count(lines)
+    def _add(self, stream: StreamId, lines: bytes, count: int) -> None:
         stage = self._streams.get(stream)
         if stage is None:
             self._unconfigured[stream] += count
-            return count
+            return
         stage.add(lines, count)
         self._memory_bytes += len(lines)
         if stage.held_bytes >= self._limits.segment_bytes:
@@ -155,19 +158,16 @@ class Stage:
                 stage.flush_segment()
         if self._memory_bytes > self._limits.held_bytes:
             self._relieve()
-        return count
 
-    def _add_line_by_line(self, candidates: Sequence[StreamId], lines: bytes) -> int:
-        each_line = lines.split(b"\n")[:-1]
-        for line in each_line:
+    def _add_line_by_line(self, candidates: Sequence[StreamId], lines: bytes) -> None:
+        for line in lines.split(b"\n")[:-1]:
             try:
                 namespace = namespace_of(line, self._shape)
             except ValueError:
                 stream = candidates[0]  # No JSON: any of them will reject it, with a reason.
             else:
                 stream = StreamId.of(candidates[0].name, namespace)
-            self._add(stream, line + b"\n")
-        return len(each_line)
+            self._add(stream, line + b"\n", 1)
 
     def _relieve(self) -> None:
         """Writes out the streams that hold most, down to half the budget, so that it is not due again at once."""

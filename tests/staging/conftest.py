@@ -30,12 +30,8 @@ from dagster_airbyte_proto.staging.batches import Parsed, SegmentParser
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
 
-RUN = re.compile(
-    rb'(?P<prefix>\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+"))[^\n]*+\n'
-    rb"(?:(?P=prefix)[^\n]*+\n)*+"
-)
 SHAPE = RecordShape(
-    run=RUN,
+    head=re.compile(rb'\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+")'),
     data=("record", "data"),
     emitted_at=("record", "emitted_at"),
     namespace=("record", "namespace"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.staging.demux import Demux, Run
-from tests.staging.conftest import RUN
+from tests.staging.conftest import SHAPE
 
 _USERS = b'{"type":"RECORD","record":{"stream":"users","data":{"id":1},"emitted_at":1}}\n'
 _SPACED = b'{"type": "RECORD", "record": {"stream": "users", "data": {"id": 1}, "emitted_at": 1}}\n'
@@ -30,7 +30,7 @@ def _lines(items: Iterable[Run | bytes]) -> Iterator[tuple[bytes | None, bytes]]
 
 
 def _fed(chunks: Iterable[bytes]) -> list[tuple[bytes | None, bytes]]:
-    demux = Demux(RUN)
+    demux = Demux(SHAPE)
     items = [item for chunk in chunks for item in demux.feed(chunk)]
     return list(_lines([*items, *demux.finish()]))
 
@@ -39,12 +39,12 @@ _WHOLE = _fed([_TRANSCRIPT])
 
 
 def test_runs_hold_whole_lines_of_one_stream() -> None:
-    items = list(Demux(RUN).feed(_TRANSCRIPT))
+    items = list(Demux(SHAPE).feed(_TRANSCRIPT))
     assert items[:4] == [
-        Run(b'"users"', None, _USERS * 3),
-        Run(b'"users"', None, _SPACED * 2),
+        Run(b'"users"', None, _USERS * 3, 3),
+        Run(b'"users"', None, _SPACED * 2, 2),
         _STATE,
-        Run(b'"orders"', None, _ORDERS),
+        Run(b'"orders"', None, _ORDERS, 1),
     ]
 
 
@@ -78,10 +78,12 @@ def test_a_last_line_without_newline_gets_one() -> None:
 
 
 def test_a_namespace_in_the_head_is_told() -> None:
-    run = re.compile(rb'\{"namespace":(?P<namespace>"[^"]*"|null),"stream":(?P<stream>"[^"]*")[^\n]*\n')
+    head = re.compile(rb'\{"namespace":(?P<namespace>"[^"]*"|null),"stream":(?P<stream>"[^"]*")')
     assert [
         type(item) is Run and item.namespace
-        for item in Demux(run).feed(b'{"namespace":"a","stream":"s"}\n{"namespace":null,"stream":"s"}\n')
+        for item in Demux(SHAPE._replace(head=head)).feed(
+            b'{"namespace":"a","stream":"s"}\n{"namespace":null,"stream":"s"}\n'
+        )
     ] == [b'"a"', b"null"]
 
 
@@ -93,7 +95,7 @@ def test_a_record_of_many_chunks_comes_whole() -> None:
 
 
 def test_an_endless_line_is_refused_and_its_stream_named() -> None:
-    demux = Demux(RUN, max_line_bytes=1000)
+    demux = Demux(SHAPE, max_line_bytes=1000)
     with pytest.raises(ProtocolViolation) as caught:
         for _ in range(100):
             list(demux.feed(_USERS.rstrip(b"}\n") + b"x" * 50))
@@ -103,5 +105,21 @@ def test_an_endless_line_is_refused_and_its_stream_named() -> None:
 
 def test_an_endless_line_of_no_stream_is_refused_too() -> None:
     with pytest.raises(ProtocolViolation) as caught:
-        list(Demux(RUN, max_line_bytes=10).feed(b"garbage without an end"))
+        list(Demux(SHAPE, max_line_bytes=10).feed(b"garbage without an end"))
     assert caught.value.stream is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"a", b"ab", b"b" * 70, b"b" * 71, b"c" * 2000]), st.integers(0, 90))),
+    st.integers(1, 400),
+)
+def test_a_run_is_as_long_as_its_lines_begin_alike(told: list[tuple[bytes, int]], size: int) -> None:
+    lines = [b'{"type":"RECORD","record":{"stream":"%b","data":%d}}\n' % (name, 10**digits) for name, digits in told]
+    text = b"".join(lines)
+    assert b"".join(line for _, line in _fed(text[at : at + size] for at in range(0, len(text), size))) == text
+
+    expected: list[tuple[bytes, int]] = []
+    for name, group in itertools.groupby(name for name, _ in told):
+        alike = len(list(group))
+        expected += [(b'"%b"' % name, alike)] if len(name) < 1000 else [(b'"%b"' % name, 1)] * alike
+    assert [(run.stream, run.records) for run in Demux(SHAPE).feed(text) if isinstance(run, Run)] == expected

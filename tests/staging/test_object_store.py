@@ -43,7 +43,7 @@ def stage_in(target: TableTarget, **limits: int) -> Stage:
 
 
 def run_of(rows: int, text: Callable[[int], str] = str, first: int = 0) -> Run:
-    return Run(b'"users"', None, records([{"id": n, "text": text(n)} for n in range(first, first + rows)]))
+    return Run(b'"users"', None, records([{"id": n, "text": text(n)} for n in range(first, first + rows)]), rows)
 
 
 def cut(stage: Stage, planned: PlannedStream = _USERS) -> StagedRows:

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.area import run_folder, sweep
 from dagster_airbyte_proto.staging.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
-from tests.staging.conftest import RUN, SHAPE, plan, record, records, rows_of, target_of
+from tests.staging.conftest import SHAPE, plan, record, records, rows_of, target_of
 
 _PROPERTIES = {"id": {"type": "integer"}, "o": {"type": "object"}}
 _USERS = plan(_PROPERTIES)
@@ -34,7 +34,7 @@ def _stage(*inputs: StreamInput, limits: StageLimits = _TINY) -> Stage:
 
 def _run(first: int, rows: int, stream: str = "users") -> Run:
     lines = records([{"id": number} for number in range(first, first + rows)], stream=stream)
-    return Run(f'"{stream}"'.encode(), None, lines)
+    return Run(f'"{stream}"'.encode(), None, lines, rows)
 
 
 def _ids(part: StagedRows | None) -> list[int]:
@@ -196,7 +196,7 @@ def test_columns_that_only_the_table_has_are_nulls(tmp_path: Path) -> None:
 def test_records_of_streams_nobody_asked_for_are_counted(stream_input: Inputs) -> None:
     stage = _stage(stream_input(_USERS))
     stage.add(_run(0, 3, "secrets"))
-    stage.add(Run(b'"users"', b'"elsewhere"', _run(0, 2).lines))
+    stage.add(Run(b'"users"', b'"elsewhere"', _run(0, 2).lines, 2))
     stage.add(_run(0, 1))
     stage.add_line(StreamId.of("secrets"), b"{}")
     assert stage.unconfigured == {StreamId.of("secrets"): 4, StreamId.of("users", "elsewhere"): 2}
@@ -211,7 +211,7 @@ def test_two_streams_of_one_name_are_told_apart_by_a_namespace_behind_the_data(s
         record(f'{{"id":{number}}}', rest=f',"namespace":{namespace},"emitted_at":1')
         for number, namespace in enumerate(['"here"', '"there"', "null", '"here"'])
     ]
-    stage.add(Run(b'"users"', None, b"".join(lines)))
+    stage.add(Run(b'"users"', None, b"".join(lines), len(lines)))
     for planned in (here, there):
         stage.mark(planned.id)
     assert (_ids(stage.cut(here.id)), _ids(stage.cut(there.id))) == ([0, 3], [1])
@@ -222,7 +222,7 @@ def test_a_record_of_thirty_megabytes_lands_whole(stream_input: Inputs) -> None:
     planned = plan({"id": {"type": "integer"}, "text": {"type": "string"}})
     stage = _stage(stream_input(planned), limits=StageLimits())
     line = record('{"id":1,"text":"' + "x" * (30 << 20) + '"}')
-    demux = Demux(RUN)
+    demux = Demux(SHAPE)
     for at in range(0, len(line), 1 << 20):
         for item in demux.feed(line[at : at + (1 << 20)]):
             assert isinstance(item, Run)
