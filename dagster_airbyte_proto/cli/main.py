@@ -18,6 +18,7 @@ from dagster_airbyte_proto.cli import (
     asking,
     connectors,
     containers,
+    importing,
     initialising,
     loads,
     query,
@@ -34,7 +35,20 @@ from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 
-COMMANDS = (asking, connectors, containers, initialising, loads, query, recording, states, syncing, tables, version)
+COMMANDS = (
+    asking,
+    connectors,
+    containers,
+    importing,
+    initialising,
+    loads,
+    query,
+    recording,
+    states,
+    syncing,
+    tables,
+    version,
+)
 """The modules whose commands hang on `program`: importing them puts them there."""
 
 _FAILED = 1

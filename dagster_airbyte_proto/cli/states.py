@@ -22,7 +22,7 @@ from dagster_airbyte_proto.cli.state_view import HISTORY_COLUMNS, Shown, changed
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+    from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
     from dagster_airbyte_proto.model import StreamId
 
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
@@ -76,11 +76,15 @@ def set_state(call: Call, connection: str, stream_and_value: tuple[str, ...], na
     target = call.target(connection)
     store = call.store()
     stream = _stream_to_set(store, target.name, streams[0], namespace) if streams else None
-    shown = Shown(target)
-    new = shown.protocol.state_from_value(stream, value)
+    return changed(target, [put_state(call, target, stream, value)])
+
+
+def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any) -> "StateChange":
+    """Sets the state of a stream, or of the whole connection, as a change by hand."""
+    store = call.store()
+    new = Shown(target).protocol.state_from_value(stream, value)
     with _held(call, store, target.name) as lease:
-        change = store.change_state(lease, stream, new, who=_user())
-    return changed(target, [change])
+        return store.change_state(lease, stream, new, who=_user())
 
 
 @answers(group, "reset")
