@@ -1,0 +1,99 @@
+"""`import`: connection files from a Meltano project."""
+
+import json
+
+from dagster_airbyte_proto.connection import Connection
+from tests.cli.conftest import Place
+
+_PROJECT = """
+plugins:
+  extractors:
+  - name: tap-shop
+    pip_url: tap-shop~=1.0
+    config: {host: $SHOP_HOST, password: hunter2, start: 2026-01-01}
+    select: [users.*, '!users.email']
+  - name: tap-files
+    executable: ./tap.sh
+    config: {path: "${MELTANO_PROJECT_ROOT}/data"}
+  loaders: [{name: target-jsonl}]
+"""
+
+
+def _project(place: Place) -> None:
+    root = place.folder / "project"
+    inside = root / ".meltano/extractors/tap-shop/venv/lib/python3.11/site-packages/tap_shop-1.2.3.dist-info"
+    inside.mkdir(parents=True)
+    (inside / "METADATA").write_text("Metadata-Version: 2.1\nName: tap-shop\nVersion: 1.2.3\n")
+    (root / "meltano.yml").write_text(_PROJECT)
+    (root / ".env").write_text("TAP_SHOP_PAGE=7\n")
+    (root / "plugins/extractors").mkdir(parents=True)
+    settings = [{"name": "page", "kind": "integer"}]
+    (root / "plugins/extractors/tap-shop.lock").write_text(json.dumps({"name": "tap-shop", "settings": settings}))
+
+
+def test_each_tap_becomes_a_connection_that_is_pinned_to_what_meltano_has_installed(place: Place) -> None:
+    _project(place)
+    told = place.json("import", "project/meltano.yml", "--into", "connections")
+    assert told == {
+        "connections": [
+            {
+                "tap": "tap-shop",
+                "connection": "shop",
+                "file": "connections/shop.yaml",
+                "variables": ["SHOP_HOST", "TAP_SHOP_PASSWORD"],
+                "not_carried_over": [],
+                "has_state": False,
+            },
+            {
+                "tap": "tap-files",
+                "connection": "files",
+                "file": "connections/files.yaml",
+                "variables": [],
+                "not_carried_over": [],
+                "has_state": False,
+            },
+        ],
+        "not_carried_over": ["loaders target-jsonl: tables are written by airbyte-proto itself"],
+    }
+    shop = Connection.from_file(place.folder / "connections/shop.yaml")
+    assert shop.connector.launch.model_dump(exclude_none=True) == {
+        "kind": "pypi",
+        "package": "tap-shop==1.2.3",
+        "executable": "tap-shop",
+    }
+    assert shop.config == {
+        "host": "${env:SHOP_HOST}",
+        "password": "${env:TAP_SHOP_PASSWORD}",
+        "start": "2026-01-01",
+        "page": 7,
+    }
+    assert shop.streams is not None
+    assert shop.streams["users"].exclude == (("email",),)
+    assert "hunter2" not in (place.folder / "connections/shop.yaml").read_text()
+    files = Connection.from_file(place.folder / "connections/files.yaml")
+    assert files.connector.launch.model_dump()["command"] == (str(place.folder / "connections/../project/tap.sh"),)
+    assert files.config == {"path": str(place.folder / "project/data")}
+
+
+def test_a_file_that_is_there_is_not_written_over(place: Place) -> None:
+    _project(place)
+    (place.folder / "files.yaml").write_text("mine")
+    refused = place.run("import", "project/meltano.yml")
+    assert (refused.code, "writing files.yaml: there is one" in refused.err) == (2, True)
+    assert not (place.folder / "shop.yaml").exists()
+    assert place.run("import", "project/meltano.yml", "--force").code == 0
+    assert "tap.sh" in (place.folder / "files.yaml").read_text()
+
+
+def test_what_is_not_there_is_named(place: Place) -> None:
+    _project(place)
+    for words, found in {
+        ("--tap", "tap-x"): "there is no 'tap-x' There are: tap-shop, tap-files.",
+        ("--environment", "prod"): "there is no 'prod'",
+        ("--state", "tap-x=state.json"): "no tap is named Write TAP=FILE. Taps: tap-shop, tap-files.",
+        ("--state", "tap-shop=state.json"): "reading state.json: No such file or directory",
+    }.items():
+        refused = place.run("import", "project/meltano.yml", *words)
+        assert (refused.code, found in " ".join(refused.err.split())) == (2, True), refused.err
+    assert place.run("import", "elsewhere.yml").code == 2
+    assert [path.name for path in place.folder.glob("*.yaml")] == ["airbyte-proto.yaml"]
