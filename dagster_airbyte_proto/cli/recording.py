@@ -72,9 +72,10 @@ def _request(source: "Source", wanted: "Wanted") -> "ReadRequest":
     from dagster_airbyte_proto.protocols.session import ReadRequest
     from dagster_airbyte_proto.sync.plan import planned_streams, with_generations
 
-    planned = planned_streams(source.connection, source.catalog(anew=True), wanted)
+    catalog = source.catalog(anew=True)
+    planned = planned_streams(source.connection, catalog, wanted)
     streams = with_generations(planned, {stream.id: 1 for stream in planned})
-    return ReadRequest(source.config, streams, states=(), sync_id=1)
+    return ReadRequest(source.config, streams, states=(), sync_id=1, offered=catalog.streams)
 
 
 def _drain(running: "RunningConnector") -> tuple[int, Any]:

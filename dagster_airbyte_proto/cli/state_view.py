@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from dagster_airbyte_proto.cli.call import Target
 from dagster_airbyte_proto.cli.output import Answer, Grid, short, time_text
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.known import protocol_of_state
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
     from dagster_airbyte_proto.masking import Mask
     from dagster_airbyte_proto.model import State, StreamId
-    from dagster_airbyte_proto.protocols.session import SourceProtocol
 
 HISTORY_COLUMNS = ("version", "stream", "state", "changed", "who", "why", "run")
 _WHOLE = "(whole)"
@@ -22,16 +22,29 @@ class Shown:
     """States as people see them: the connector's own value without the protocol's envelope, secrets masked."""
 
     def __init__(self, target: Target) -> None:
-        self.protocol = _protocol(target)
         self._mask = _mask(target)
 
     def row(self, stored: "StoredState", *, max_characters: int = 60) -> tuple[Any, ...]:
-        value = short(self._value(stored.state), max_characters)
         name = _stream_text(stored.state.stream, stored.partition)
-        return (name, value, stored.version, time_text(stored.changed_at), stored.run_id)
+        return self._row(name, self._value(stored.state), stored, max_characters)
+
+    def part_rows(self, stored: "StoredState", *, max_characters: int = 60) -> list[tuple[Any, ...]]:
+        """A row for each stream that a state of the whole tells of by itself."""
+        return [
+            self._row(_stream_text(stream, stored.partition), value, stored, max_characters)
+            for stream, value in self.parts(stored).items()
+        ]
+
+    def parts(self, stored: "StoredState") -> "dict[StreamId, Any]":
+        """What a state of the whole says of single streams."""
+        told = None if stored.state.stream else protocol_of_state(stored.state).state_parts(stored.state)
+        return {stream: self._mask.value(value) for stream, value in (told or {}).items()}
 
     def value(self, stored: "StoredState") -> dict[str, Any]:
+        parts = self.parts(stored)
+        whole = {"streams": {str(stream): part for stream, part in parts.items()}} if parts else {}
         return {
+            **whole,
             "stream": str(stored.state.stream) if stored.state.stream else None,
             "scope": stored.state.scope.value,
             "state": self._value(stored.state),
@@ -67,7 +80,11 @@ class Shown:
         }
 
     def _value(self, state: "State") -> Any:
-        return self._mask.value(self.protocol.state_value(state))
+        return self._mask.value(protocol_of_state(state).state_value(state))
+
+    @staticmethod
+    def _row(name: str, value: Any, stored: "StoredState", max_characters: int) -> tuple[Any, ...]:
+        return (name, short(value, max_characters), stored.version, time_text(stored.changed_at), stored.run_id)
 
 
 def changed(target: Target, changes: "Sequence[StateChange]") -> Answer:
@@ -79,17 +96,6 @@ def changed(target: Target, changes: "Sequence[StateChange]") -> Answer:
         "changes": [shown.change_value(change) for change in changes],
     }
     return Answer(value, (Grid(HISTORY_COLUMNS, [shown.change_row(change) for change in changes]),))
-
-
-def _protocol(target: Target) -> "SourceProtocol":
-    """The connection's own; for a bare name Airbyte's, which all states of today are."""
-    if target.connection is not None:
-        from dagster_airbyte_proto.sync.source import protocol_of
-
-        return protocol_of(target.connection)
-    from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-
-    return AirbyteSource()
 
 
 def _mask(target: Target) -> "Mask":

@@ -24,6 +24,7 @@ from dagster_airbyte_proto.errors import ConfigError
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
     from dagster_airbyte_proto.model import StreamId
+    from dagster_airbyte_proto.protocols.session import SourceProtocol
 
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
@@ -54,12 +55,19 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
     """The states of a connection as they stand, or of one stream."""
     target = call.known_target(connection)
     states = call.store().states(target.name, partition=None)
-    if stream is not None:
-        wanted = _known_stream(stream, [stored.state.stream for stored in states])
-        states = [stored for stored in states if stored.state.stream == wanted]
     shown = Shown(target)
+    parts = {id(stored): shown.parts(stored) for stored in states}
+    if stream is not None:
+        own = [stored.state.stream for stored in states]
+        wanted = _known_stream(stream, [*own, *(part for told in parts.values() for part in told)])
+        states = [stored for stored in states if stored.state.stream == wanted or wanted in parts[id(stored)]]
     value = {"connection": target.name, "states": [shown.value(stored) for stored in states]}
-    rows = [shown.row(stored, max_characters=2000) for stored in states]
+    rows = [
+        row
+        for stored in states
+        for row in (shown.row(stored, max_characters=2000), *shown.part_rows(stored, max_characters=2000))
+        if stream is None or stored.state.stream or row[0].partition(" [")[0] == str(wanted)
+    ]
     return Answer(value, (Grid(_SHOW, rows),))
 
 
@@ -82,9 +90,13 @@ def set_state(call: Call, connection: str, stream_and_value: tuple[str, ...], na
 def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any) -> "StateChange":
     """Sets the state of a stream, or of the whole connection, as a change by hand."""
     store = call.store()
-    new = Shown(target).protocol.state_from_value(stream, value)
+    protocol = _protocol(target, store)
+    new = protocol.state_from_value(stream, value)
     with _held(call, store, target.name) as lease:
-        return store.change_state(lease, stream, new, who=_user())
+        if stream is not None and new.stream is None:
+            # The stream's part of a state that all share: what it says of the others stays.
+            new = protocol.merged(tuple(stored.state for stored in store.states(target.name)), new)[0]
+        return store.change_state(lease, new.stream, new, who=_user())
 
 
 @answers(group, "reset")
@@ -92,13 +104,15 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
 @click.argument("stream", required=False)
 def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
     """Forgets the state of a stream, or of all: the next sync reads it from nothing."""
+    from dagster_airbyte_proto.sync.resetting import reset_state
+
     target = call.known_target(connection)
     store = call.store()
     known = [stored.state.stream for stored in store.states(target.name)]
     # A connection with one state for all answers for itself why one stream of it cannot be reset.
     wanted = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _held(call, store, target.name) as lease:
-        change = store.change_state(lease, wanted, None, who=_user())
+        change = reset_state(store, lease, wanted, who=_user())
     return changed(target, [change])
 
 
@@ -153,6 +167,16 @@ def _held(call: Call, store: "StateStore", name: str) -> "Iterator[Lease]":
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-hand-{uuid4().hex[:5]}"
     with held_lease(store, name, run_id, call.settings().lease_seconds) as keeper:
         yield keeper.lease
+
+
+def _protocol(target: Target, store: "StateStore") -> "SourceProtocol":
+    """The connection's own; for a bare name that of the states that are kept of it."""
+    from dagster_airbyte_proto.protocols.known import protocol_of_state, source_protocol
+
+    if target.connection is not None:
+        return source_protocol(target.connection.connector.protocol)
+    kept = store.states(target.name, partition=None)
+    return protocol_of_state(kept[0].state) if kept else source_protocol("airbyte")
 
 
 def _stream_of(name: str, namespace: str | None = None) -> "StreamId":

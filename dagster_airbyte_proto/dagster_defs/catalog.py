@@ -8,7 +8,7 @@ from dagster_airbyte_proto.connection import OTHERS, Connection
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream, StreamId
-from dagster_airbyte_proto.sync.source import protocol_of
+from dagster_airbyte_proto.protocols.known import source_protocol
 
 # A stand-in for what only a catalog knows; it is taken out again before anybody sees it.
 _UNKNOWN_KEY: tuple[FieldPath, ...] = (("?",),)
@@ -62,7 +62,7 @@ def _named(name: str) -> Stream:
 def _parsed(connection: Connection, path: Path, message: bytes) -> Catalog:
     try:
         msgspec.json.decode(message)
-        return protocol_of(connection).catalog(msgspec.json.format(message, indent=-1))
+        return source_protocol(connection.connector.protocol).catalog(msgspec.json.format(message, indent=-1))
     except msgspec.DecodeError as error:
         raise _unreadable(connection, path, "it is not JSON") from error
     except ConnectorError as error:

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import Waiting, held_lease
 from dagster_airbyte_proto.sync.plan import Wanted
 from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.sync.resetting import reset_state
 from dagster_airbyte_proto.sync.rollback import Rollback, roll_back
 from dagster_airbyte_proto.sync.run import Terms, sync_connection
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -109,7 +110,7 @@ def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
             known = [stored.state.stream for stored in engine.store.states(name)]
             streams = [_known(stream, known) for stream in config.streams] or [None]
             for stream in streams:
-                _tell(context, [engine.store.change_state(lease, stream, None, who=_who(context))])
+                _tell(context, [reset_state(engine.store, lease, stream, who=_who(context))])
 
     return reset
 

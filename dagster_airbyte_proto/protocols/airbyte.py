@@ -7,15 +7,22 @@
    airbyte_state.py, and a stream's own JSON goes back to its connector as it came (airbyte_catalog.py).
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from dagster_airbyte_proto.model import Catalog, State, StreamId
+from dagster_airbyte_proto.model import Catalog, State, Stream, StreamId
 from dagster_airbyte_proto.protocols import airbyte_catalog, airbyte_messages, airbyte_records, airbyte_state
-from dagster_airbyte_proto.protocols.session import Event, FileArgument, Invocation, ReadRequest, RecordShape
+from dagster_airbyte_proto.protocols.session import (
+    Event,
+    FileArgument,
+    Heard,
+    Invocation,
+    ReadRequest,
+    RecordShape,
+    SpecEvent,
+    Verb,
+    config_file,
+)
 
 _CONFIG = FileArgument("config.json")
 _CATALOG = FileArgument("catalog.json")
@@ -27,19 +34,20 @@ class AirbyteSource:
 
     name: str = "airbyte"
     shape: RecordShape = airbyte_records.SHAPE
+    describes_streams: bool = False
 
-    def spec(self) -> Invocation:
-        return Invocation(("spec",))
+    def spec(self) -> tuple[Invocation, ...]:
+        return (Invocation(("spec",)),)
 
     def check(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: _config_file(config)})
+        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: config_file(config)})
 
     def discover(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: _config_file(config)})
+        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: config_file(config)})
 
     def read(self, request: ReadRequest) -> Invocation:
         files = {
-            _CONFIG.name: _config_file(request.config),
+            _CONFIG.name: config_file(request.config),
             _CATALOG.name: airbyte_catalog.configured_catalog(request.streams, sync_id=request.sync_id),
         }
         arguments = ("read", "--config", _CONFIG, "--catalog", _CATALOG)
@@ -47,6 +55,18 @@ class AirbyteSource:
         if states is None:
             return Invocation(arguments, files)
         return Invocation((*arguments, "--state", _STATE), {**files, _STATE.name: states})
+
+    def answer(self, verb: Verb, heard: Heard) -> Iterator[Event]:  # noqa: ARG002 - its messages tell what they answer
+        return map(airbyte_messages.event, heard.output.splitlines())
+
+    def kept_spec(self, message: Mapping[str, Any]) -> SpecEvent:
+        return SpecEvent(message.get("connectionSpecification", {}), message)
+
+    def knowing(self, spec: SpecEvent) -> "AirbyteSource":  # noqa: ARG002 - all of them speak it alike
+        return self
+
+    def other_names(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:  # noqa: ARG002 - there are none
+        return {}
 
     def event(self, line: bytes) -> Event:
         return airbyte_messages.event(line)
@@ -63,13 +83,19 @@ class AirbyteSource:
     def state_value(self, state: State) -> Any:
         return airbyte_state.state_value(state)
 
-    def sharing(self, state: State) -> frozenset[StreamId] | None:
+    def state_parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - what is shared is one position
+        return None
+
+    def without(self, state: State, stream: StreamId) -> State | None:  # noqa: ARG002 - what is shared is one position
+        return None
+
+    def sharing(
+        self,
+        state: State,
+        asked: Sequence[Stream],  # noqa: ARG002 - the state tells
+        offered: Sequence[Stream],  # noqa: ARG002
+    ) -> frozenset[StreamId] | None:
         return airbyte_state.sharing(state)
 
     def state_from_value(self, stream: StreamId | None, value: Any) -> State:
         return airbyte_state.state_from_value(stream, value)
-
-
-def _config_file(config: Mapping[str, Any]) -> bytes:
-    """Dates, which YAML makes of its own accord, become text; whole numbers may be of any size."""
-    return json.dumps(msgspec.to_builtins(config)).encode()

@@ -17,24 +17,18 @@ import re
 import msgspec
 
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
+from dagster_airbyte_proto.protocols.raw_json import PLAIN_STRING, PLAIN_TEXT, PartError, members, value
 from dagster_airbyte_proto.protocols.session import RecordShape
 
-# Well-formed UTF-8 with no escape in it: whatever a run takes for a name can be decoded without a further look.
-_TEXT = (
-    rb"(?:[ !#-\[\]-\x7f]++|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
-    rb"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*+"
-)
-_NAME = rb'"' + _TEXT + rb'"'
-_NAMESPACE = rb'"namespace": ?(?:null|' + _NAME + rb")"
+_NAMESPACE = rb'"namespace": ?(?:null|' + PLAIN_STRING + rb")"
 
 # The look-ahead finds the namespace on either side of the stream, so that one group holds it. The next key's name
 # belongs to the head: else a line with no namespace would begin as a line with one behind the stream does.
 _HEAD = (
     rb'\{(?P<typed>"type": ?"RECORD", ?)?+"record": ?\{'
-    rb'(?=(?:"stream": ?' + _NAME + rb', ?)?+(?:"namespace": ?(?P<namespace>null|' + _NAME + rb"))?+)"
-    rb"(?:" + _NAMESPACE + rb', ?)?+"stream": ?(?P<stream>' + _NAME + rb")(?:, ?" + _NAMESPACE + rb")?+"
-    rb', ?"(?!namespace")' + _TEXT + rb'"'
+    rb'(?=(?:"stream": ?' + PLAIN_STRING + rb', ?)?+(?:"namespace": ?(?P<namespace>null|' + PLAIN_STRING + rb"))?+)"
+    rb"(?:" + _NAMESPACE + rb', ?)?+"stream": ?(?P<stream>' + PLAIN_STRING + rb")(?:, ?" + _NAMESPACE + rb")?+"
+    rb', ?"(?!namespace")' + PLAIN_TEXT + rb'"'
 )
 
 SHAPE = RecordShape(

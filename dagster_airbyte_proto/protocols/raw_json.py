@@ -13,6 +13,13 @@ from typing import Any
 
 import msgspec
 
+PLAIN_TEXT = (
+    rb"(?:[ !#-\[\]-\x7f]++|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
+    rb"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*+"
+)
+PLAIN_STRING = rb'"' + PLAIN_TEXT + rb'"'
+"""A string of well-formed UTF-8 with no escape in it: whatever it matches can be decoded without a further look."""
+
 # What msgspec raises on bytes that it will not take; the last is nesting deeper than the C stack allows.
 _REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -1,19 +1,23 @@
 """What a protocol is to the rest of the house: requests in, bytes out; bytes in, events out.
 
 Nothing in this folder reads, writes, sleeps, starts a thread or asks the clock. A protocol makes an
-`Invocation` for a launcher to carry out, and turns single lines of the connector's output into events.
+`Invocation` for a launcher to carry out, and turns single lines of the connector's output into events; of a short
+conversation, whose answer may be spread over lines or be no more than how it ended, all of it at once.
 Records take a faster road: `RecordShape` says how a run of record lines begins and where in each line the
 data stands, so that whole runs go to the parser as they are. Both roads must tell the same story.
 """
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise, takewhile
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from dagster_airbyte_proto.errors import ProtocolViolation
-from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, State, StateScope, StreamId
+from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, State, StateScope, Stream, StreamId
 
 
 class FileArgument(NamedTuple):
@@ -29,11 +33,32 @@ class Invocation(NamedTuple):
     files: Mapping[str, bytes] = {}
 
 
+class Verb(StrEnum):
+    """The short conversations."""
+
+    SPEC = "spec"
+    CHECK = "check"
+    DISCOVER = "discover"
+
+
+class Heard(NamedTuple):
+    """All of a short conversation: what the connector wrote to stdout, how it ended, and the end of its stderr."""
+
+    output: bytes
+    ended_cleanly: bool
+    last_words: tuple[str, ...] = ()
+
+
 class ReadRequest(NamedTuple):
+    """`streams` of those that are `offered`. `fields` names those of a stream's records that are read; of a stream that
+    is not in it, all are."""
+
     config: Mapping[str, Any]
     streams: tuple[PlannedStream, ...]
     states: tuple[State, ...]
     sync_id: int
+    offered: tuple[Stream, ...] = ()
+    fields: Mapping[StreamId, frozenset[str]] = {}
 
 
 class RecordShape(NamedTuple):
@@ -47,6 +72,7 @@ class RecordShape(NamedTuple):
 
     The paths say where in the parsed line things stand. `kind` is None, or where the message type stands when neither
     head nor tail fixes it, with the value it must have.
+    `emitted_at` is a number of milliseconds, or text (RFC 3339) that need not be there.
     """
 
     head: re.Pattern[bytes]
@@ -57,6 +83,7 @@ class RecordShape(NamedTuple):
     changes: FieldPath
     kind: tuple[FieldPath, str] | None = None
     tails: tuple[bytes, ...] = ()
+    emitted_at_is_text: bool = False
 
     def head_of(self, text: bytes, start: int, end: int) -> re.Match[bytes] | None:
         """The head of the line `text[start:end]`, if that can be of a run."""
@@ -93,10 +120,36 @@ class RecordLine(NamedTuple):
 
 
 class StateEvent(NamedTuple):
-    """`record_counts` is what the source counted since the previous state: None when it did not say."""
+    """`record_count` is what the source counted since the previous state: None when it did not say. From a
+    `provisional` state the source could not go on: it would send again what it sent since the state before."""
 
     state: State
     record_count: float | None = None
+    is_provisional: bool = False
+
+
+class SchemaEvent(NamedTuple):
+    """What a stream's next records look like, as the connector tells it while it reads."""
+
+    stream: StreamId
+    json_schema: Mapping[str, Any]
+    primary_key: tuple[FieldPath, ...] = ()
+
+
+class VersionEvent(NamedTuple):
+    """Of the stream's rows only those of this version are to be there, which is now whole."""
+
+    stream: StreamId
+    version: int
+
+
+class BatchEvent(NamedTuple):
+    """Records of a stream that stand in files of the connector's, whose names are URLs."""
+
+    stream: StreamId
+    files: tuple[str, ...]
+    format: str
+    compression: str = ""
 
 
 class LogEvent(NamedTuple):
@@ -185,8 +238,8 @@ class PlainLine(NamedTuple):
 
 
 Event = (
-    RecordLine | StateEvent | LogEvent | ErrorEvent | EstimateEvent | StatusEvent | AnalyticsEvent | ConfigEvent
-    | SpecEvent | CheckEvent | CatalogEvent | UnknownEvent | PlainLine
+    RecordLine | StateEvent | SchemaEvent | VersionEvent | BatchEvent | LogEvent | ErrorEvent | EstimateEvent
+    | StatusEvent | AnalyticsEvent | ConfigEvent | SpecEvent | CheckEvent | CatalogEvent | UnknownEvent | PlainLine
 )  # fmt: skip
 
 
@@ -195,14 +248,34 @@ class SourceProtocol(Protocol):
 
     name: str
     shape: RecordShape
+    describes_streams: bool
+    """Whether connectors tell of each stream what its records look like before they send any."""
 
-    def spec(self) -> Invocation: ...
+    def spec(self) -> tuple[Invocation, ...]:
+        """Tried one after the other, until one is answered."""
+        ...
 
     def check(self, config: Mapping[str, Any]) -> Invocation: ...
 
     def discover(self, config: Mapping[str, Any]) -> Invocation: ...
 
     def read(self, request: ReadRequest) -> Invocation: ...
+
+    def answer(self, verb: Verb, heard: Heard) -> Iterator[Event]:
+        """The events of a short conversation, its answer among them if there is one. Never raises."""
+        ...
+
+    def kept_spec(self, message: Mapping[str, Any]) -> SpecEvent:
+        """The specification whose message was kept."""
+        ...
+
+    def knowing(self, spec: SpecEvent) -> "SourceProtocol":
+        """The protocol as a connector of this specification speaks it."""
+        ...
+
+    def other_names(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:
+        """What records may call streams otherwise than they are planned, each with those that it may be."""
+        ...
 
     def event(self, line: bytes) -> Event:
         """The event of one line (without its newline, or with it). Never raises: what is no message is a PlainLine."""
@@ -228,8 +301,17 @@ class SourceProtocol(Protocol):
         """What the state says, for people: the connector's own value with the protocol's envelope taken off."""
         ...
 
-    def sharing(self, state: State) -> frozenset[StreamId] | None:
-        """The streams that a state of the connection as a whole names; None where it does not tell."""
+    def state_parts(self, state: State) -> Mapping[StreamId, Any] | None:
+        """What a state of the connection as a whole says of single streams; None where all of it is one position."""
+        ...
+
+    def without(self, state: State, stream: StreamId) -> State | None:
+        """A state of the connection as a whole that says nothing more of the stream; None where it has no such part."""
+        ...
+
+    def sharing(self, state: State, asked: Sequence[Stream], offered: Sequence[Stream]) -> frozenset[StreamId] | None:
+        """The streams which would be left behind if a state of the connection as a whole moved on for those `asked`
+        alone, themselves included; None where it does not tell."""
         ...
 
     def state_from_value(self, stream: StreamId | None, value: Any) -> State:
@@ -247,3 +329,9 @@ def one_scope(earlier: StateScope | None, new: State) -> StateScope:
             stream=str(new.stream) if new.stream else None,
         )
     return new.scope
+
+
+def config_file(config: Mapping[str, Any]) -> bytes:
+    """A config as connectors read it. Dates, which YAML makes of its own accord, become text; whole numbers may be of
+    any size."""
+    return json.dumps(msgspec.to_builtins(config)).encode()

@@ -1,7 +1,10 @@
-"""Short conversations with a connector: spec, check, discover. One question, one answer, and it is gone."""
+"""Short conversations with a connector: spec, check, discover. One question, one answer, and it is gone.
+
+Where a question can be put in several ways, they are tried in turn until one is answered.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
@@ -12,11 +15,13 @@ from dagster_airbyte_proto.protocols.session import (
     ErrorEvent,
     Event,
     FailureKind,
+    Heard,
     Invocation,
     LogEvent,
     PlainLine,
     SourceProtocol,
     UnknownEvent,
+    Verb,
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
 
@@ -24,7 +29,7 @@ PATIENCE_SECONDS = 600.0
 
 _ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
 _READ_TIMEOUT_SECONDS = 1.0
-_QUESTIONS = {"check": "to check its config", "discover": "for its catalog"}
+_QUESTIONS = {Verb.SPEC: "for its spec", Verb.CHECK: "to check its config", Verb.DISCOVER: "for its catalog"}
 _MAX_ANSWER_BYTES = 256 << 20
 
 Answer = TypeVar("Answer", bound=Event)
@@ -50,21 +55,39 @@ class Listener(NamedTuple):
 
 def ask(
     connector: Connector,
-    question: tuple[str, Invocation],
+    question: tuple[Verb, Sequence[Invocation]],
     answer: type[Answer],
     listener: Listener,
     *,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Answer:
     """The answer, whatever the exit code: some connectors answer and then fail. None at all is a ConnectorError."""
-    verb, invocation = question
+    verb, ways = question
+    deadline = time.monotonic() + patience_seconds
+    for way in ways:
+        output, report = _output(connector.launch(way), verb, deadline - time.monotonic())
+        heard = _heard(output, report)
+        found, errors, unread = _listened(connector.protocol.answer(verb, heard), answer, listener)
+        if found is not None:
+            return found
+    raise _no_answer(verb, (errors, unread), report, listener.mask)
+
+
+def _heard(output: bytes, report: ExitReport | None) -> Heard:
+    if report is None:
+        return Heard(output, ended_cleanly=False)
+    return Heard(output, report.ended_cleanly, report.stderr_tail)
+
+
+def _listened(
+    events: Iterable[Event], answer: type[Answer], listener: Listener
+) -> tuple[Answer | None, list[ErrorEvent], list[UnknownEvent]]:
+    """The answer, if there is one, and what of the rest may tell why there is none."""
     log = listener.log
-    output, report = _output(connector.launch(invocation), verb, patience_seconds)
     found: Answer | None = None
     errors: list[ErrorEvent] = []
     unread: list[UnknownEvent] = []
-    for line in output.splitlines():
-        event = connector.protocol.event(line)
+    for event in events:
         if isinstance(event, answer):
             found = event
         elif isinstance(event, ErrorEvent):
@@ -79,12 +102,10 @@ def ask(
             log.write("WARN", f"a message {event.kind} was passed over: {event.reason}")
         elif isinstance(event, PlainLine):
             log.write("DEBUG", event.line.decode(errors="replace")[:4000])
-    if found is None:
-        raise _no_answer(verb, (errors, unread), report, listener.mask)
-    return found
+    return found, errors, unread
 
 
-def _output(running: RunningConnector, verb: str, patience_seconds: float) -> tuple[bytes, ExitReport | None]:
+def _output(running: RunningConnector, verb: Verb, patience_seconds: float) -> tuple[bytes, ExitReport | None]:
     deadline = time.monotonic() + patience_seconds
     pieces: list[bytes] = []
     size = 0
@@ -102,12 +123,12 @@ def _output(running: RunningConnector, verb: str, patience_seconds: float) -> tu
         running.stop()
 
 
-def _doing(verb: str) -> str:
-    return "asking the connector " + _QUESTIONS.get(verb, f"for its {verb}")
+def _doing(verb: Verb) -> str:
+    return f"asking the connector {_QUESTIONS[verb]}"
 
 
 def _no_answer(
-    verb: str, said: tuple[list[ErrorEvent], list[UnknownEvent]], report: ExitReport | None, mask: Mask
+    verb: Verb, said: tuple[list[ErrorEvent], list[UnknownEvent]], report: ExitReport | None, mask: Mask
 ) -> ConnectorError:
     doing = _doing(verb)
     errors, unread = said

@@ -13,12 +13,13 @@ from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.deployment import Deployment
+from dagster_airbyte_proto.protocols.known import source_protocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.ask import Connector
 from dagster_airbyte_proto.sync.launching import launcher_of
 from dagster_airbyte_proto.sync.offers import Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
-from dagster_airbyte_proto.sync.source import Source, protocol_of
+from dagster_airbyte_proto.sync.source import Source
 from dagster_airbyte_proto.tables.folder import FolderTables
 from dagster_airbyte_proto.tables.parquet import ParquetTables
 from dagster_airbyte_proto.tables.writer import FORMATS, Abilities, TableWriter
@@ -90,7 +91,7 @@ class Engine:
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
         )
-        connector = Connector(launcher, protocol_of(connection))
+        connector = Connector(launcher, source_protocol(connection.connector.protocol))
         return Source(connection, connector, self.offers, log, window)
 
     def query(self, sql: str) -> "QueryResult":

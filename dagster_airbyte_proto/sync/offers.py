@@ -60,6 +60,13 @@ class Offers:
     def keep_catalog(self, connection: str, identity: str, config_digest: str, message: bytes) -> None:
         _keep(self._cache("catalog", connection), _Kept(identity, _raw(message), config_digest))
 
+    def told(self, connection: str, identity: str, config_digest: str) -> Offer:
+        """What the very connector told of its streams while it read with the very config, the last time."""
+        return _cached(self._cache("told", connection), identity, config_digest)
+
+    def keep_told(self, connection: str, identity: str, config_digest: str, message: bytes) -> None:
+        _keep(self._cache("told", connection), _Kept(identity, _raw(message), config_digest))
+
     def saved_catalog(self, connection: str) -> Offer:
         """The catalog that a user saved for the connection."""
         path = self._saved(connection)

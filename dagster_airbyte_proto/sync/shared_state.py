@@ -26,7 +26,7 @@ def planned_together(
     if wanted.only is None or not shared or not _incremental(chosen):
         return chosen
     every = planned_streams(source.connection, catalog, wanted._replace(only=None), known)
-    group = _group(source.protocol, shared, _incremental(every))
+    group = _group(source.protocol, shared, _incremental(chosen), _incremental(every))
     asked = {planned.id for planned in chosen}
     missing = [planned for planned in group if planned.id not in asked]
     if not missing or wanted.shared is SharedState.WHOLE:
@@ -45,9 +45,13 @@ def _incremental(planned: Iterable[PlannedStream]) -> list[PlannedStream]:
 
 
 def _group(
-    protocol: SourceProtocol, shared: Iterable[State], incremental: Sequence[PlannedStream]
+    protocol: SourceProtocol,
+    shared: Iterable[State],
+    asked: Sequence[PlannedStream],
+    incremental: Sequence[PlannedStream],
 ) -> list[PlannedStream]:
     """A state that does not tell whose it is counts as everyone's."""
-    told = [protocol.sharing(state) for state in shared]
+    offered = [each.stream for each in incremental]
+    told = [protocol.sharing(state, [each.stream for each in asked], offered) for state in shared]
     named = None if None in told else frozenset().union(*(each for each in told if each is not None))
     return [each for each in incremental if named is None or each.id in named]

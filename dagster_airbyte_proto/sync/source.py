@@ -1,7 +1,7 @@
 """A connection's connector, ready to be asked and run: its config filled and checked, its secrets masked."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,16 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.manifest import INJECTED
 from dagster_airbyte_proto.launchers.recording import RecordingLauncher
 from dagster_airbyte_proto.masking import Mask, secret_values
-from dagster_airbyte_proto.model import Catalog
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent, CheckEvent, ConfigEvent, SourceProtocol, SpecEvent
+from dagster_airbyte_proto.model import Catalog, StreamId
+from dagster_airbyte_proto.protocols.session import (
+    CatalogEvent,
+    CheckEvent,
+    ConfigEvent,
+    SchemaEvent,
+    SourceProtocol,
+    SpecEvent,
+    Verb,
+)
 from dagster_airbyte_proto.sync.ask import PATIENCE_SECONDS, Connector, Listener, ask
 from dagster_airbyte_proto.sync.config_check import check_config
 from dagster_airbyte_proto.sync.offers import Offer, Offers
@@ -50,6 +57,7 @@ class Source:
         self._written = connection.written_config()
         self._filled = filled.config
         self._has_templates = window is None and is_template(self._written)
+        self._is_known = False
         self.mask = Mask(filled.secrets)
         self.unkept_config: Mapping[str, Any] | None = None
         self._offers = offers
@@ -84,12 +92,15 @@ class Source:
         self._mask_secrets(self.spec())
 
     def spec(self, *, anew: bool = False) -> SpecEvent:
+        """What config the connector takes. From now on it is asked as one of this spec wants to be."""
         kept = None if anew else self._kept(self._offers.spec(self.identity))
         if kept is not None:
-            message = msgspec.json.decode(kept)
-            return SpecEvent(message.get("connectionSpecification", {}), message)
-        spec = ask(self.connector, ("spec", self.protocol.spec()), SpecEvent, self._listener)
-        self._offers.keep_spec(self.identity, msgspec.json.encode(spec.message))
+            spec = self.protocol.kept_spec(msgspec.json.decode(kept))
+        else:
+            spec = ask(self.connector, (Verb.SPEC, self.protocol.spec()), SpecEvent, self._listener)
+            self._offers.keep_spec(self.identity, msgspec.json.encode(spec.message))
+        self.connector = self.connector._replace(protocol=self.protocol.knowing(spec))
+        self._is_known = True
         return spec
 
     def check_config(self) -> None:
@@ -107,13 +118,15 @@ class Source:
             raise ConfigError(error.doing, error.found, remedy=remedy) from None
         for warning in warnings:
             self._log.write("WARN", warning)
+        if not spec.config_schema:
+            self._log.write("NOTE", f"{where} was not checked: the connector does not tell what it takes")
         if self._has_templates:
             self._log.write("NOTE", f"{where}: the connector gets the templates as they are written")
 
     def check(self) -> CheckEvent:
         """The connector's own verdict, by trying. Its config is held against the spec first."""
         self.check_config()
-        return ask(self.connector, ("check", self.protocol.check(self.config)), CheckEvent, self._listener)
+        return ask(self.connector, (Verb.CHECK, [self.protocol.check(self.config)]), CheckEvent, self._listener)
 
     def catalog(self, *, anew: bool = False, patience_seconds: float = PATIENCE_SECONDS) -> Catalog:
         """What the connector offers. Raises ConnectorError when there is no answer within `patience_seconds`."""
@@ -121,10 +134,23 @@ class Source:
         kept = None if anew else self._kept(self._offers.catalog(*belongs_to))
         if kept is not None:
             return self.protocol.catalog(kept)
-        question = ("discover", self.protocol.discover(self.config))
+        if not self._is_known:
+            self.spec()
+        question = (Verb.DISCOVER, [self.protocol.discover(self.config)])
         found = ask(self.connector, question, CatalogEvent, self._listener, patience_seconds=patience_seconds)
         self._offers.keep_catalog(*belongs_to, self.protocol.catalog_message(found.catalog))
         return found.catalog
+
+    def told(self) -> Mapping[StreamId, SchemaEvent]:
+        """What the connector told of its streams while it read, the last time that it told something of each."""
+        kept = self._kept(self._offers.told(self.connection.name, self.identity, self.config_digest))
+        if kept is None:
+            return {}
+        return {event.stream: event for event in msgspec.json.decode(kept, type=list[SchemaEvent])}
+
+    def keep_told(self, told: Iterable[SchemaEvent]) -> None:
+        message = msgspec.json.encode([*told])
+        self._offers.keep_told(self.connection.name, self.identity, self.config_digest, message)
 
     @property
     def _listener(self) -> Listener:
@@ -145,16 +171,6 @@ class Source:
     def _mask_secrets(self, spec: SpecEvent) -> None:
         self.mask = self.mask.also(secret_values(self.config, spec.config_schema))
         self._log.mask_also(self.mask)
-
-
-def protocol_of(connection: Connection) -> SourceProtocol:
-    if connection.connector.protocol == "airbyte":
-        return AirbyteSource()
-    raise ConfigError(
-        f"opening connection {connection.name}",
-        f"protocol {connection.connector.protocol} is not built yet",
-        remedy="Use a connector that speaks airbyte.",
-    )
 
 
 def recorded(source: Source, folder: Path) -> Connector:

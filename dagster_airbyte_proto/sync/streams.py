@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.masking import Mask
@@ -150,8 +151,8 @@ class StreamRun:
             changed=self.changed,
             deleted=self.deleted,
             bytes=self.bytes,
-            state=mask.value(protocol.state_value(state)) if state else None,
-            state_before=mask.value(protocol.state_value(self.state_before)) if self.state_before else None,
+            state=mask.value(self._told_by(state, protocol)),
+            state_before=mask.value(self._told_by(self.state_before, protocol)),
             load_ids=tuple(self.load_ids),
             miscounts=tuple(self.miscounts),
             generation=self.planned.generation_id,
@@ -164,6 +165,13 @@ class StreamRun:
             snapshot_id=self.landed.snapshot_id if self.landed else None,
             schema_changes=self.schema_changes,
         )
+
+    def _told_by(self, state: State | None, protocol: SourceProtocol) -> Any:
+        """What a state says of the stream: all that it says, unless it has parts."""
+        if state is None:
+            return None
+        parts = None if state.stream is not None else protocol.state_parts(state)
+        return protocol.state_value(state) if parts is None else parts.get(self.planned.id)
 
     def _account(self, part: StagedRows) -> None:
         self.changed += part.changed

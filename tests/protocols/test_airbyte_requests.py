@@ -40,8 +40,8 @@ def _configured(planned: PlannedStream) -> dict[str, Any]:
 
 
 def test_spec_needs_nothing() -> None:
-    assert _source.spec().arguments == ("spec",)
-    assert _source.spec().files == {}
+    assert _source.spec()[0].arguments == ("spec",)
+    assert _source.spec()[0].files == {}
 
 
 @pytest.mark.parametrize("command", ["check", "discover"])

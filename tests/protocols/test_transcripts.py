@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent, Event, RecordLine, StateEvent
+from dagster_airbyte_proto.protocols.session import CatalogEvent, Event, RecordLine, SourceProtocol, StateEvent
+from dagster_airbyte_proto.protocols.singer import SingerSource
 
 _TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 _NAMES = [
@@ -15,6 +16,9 @@ _NAMES = [
     "checks_and_specs",
     "hard_lines",
     "record_dialects",
+    "singer_hard_lines",
+    "singer_python_read",
+    "singer_sdk_read",
     "source_faker_ask",
     "source_faker_read",
     "source_file_read",
@@ -22,7 +26,7 @@ _NAMES = [
     "state_scopes",
     "traces_and_control",
 ]
-_source = AirbyteSource()
+_PROTOCOLS: dict[bool, SourceProtocol] = {True: SingerSource(), False: AirbyteSource()}
 
 
 def _lines(name: str) -> list[bytes]:
@@ -36,11 +40,15 @@ def told(event: Event) -> dict[str, Any]:
     if isinstance(event, StateEvent):
         state = fields.pop("state")
         fields |= {"scope": state.scope, "stream": state.stream, "is_reset": state.is_reset or None}
+        fields["is_provisional"] = event.is_provisional or None
     if isinstance(event, CatalogEvent):
         fields["catalog"] = [str(stream.id) for stream in event.catalog.streams]
-    if fields.get("stream") is not None:
-        fields["stream"] = list(fields["stream"])
-    return {"event": type(event).__name__, **{key: part for key, part in fields.items() if part not in (None, "")}}
+    parts = {key: json.loads(json.dumps(part)) for key, part in fields.items() if part not in (None, "", ())}
+    return {"event": type(event).__name__, **parts}
+
+
+def _event(name: str, line: bytes) -> Event:
+    return _PROTOCOLS[name.startswith("singer_")].event(line)
 
 
 def _expected(name: str) -> list[dict[str, Any]]:
@@ -49,14 +57,14 @@ def _expected(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_transcript_gives_the_events_beside_it(name: str) -> None:
-    events = [told(_source.event(line + b"\n")) for line in _lines(name)]
+    events = [told(_event(name, line + b"\n")) for line in _lines(name)]
     assert events == _expected(name)
 
 
 @pytest.mark.parametrize("name", _NAMES)
 @pytest.mark.parametrize("ending", [b"", b"\r\n", b"  \t\n"], ids=["nothing", "windows", "spaces"])
 def test_a_line_may_end_in_many_ways(name: str, ending: bytes) -> None:
-    events = [told(_source.event(line + ending)) for line in _lines(name)]
+    events = [told(_event(name, line + ending)) for line in _lines(name)]
     # A record with its type at the end is told by how its line ends: no run, so here the slow way has to know it.
     assert events == _expected(name)
 
@@ -64,7 +72,7 @@ def test_a_line_may_end_in_many_ways(name: str, ending: bytes) -> None:
 @pytest.mark.parametrize("name", _NAMES)
 def test_records_keep_their_bytes_and_gain_a_newline(name: str) -> None:
     for line in _lines(name):
-        event = _source.event(line)
+        event = _event(name, line)
         if isinstance(event, RecordLine):
             assert event.line == line.removeprefix(b"\xef\xbb\xbf") + b"\n"
 

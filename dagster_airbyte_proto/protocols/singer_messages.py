@@ -1,0 +1,116 @@
+"""One line of a Singer tap's output, as an event. Never raises, whatever the bytes.
+
+1. A line that a run of records would take is a record of that run's stream, whole or broken: see singer_records.py.
+2. A line that is no object, or has no `type` that is a string, is the tap's chatter: PlainLine.
+3. Types are read in any case. A message of a type we do not know, or without what its type needs, or cut off, is an
+   UnknownEvent that says why.
+4. Taps log to stderr: there are no logs, errors or statuses among the messages.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
+from dagster_airbyte_proto.protocols.session import (
+    BatchEvent,
+    Event,
+    PlainLine,
+    RecordLine,
+    SchemaEvent,
+    StateEvent,
+    UnknownEvent,
+    VersionEvent,
+)
+from dagster_airbyte_proto.protocols.singer_records import named_stream, run_stream
+from dagster_airbyte_proto.protocols.singer_state import is_provisional, parse_state
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MAX_KIND_CHARACTERS = 64
+# A line that begins so was meant as a message, however it goes on: a kill cuts lines, two threads run them together.
+_MEANT = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"([A-Za-z_]{1,64})"')
+
+
+def event(line: bytes) -> Event:
+    """The event of one line, with its newline or without."""
+    whole = line.removeprefix(_BYTE_ORDER_MARK)
+    whole = whole if whole.endswith(b"\n") else whole + b"\n"
+    stream = run_stream(whole)
+    if stream is not None:
+        return RecordLine(stream, whole)
+    parts = members(whole)
+    if parts is None:
+        meant = _MEANT.match(whole)
+        return UnknownEvent(meant[1].decode(), "the message is broken") if meant else PlainLine(line)
+    kind = _kind(parts)
+    if kind is None:
+        return PlainLine(line)
+    try:
+        if kind.upper() == "RECORD":
+            return RecordLine(named_stream(parts), whole)
+        return _read(kind)(parts, whole)
+    except PartError as error:
+        return UnknownEvent(kind[:_MAX_KIND_CHARACTERS], str(error))
+
+
+def names(written: Any) -> tuple[str, ...]:
+    """A list of properties, also where a tap writes a bare name for a list of one."""
+    found = [written] if isinstance(written, str) else written
+    return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list) else ()
+
+
+def _kind(parts: Mapping[str, bytes]) -> str | None:
+    try:
+        kind = value(parts.get("type", b"null"))
+    except PartError:
+        return None
+    return kind if isinstance(kind, str) else None
+
+
+def _read(kind: str) -> Callable[[Mapping[str, bytes], bytes], Event]:
+    if kind.upper() not in _READERS:
+        raise PartError("a type of message that is not known")
+    return _READERS[kind.upper()]
+
+
+def _state(parts: Mapping[str, bytes], line: bytes) -> Event:
+    state = parse_state(line.strip())
+    return StateEvent(state, is_provisional=is_provisional(value(parts["value"])))
+
+
+def _schema(parts: Mapping[str, bytes], _: bytes) -> Event:
+    stream, schema = named_stream(parts), value(parts.get("schema", b"null"))
+    if not isinstance(schema, dict):
+        raise PartError("the message has no schema")
+    keys = names(value(parts.get("key_properties", b"null")))
+    return SchemaEvent(stream, schema, tuple((key,) for key in keys))
+
+
+def _version(parts: Mapping[str, bytes], _: bytes) -> Event:
+    stream, version = named_stream(parts), value(parts.get("version", b"null"))
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise PartError("the message has no version")
+    return VersionEvent(stream, version)
+
+
+def _batch(parts: Mapping[str, bytes], _: bytes) -> Event:
+    """As meltano's SDK writes it, with a manifest; or as singer-python does, with one file."""
+    stream, encoding = named_stream(parts), value(parts.get("encoding", b"null"))
+    files = names(value(parts.get("manifest", parts.get("filepath", b"null"))))
+    if not isinstance(encoding, dict):
+        encoding = {name: value(parts.get(name, b"null")) for name in ("format", "compression")}
+    if not files:
+        raise PartError("the message names no file")
+    return BatchEvent(stream, files, _text(encoding.get("format")) or "jsonl", _text(encoding.get("compression")))
+
+
+def _text(part: Any) -> str:
+    return part if isinstance(part, str) else ""
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, bytes], bytes], Event]] = {
+    "STATE": _state,
+    "SCHEMA": _schema,
+    "ACTIVATE_VERSION": _version,
+    "BATCH": _batch,
+}

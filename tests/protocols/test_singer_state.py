@@ -1,0 +1,147 @@
+"""What is kept of a tap's states, and what it is handed back."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.model import State, StateScope, Stream, StreamId
+from dagster_airbyte_proto.protocols.known import protocol_of_state
+from dagster_airbyte_proto.protocols.raw_json import PartError
+from dagster_airbyte_proto.protocols.singer import SingerSource
+from dagster_airbyte_proto.protocols.singer_state import is_provisional, merged, parse_state, state_file
+
+_source = SingerSource()
+
+
+def _state(value: Any) -> State:
+    return parse_state(json.dumps({"type": "STATE", "value": value}).encode())
+
+
+def _merged(old: Any, new: Any) -> Any:
+    [state] = merged((_state(old),), _state(new))
+    return _source.state_value(state)
+
+
+def _handed(value: Any, *, whole: set[str] = frozenset(), going_on: set[str] = frozenset()) -> Any:  # type: ignore[assignment]  # frozen, and no more than read
+    handed = state_file((_state(value),), whole, going_on)
+    return None if handed is None else json.loads(handed)
+
+
+def test_a_state_is_kept_byte_for_byte() -> None:
+    line = b'{"value" : {"at":1.50, "b":[ ]}, "type":"State"}'
+    state = parse_state(line)
+    assert (state.message, state.scope) == (line, StateScope.GLOBAL)
+    assert state_file((state,), (), ()) == b'{"at":1.50, "b":[ ]}'
+
+
+def test_a_state_without_a_value_is_none() -> None:
+    with pytest.raises(PartError):
+        parse_state(b'{"type":"STATE"}')
+
+
+@pytest.mark.parametrize("nothing", [{}, None])
+def test_what_says_nothing_erases_nothing(nothing: Any) -> None:
+    assert _merged({"bookmarks": {"a": 1}}, nothing) == {"bookmarks": {"a": 1}}
+    assert state_file((_state(nothing),), (), ()) is None
+
+
+def test_bookmarks_of_streams_that_are_not_named_are_kept() -> None:
+    old = {"bookmarks": {"a": {"at": 1}, "b": {"at": 2.50}}, "currently_syncing": "a"}
+    assert _merged(old, {"bookmarks": {"a": {"at": 9}}}) == {"bookmarks": {"a": {"at": 9}, "b": {"at": 2.5}}}
+    [state] = merged((parse_state(b'{"type":"STATE","value":{"bookmarks":{"b":2.50}}}'),), _state({"bookmarks": {}}))
+    assert b'"b":2.50' in state.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"users": 1, "orders": 2}, {"users": 3}),
+        ({"bookmarks": {"a": 1}}, {"users": 3}),
+        ({"users": 1}, {"bookmarks": {"a": 1}}),
+        ({"bookmarks": ["a"]}, [1, 2]),
+    ],
+)
+def test_a_state_of_unknown_form_takes_the_place_of_the_one_before(old: Any, new: Any) -> None:
+    assert _merged(old, new) == new
+
+
+def test_a_stream_that_is_read_whole_has_no_bookmark_to_go_on_from() -> None:
+    value = {"bookmarks": {"a": {"xmin": 7}, "b": {"at": 2}}}
+    assert _handed(value, whole={"a"}, going_on={"b"}) == {"bookmarks": {"b": {"at": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("whole", "going_on", "is_handed"),
+    [
+        (set(), {"a", "b"}, True),
+        # What it had sent of "a", which it would pass by, has not landed.
+        ({"a"}, {"b"}, False),
+        # A tap looks for the stream among the selected ones, and may find none to send.
+        (set(), {"a"}, False),
+    ],
+)
+def test_currently_syncing_is_handed_back_where_it_is_of_use(
+    whole: set[str], going_on: set[str], *, is_handed: bool
+) -> None:
+    value = {"bookmarks": {}, "currently_syncing": "b"}
+    handed = _handed(value, whole=whole, going_on=going_on)
+    assert handed == (value if is_handed else {"bookmarks": {}})
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"bookmarks": {"a": {"progress_markers": {"Note": "…"}}}}, True),
+        ({"bookmarks": {"a": {"partitions": [{"context": {}}, {"progress_markers": {"replication_key": "x"}}]}}}, True),
+        ({"bookmarks": {"a": {"progress_markers": {}, "partitions": None}, "b": 7}}, False),
+        ({"bookmarks": {"a": {"replication_key_signpost": "2024"}}}, False),
+        ({"progress_markers": {"a": 1}}, False),
+        (None, False),
+    ],
+)
+def test_progress_markers_make_a_state_provisional(value: Any, *, told: bool) -> None:
+    assert is_provisional(value) is told
+
+
+def test_each_stream_has_its_part() -> None:
+    assert _source.state_parts(_state({"bookmarks": {"a": 1, "b": {"x": 2}}})) == {
+        StreamId.of("a"): 1,
+        StreamId.of("b"): {"x": 2},
+    }
+    assert _source.state_parts(_state({})) == {}
+    assert _source.state_parts(_state({"users": 1})) is None
+
+
+def test_one_bookmark_can_be_taken_out() -> None:
+    rest = _source.without(_state({"bookmarks": {"a": 1, "b": 2}, "currently_syncing": None}), StreamId.of("a"))
+    assert rest is not None
+    assert _source.state_value(rest) == {"bookmarks": {"b": 2}, "currently_syncing": None}
+    assert _source.without(_state({"bookmarks": {"b": 2}}), StreamId.of("a")) is None
+    assert _source.without(_state({"a": 1}), StreamId.of("a")) is None
+
+
+def test_a_value_that_is_shown_can_be_set() -> None:
+    whole = _source.state_from_value(None, {"bookmarks": {"é": 1}})
+    assert _source.state_value(whole) == {"bookmarks": {"é": 1}}
+    assert _source.state_value(_source.state_from_value(StreamId.of("a"), 7)) == {"bookmarks": {"a": 7}}
+
+
+def test_streams_that_follow_the_log_go_on_together() -> None:
+    def stream(name: str, method: str) -> Stream:
+        root = {"breadcrumb": [], "metadata": {"replication-method": method}}
+        entry = {"tap_stream_id": name, "schema": {}, "metadata": [root]}
+        return _source.catalog(json.dumps({"streams": [entry]}).encode()).streams[0]
+
+    log, other, by_key = stream("a", "LOG_BASED"), stream("b", "LOG_BASED"), stream("c", "INCREMENTAL")
+    offered = [log, other, by_key]
+    state = _state({"bookmarks": {"a": {"lsn": 1}}})
+    assert _source.sharing(state, [by_key], offered) == frozenset()
+    assert _source.sharing(state, [log], offered) == frozenset({log.id, other.id})
+    assert _source.sharing(_state({"users": 1}), [by_key], offered) is None
+
+
+def test_a_state_tells_whose_protocol_it_is() -> None:
+    assert protocol_of_state(_state({"bookmarks": {}})).name == "singer"
+    for message in (b'{"type":"GLOBAL","global":{}}', b'{"data":{"value":1}}', b'{"type":"STREAM","stream":{}}'):
+        assert protocol_of_state(State(StateScope.LEGACY, message)).name == "airbyte"
