@@ -21,20 +21,26 @@ def parse_schema(
 ) -> pa.Schema:
     """All that a line of this stream is known to hold. The JSON columns are left out: their raw text is cut elsewhere.
 
-    Text members of the envelope that we do not need (`type`, the stream's name) are declared as the first line shows
-    them, so that the parser can be told to refuse what is not declared. The paths in `without` are left undeclared.
+    Members of the envelope that we do not need (`type`, the stream's name) are declared as the first line shows them
+    where they are text or a whole number, so that the parser can be told to refuse what is not declared. The paths in
+    `without` are left undeclared.
     """
     tree: _Tree = {}
-    for path in _text_members(first_line, shape):
-        _put(tree, path, pa.string())
+    for path, kind in _plain_members(first_line, shape):
+        _put(tree, path, kind)
     _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
-    _put(tree, shape.emitted_at, pa.float64())
+    _put(tree, shape.emitted_at, emitted_type(shape))
     if shape.changes not in without:
         _put(tree, shape.changes, CHANGES)
     for path in (shape.namespace, shape.stream, shape.kind[0] if shape.kind else ()):
         if path not in without:
             _put(tree, path, pa.string())
     return pa.schema(list(_struct(tree)))
+
+
+def emitted_type(shape: RecordShape) -> pa.DataType:
+    """What it is on the wire that says when a record was emitted."""
+    return pa.string() if shape.emitted_at_is_text else pa.float64()
 
 
 def raw_decoder(
@@ -74,15 +80,20 @@ def _struct(tree: _Tree) -> pa.StructType:
     return pa.struct([(name, _struct(inner) if isinstance(inner, dict) else inner) for name, inner in tree.items()])
 
 
-def _text_members(line: bytes, shape: RecordShape) -> list[FieldPath]:
-    """The envelope's members that are strings, down to the level of the data."""
-    found: list[FieldPath] = []
+def _plain_members(line: bytes, shape: RecordShape) -> list[tuple[FieldPath, pa.DataType]]:
+    """The envelope's members that are strings or whole numbers, down to the level of the data."""
+    found: list[tuple[FieldPath, pa.DataType]] = []
     level: Raw = Raw(line)
     for depth in range(len(shape.data)):
         try:
             inside = members(level)
         except ValueError:
             break
-        found += [(*shape.data[:depth], name) for name, raw in inside.items() if bytes(raw).startswith(b'"')]
+        for name, raw in inside.items():
+            text = bytes(raw)
+            if text.startswith(b'"'):
+                found.append(((*shape.data[:depth], name), pa.string()))
+            elif text.isdigit():
+                found.append(((*shape.data[:depth], name), pa.int64()))
         level = inside.get(shape.data[depth], MISSING)
     return found

@@ -24,7 +24,7 @@ from dagster_airbyte_proto.model import FieldPath, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Column, Columns, Kind
 from dagster_airbyte_proto.staging.changes import Changes
-from dagster_airbyte_proto.staging.envelope import names_decoder, parse_schema, raw_decoder
+from dagster_airbyte_proto.staging.envelope import emitted_type, names_decoder, parse_schema, raw_decoder
 from dagster_airbyte_proto.staging.ignored import Declared
 from dagster_airbyte_proto.staging.lines import REFUSALS, parts_of_lines
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members, text_array
@@ -158,7 +158,7 @@ class FastRoad:
         emitted_at = _at(table, self._shape.emitted_at)
         rows = WireRows(
             tuple(arrays),
-            pa.nulls(len(data), pa.float64()) if emitted_at is None else emitted_at,
+            pa.nulls(len(data), emitted_type(self._shape)) if emitted_at is None else emitted_at,
             _at(table, self._shape.changes),
             changes,
             Counter(),

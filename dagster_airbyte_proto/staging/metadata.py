@@ -6,12 +6,14 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import CHANGES, INSTANT
 from dagster_airbyte_proto.staging.changes import Changes, Slots
+from dagster_airbyte_proto.staging.times import timestamps
 
 _UUID_LENGTH = 36
 _COUNTED = np.dtype([("head", "S24"), ("high", "S4"), ("middle", "S4"), ("low", "S4")])
 _FOUR_DIGITS = np.array([b"%04x" % number for number in range(1 << 16)], dtype="S4")
 _EARLIEST_MILLISECONDS = -62_135_596_800_000  # 0001-01-01
 _LATEST_MILLISECONDS = 253_402_300_800_000  # 10000-01-01
+_SLOTS = Slots(("emitted_at",))
 
 
 class RowNames:
@@ -34,14 +36,33 @@ class RowNames:
         return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(names))
 
 
-def extracted_at(milliseconds: pa.Array, now_microseconds: int, changes: Changes) -> pa.Array:
-    """When each row was emitted. One that does not say, or says nonsense, gets `now` and an entry in `changes`."""
+def extracted_at(emitted_at: pa.Array, now_microseconds: int, changes: Changes) -> pa.Array:
+    """When each row was emitted, as the wire has it. One that says nonsense, or does not say it in milliseconds, gets
+    `now` and an entry in `changes`. One that does not say it in a text, which need not be there, gets `now`."""
+    if pa.types.is_string(emitted_at.type):
+        return _from_text(emitted_at, now_microseconds, changes)
+    return _from_milliseconds(emitted_at, now_microseconds, changes)
+
+
+def _from_text(text: pa.Array, now_microseconds: int, changes: Changes) -> pa.Array:
+    if text.null_count == len(text):
+        return pa.repeat(pa.scalar(now_microseconds, INSTANT), len(text))
+    found = timestamps(text).values
+    if found.null_count:
+        if found.null_count > text.null_count:
+            misfits = pc.and_(found.is_null(), text.is_valid())
+            changes.nulled(_SLOTS, np.flatnonzero(misfits.to_numpy(zero_copy_only=False)))
+        found = pc.fill_null(found, pa.scalar(now_microseconds, INSTANT))
+    return found
+
+
+def _from_milliseconds(milliseconds: pa.Array, now_microseconds: int, changes: Changes) -> pa.Array:
     if milliseconds.null_count:
         milliseconds = pc.fill_null(milliseconds, np.nan)
     values = milliseconds.to_numpy()
     fits = (values >= _EARLIEST_MILLISECONDS) & (values < _LATEST_MILLISECONDS)
     if not fits.all():
-        changes.nulled(Slots(("emitted_at",)), np.flatnonzero(~fits))
+        changes.nulled(_SLOTS, np.flatnonzero(~fits))
         values = np.where(fits, values, now_microseconds / 1000)
     microseconds = np.rint(values * 1000).astype(np.int64)
     # Not `pa.array`: the first time it is given numpy's, it imports numpy.ma, which takes longer than a segment.

@@ -32,6 +32,7 @@ from dagster_airbyte_proto.tables.writer import DEDUPLICATING, TableTarget, Tabl
 
 _MOST_OPEN = 100
 _Partition = tuple[PartitionValue, ...] | None
+Table = tuple[Callable[[], TableTarget], Callable[[], TableWriter] | None]
 
 
 class Shelf:
@@ -45,21 +46,24 @@ class Shelf:
         self,
         planned: PlannedStream,
         columns: Columns,
-        table: tuple[Callable[[], TableTarget], Callable[[], TableWriter] | None],
+        table: Table,
         run_id: str,
     ) -> None:
-        self.planned = planned
-        self.columns = columns
-        target, tables = table
-        self.rivals = Rivals(tables, planned, columns)
+        self.restate(planned, columns, table)
         self.resolves_keys = planned.write in DEDUPLICATING
         self.weight = 1.0
         self.is_weighed = False
-        self._target = target
         self._run_id = run_id
-        self._place: tuple[Folder, TableTarget] | None = None
         self._mark = os.urandom(4).hex()
         self._files = 0
+
+    def restate(self, planned: PlannedStream, columns: Columns, table: Table) -> None:
+        """From now on files are of these columns, and the table is asked for anew."""
+        self.planned = planned
+        self.columns = columns
+        self._target, tables = table
+        self.rivals = Rivals(tables, planned, columns)
+        self._place: tuple[Folder, TableTarget] | None = None
 
     def fitting(self, parsed: Parsed) -> Parsed:
         """Without what the table does not take."""

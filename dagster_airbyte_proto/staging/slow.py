@@ -41,7 +41,7 @@ def redo(segment: bytes, columns: Columns, shape: RecordShape, stream: StreamId)
             wire_array(column, [data.get(column.path[0], MISSING) for data in fields], changes)
             for column in columns.top
         ),
-        emitted_at=_numbers([record.emitted_at for record in records]),
+        emitted_at=_emitted_at([record.emitted_at for record in records], shape),
         source_changes=_source_changes([record.changes for record in records]),
         changes=changes,
         rejected=rejected,
@@ -82,6 +82,13 @@ def _text(raw: Raw) -> str | None:
         return _TEXT.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def _emitted_at(raws: Sequence[Raw], shape: RecordShape) -> pa.Array:
+    """Where it is text, what is none has said nothing that could be read: an empty text says so too."""
+    if not shape.emitted_at_is_text:
+        return _numbers(raws)
+    return pa.array([None if bytes(raw) in (b"", b"null") else _text(raw) or "" for raw in raws], pa.string())
 
 
 def _numbers(raws: Sequence[Raw]) -> pa.Array:

@@ -7,6 +7,7 @@ most are written out. Whatever is not handed over by `cut` is removed by `discar
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -46,7 +47,8 @@ class StageLimits(NamedTuple):
 class Stage:
     """Takes record lines, marks where states stand, and cuts only there. Raises StagingError when the disk refuses.
 
-    `marked_bytes` is about what a cut of all streams would hand over: not as it came but as it is written.
+    Records may call streams by `other_names` than they are planned. `marked_bytes` is about what a cut of all streams
+    would hand over: not as it came but as it is written.
     """
 
     def __init__(
@@ -56,10 +58,12 @@ class Stage:
         *,
         run_id: str,
         sync_id: int,
+        other_names: Mapping[StreamId, tuple[StreamId, ...]] = MappingProxyType({}),
         limits: StageLimits = StageLimits(),  # noqa: B008  # a tuple, and frozen
     ) -> None:
         self._shape = shape
         self._limits = limits
+        self._other_names = other_names
         self._streams = {
             each.planned.id: StreamStage(
                 Shelf(each.planned, each.columns, (each.target, each.tables), run_id),
@@ -97,7 +101,29 @@ class Stage:
 
     def add_line(self, stream: StreamId, line: bytes) -> None:
         """A record that the protocol read by itself, with its newline or without."""
-        self._add(stream, line if line.endswith(b"\n") else line + b"\n", 1)
+        self._add(self.planned(stream), line if line.endswith(b"\n") else line + b"\n", 1)
+
+    def planned(self, stream: StreamId) -> StreamId:
+        """What a stream is planned as that a record calls so; the name itself where none is, or several might be."""
+        meant = self.meant_by(stream)
+        return meant[0] if len(meant) == 1 else stream
+
+    def meant_by(self, stream: StreamId) -> tuple[StreamId, ...]:
+        """The streams that a record which calls its stream so may be of."""
+        return (stream,) if stream in self._streams else self._other_names.get(stream, ())
+
+    def flush(self, stream: StreamId) -> None:
+        """Writes all rows of the stream that are held."""
+        stage = self._streams[stream]
+        with self._measured(stage):
+            stage.flush()
+
+    def restate(self, given: StreamInput) -> None:
+        """From now on the stream's rows are of these columns, and go where its table now wants them. Those so far,
+        which must be flushed, stay as they are: its key must be the same then."""
+        stage = self._streams[given.planned.id]
+        with self._measured(stage):
+            stage.restate(given.planned, given.columns, (given.target, given.tables), given.hash_key)
 
     def mark(self, stream: StreamId) -> None:
         """A state stands here: all rows of the stream so far may be committed."""
@@ -143,8 +169,8 @@ class Stage:
         """The stream; or, where the line's head does not tell, all that it may be."""
         name = _text(run.stream) or ""
         if run.namespace is not None:
-            return (StreamId.of(name, _text(run.namespace)),)
-        return tuple(self._by_name.get(name, ())) or (StreamId.of(name),)
+            return (self.planned(StreamId.of(name, _text(run.namespace))),)
+        return tuple(self._by_name.get(name, ())) or (self.planned(StreamId.of(name)),)
 
     def _add(self, stream: StreamId, lines: bytes, count: int) -> None:
         stage = self._streams.get(stream)

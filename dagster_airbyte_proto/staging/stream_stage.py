@@ -11,10 +11,11 @@ import os
 import time
 from collections import Counter
 
-from dagster_airbyte_proto.model import StagedRows, StreamId
+from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.batches import SegmentParser
-from dagster_airbyte_proto.staging.portion import Portion, Shelf
+from dagster_airbyte_proto.staging.portion import Portion, Shelf, Table
 
 
 class StreamStage:
@@ -24,10 +25,10 @@ class StreamStage:
         self, shelf: Shelf, shape: RecordShape, *, sync_id: int, max_file_bytes: int, hash_key: str = ""
     ) -> None:
         self._shelf = shelf
+        self._shape = shape
+        self._sync_id = sync_id
         self._max_file_bytes = max_file_bytes
-        self._parser = SegmentParser(
-            shelf.planned, shelf.columns, shape, sync_id=sync_id, seed=os.urandom(9), hash_key=hash_key
-        )
+        self._parser = self._new_parser(hash_key)
         self._ready: Portion | None = None
         self._beyond: Portion | None = None
         self._held: list[bytes] = []
@@ -56,6 +57,14 @@ class StreamStage:
     def uncut_bytes(self) -> int:
         """About what `cut` would hand over if everything so far were marked."""
         return math.ceil((self._marked_record_bytes + self._unmarked_bytes) * self._shelf.weight)
+
+    def restate(self, planned: PlannedStream, columns: Columns, table: Table, hash_key: str) -> None:
+        """What comes from now on is of these columns. Nothing may be held."""
+        for part in (self._ready, self._beyond):
+            if part is not None:
+                part.close_files()
+        self._shelf.restate(planned, columns, table)
+        self._parser = self._new_parser(hash_key)
 
     def add(self, lines: bytes, count: int) -> None:
         """Whole record lines, each with its newline, and how many they are."""
@@ -114,6 +123,12 @@ class StreamStage:
         self._take(len(self._held))
         self._marked_record_bytes = self._unmarked_bytes = 0
         return dropped
+
+    def _new_parser(self, hash_key: str) -> SegmentParser:
+        shelf = self._shelf
+        return SegmentParser(
+            shelf.planned, shelf.columns, self._shape, sync_id=self._sync_id, seed=os.urandom(9), hash_key=hash_key
+        )
 
     def _write_marked(self) -> None:
         if not self._marked_chunks:

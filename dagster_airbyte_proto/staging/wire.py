@@ -12,7 +12,8 @@ ANOTHER_NAMESPACE = "the record is of another namespace"
 
 
 class WireRows(NamedTuple):
-    """One array for each of the table's top columns. `emitted_at` is in milliseconds. Rows left out are counted."""
+    """One array for each of the table's top columns. `emitted_at` is in milliseconds, or text. Rows left out are
+    counted."""
 
     arrays: tuple[pa.Array, ...]
     emitted_at: pa.Array
