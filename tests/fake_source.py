@@ -94,12 +94,15 @@ class Output:
         self._strike_if_due()
 
     def write(self, message: dict[str, Any]) -> None:
-        self._out.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        self._out.write(self.encoded(message))
         if message["type"] == "RECORD":
             self._records += 1
             self._strike_if_due()
         else:
             self._out.flush()
+
+    def encoded(self, message: dict[str, Any]) -> bytes:
+        return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
     def line(self, text: str) -> None:
         self._out.write(text.encode() + b"\n")

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from dagster_airbyte_proto.errors import ConnectorError, ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.session import (
     AnalyticsEvent,
+    BatchEvent,
     ConfigEvent,
     ErrorEvent,
     EstimateEvent,
@@ -19,10 +20,12 @@ from dagster_airbyte_proto.protocols.session import (
     LogLevel,
     PlainLine,
     RecordLine,
+    SchemaEvent,
     SourceProtocol,
     StateEvent,
     StatusEvent,
     StreamStatus,
+    VersionEvent,
 )
 from dagster_airbyte_proto.staging.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage
@@ -30,11 +33,12 @@ from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.streams import StreamRun, keep
-from dagster_airbyte_proto.sync.verdict import READING, Ending
+from dagster_airbyte_proto.sync.verdict import READING, Ending, ended_by_itself
 
 _READ_TIMEOUT_SECONDS = 0.25
 _PROGRESS_SECONDS = 0.2
 _LONGEST_QUOTA_SECONDS = 24 * 3600.0
+_TOLD = {SchemaEvent: "a schema", VersionEvent: "a version", BatchEvent: "a batch"}
 
 
 class Patience(NamedTuple):
@@ -53,6 +57,7 @@ class Surroundings(NamedTuple):
     is_cancelled: Callable[[], bool]
     keep_config: Callable[[ConfigEvent], None]
     progress: Callable[[], None]
+    describe: Callable[[StreamRun, SchemaEvent], None]
     deliver: Callable[[], None]
 
 
@@ -77,6 +82,7 @@ class Pull:
         self._limited_until = 0.0
         self._unplaced_error: ConnectorError | None = None
         self._unknown_streams: set[StreamId] = set()
+        self._provisional: StateEvent | None = None
         self.lines = LineCounts()
         self.errors: list[str] = []
         self.warnings: list[str] = []
@@ -96,6 +102,9 @@ class Pull:
         finally:
             connector.stop()
         self.exit = self.exit or connector.wait(0)
+        if self._provisional is not None and ended_by_itself(self.exit):
+            # All that it would have sent again has come.
+            self._take_state(self._provisional)
         ending = Ending(self.exit, self.cancelled, self._unplaced_error, self._heard_statuses)
         self._landing.land_the_rest(ending)
         for stream, rows in self._stage.unconfigured.items():
@@ -167,6 +176,9 @@ class Pull:
         elif isinstance(event, RecordLine):
             self.lines.record += 1
             self._stage.add_line(event.stream, event.line)
+        elif isinstance(event, SchemaEvent | VersionEvent | BatchEvent):
+            self.lines.other += 1
+            self._on_stream_event(event)
         elif isinstance(event, LogEvent):
             self.lines.log += 1
             self._around.log.write(event.level, event.message)
@@ -187,12 +199,36 @@ class Pull:
             self._around.log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _plainly(event))
 
     def _on_state(self, event: StateEvent) -> None:
+        self._provisional = event if event.is_provisional else None
+        if not event.is_provisional:
+            self._take_state(event)
+
+    def _take_state(self, event: StateEvent) -> None:
         stream = event.state.stream
         if stream is not None and stream not in self._runs:
             self._note_unknown(stream, "a state")
         mismatch = self._landing.take(event.state, event.record_count)
         if mismatch is not None:
             self._warn(f"stream {stream}: {mismatch}")
+
+    def _on_stream_event(self, event: SchemaEvent | VersionEvent | BatchEvent) -> None:
+        meant = self._stage.meant_by(event.stream)
+        if not meant:
+            self._note_unknown(event.stream, _TOLD[type(event)])
+        for stream in meant if len(meant) > 1 else ():
+            self._landing.fail(self._runs[stream], _unclear(event.stream, stream, meant))
+        run = self._runs[meant[0]] if len(meant) == 1 else None
+        if run is None or run.has_failed:
+            return
+        if isinstance(event, SchemaEvent):
+            try:
+                self._around.describe(run, event)
+            except (ConfigError, ConnectorError) as error:
+                self._landing.fail(run, error)
+        elif isinstance(event, VersionEvent):
+            self._around.log.write("INFO", f"stream {event.stream}: version {event.version} is the one that counts")
+        else:
+            self._landing.fail(run, _unread_batch(event))
 
     def _on_status(self, event: StatusEvent) -> None:
         self._heard_statuses = True
@@ -248,6 +284,24 @@ class Pull:
 
 def _hung(found: str) -> ConnectorError:
     return ConnectorError(READING, f"{found}: it was stopped", remedy="Its log is kept with the run.", retryable=True)
+
+
+def _unclear(said: StreamId, stream: StreamId, meant: Iterable[StreamId]) -> ConnectorError:
+    return ConnectorError(
+        READING,
+        f"its records call their stream {said}, and so may those of {' and '.join(map(str, meant))}",
+        remedy="Give each of them a connection of its own.",
+        stream=str(stream),
+    )
+
+
+def _unread_batch(event: BatchEvent) -> ConnectorError:
+    return ConnectorError(
+        READING,
+        f"it sent records as files ({event.format}, {event.compression or 'not compressed'}), which are not read yet",
+        remedy="Have it send them one by one: take batch_config out of its config.",
+        stream=str(event.stream),
+    )
 
 
 def _plainly(event: Event) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
+from dagster_airbyte_proto.checkpoints.store import OpenGeneration
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import InternalError, ProtoError
 from dagster_airbyte_proto.launchers.process import RunningConnector
@@ -16,13 +17,16 @@ from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateSco
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.session import ConfigEvent, ReadRequest
 from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.evolution import Terms as EvolutionTerms
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit import Committer
 from dagster_airbyte_proto.sync.delivery import Delivered, Delivery, Undelivered
+from dagster_airbyte_proto.sync.described import Described, Redone, as_told
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.fitting import refuse_unfit
 from dagster_airbyte_proto.sync.generations import continued, likenesses_of, note
+from dagster_airbyte_proto.sync.handed import fields_read, note_states, resumed
 from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.lease import LeaseKeeper, Waiting, held_lease
 from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
@@ -161,40 +165,41 @@ class _Sync:
         shapes = Shapes(self._store, self._lease, self._log)
         chosen = planned_together(self._source, catalog, wanted, () if wanted.slice else stored, shapes.tables)
         refuse_unfit(self._source.connection.name, chosen, self._engine.abilities)
-        chosen = shapes.named(chosen)
+        told = self._source.told() if self._source.protocol.describes_streams else {}
+        chosen = shapes.named(as_told(chosen, told))
         if self._source.unkept_config is not None:
             self._keep_config(ConfigEvent(self._source.unkept_config))
         columns = {planned.id: table_columns(planned) for planned in chosen}
         if any(each.shape and each.shape.hashed for each in columns.values()):
             self._hash_key = self._source.hash_key()
-        helps = self._engine.abilities.has_new_columns_with_rows
-        terms = {
-            each.id: shapes.terms(each, columns[each.id], refresh_helps=helps and may_be_refreshed(each))
-            for each in chosen
-        }
+        terms = {each.id: self._evolution(shapes, each, columns[each.id]) for each in chosen}
         likenesses = likenesses_of(chosen, columns, self._source.config_digest)
-        states = () if wanted.is_anew else _resumed(chosen, stored)
+        states = () if wanted.is_anew else resumed(chosen, stored)
         begun = self._store.open_generations(self._source.connection.name)
         going_on = continued(begun, likenesses, states, lambda: self._engine.tables)
         streams, sync_id = self._numbered(chosen, going_on)
         committer.drop_dead_generations()
         states = (*states, *(each.state for each in going_on.values() if each.state is not None))
-        request = ReadRequest(self._source.config, streams, states, sync_id)
+        request = ReadRequest(self._source.config, streams, states, sync_id, catalog.streams, fields_read(columns))
         shapes.begin(streams, columns)
         shapes.note_gone(catalog)
         specs = {each.id: table_spec(each, columns[each.id], terms[each.id], going_on.get(each.id)) for each in streams}
-        staging = self._staging(streams, columns, specs, (sync_id, committer))
-        _note_states(staging.runs, stored)
+        staging = self._staging(streams, columns, specs, (request, committer))
+        described = self._described(staging, columns, shapes, going_on)
+        note_states(staging.runs, stored)
         note(staging.runs, likenesses, going_on, self._source.connection.name)
         self._terms.watcher.began(self._lease.run_id, staging.runs)
         pull = Pull(
             self._source.protocol,
             staging.runs,
             (staging.stage, self._landing(staging, shapes)),
-            self._around(staging),
+            self._around(staging, described),
             self._terms.patience,
         )
         fatal = self._pull(pull, staging, request)
+        newest = {**told, **described.told}
+        if newest != told:
+            self._source.keep_told(newest.values())
         report = self._report(pull, staging, recovered, fatal)
         report = msgspec.structs.replace(report, warnings=(*shapes.warnings, *report.warnings))
         self._end(report)
@@ -225,23 +230,17 @@ class _Sync:
         streams: Sequence[PlannedStream],
         columns: Mapping[StreamId, Columns],
         specs: Mapping[StreamId, TableSpec],
-        numbered: tuple[int, Committer],
+        asked: tuple[ReadRequest, Committer],
     ) -> _Staging:
-        sync_id, committer = numbered
+        request, committer = asked
         runs = {planned.id: StreamRun(planned) for planned in streams}
         targets = Targets(lambda: self._engine.tables, specs, (self._store, self._lease), self._terms.cancel)
-        blind = self._engine.settings.staging_folder
-        inputs = [
-            StreamInput(
-                run.planned,
-                columns[stream],
-                partial(targets.target, run, blind),
-                self._hash_key,
-                lambda: self._engine.tables,
-            )
-            for stream, run in runs.items()
-        ]
-        stage = Stage(inputs, self._source.protocol.shape, run_id=self._lease.run_id, sync_id=sync_id)
+        inputs = [self._input(run, columns[stream], targets) for stream, run in runs.items()]
+        protocol = self._source.protocol
+        other_names = protocol.other_names(request)
+        stage = Stage(
+            inputs, protocol.shape, run_id=self._lease.run_id, sync_id=request.sync_id, other_names=other_names
+        )
         tracked = [run.planned for run in runs.values() if run.planned.read is ReadMode.INCREMENTAL]
         ledger = Ledger(
             (each.id for each in tracked),
@@ -251,7 +250,15 @@ class _Sync:
         load = self._source.connection.load
         limits = LoadLimits(load.max_bytes, load.max_seconds)
         loader = Loader(self._lease, (stage, ledger, committer), runs, limits, self._whole)
-        return _Staging(runs, targets, stage, ledger, loader, sync_id)
+        return _Staging(runs, targets, stage, ledger, loader, request.sync_id)
+
+    def _input(self, run: StreamRun, columns: Columns, targets: Targets) -> StreamInput:
+        target = partial(targets.target, run, self._engine.settings.staging_folder)
+        return StreamInput(run.planned, columns, target, self._hash_key, lambda: self._engine.tables)
+
+    def _evolution(self, shapes: Shapes, planned: PlannedStream, columns: Columns) -> EvolutionTerms:
+        helps = self._engine.abilities.has_new_columns_with_rows and may_be_refreshed(planned)
+        return shapes.terms(planned, columns, refresh_helps=helps)
 
     def _whole(self, state: State) -> State:
         """A shared state with what it says nothing of: the sub-states of streams that were not asked for this time."""
@@ -273,7 +280,21 @@ class _Sync:
             lambda: isinstance(self._engine.tables_if_open, KeepsAside),
         )
 
-    def _around(self, staging: _Staging) -> Surroundings:
+    def _described(
+        self,
+        staging: _Staging,
+        columns: Mapping[StreamId, Columns],
+        shapes: Shapes,
+        going_on: Mapping[StreamId, OpenGeneration],
+    ) -> Described:
+        def redo(run: StreamRun, found: Columns) -> Redone:
+            terms = self._evolution(shapes, run.planned, found)
+            spec = table_spec(run.planned, found, terms, going_on.get(run.planned.id))
+            return Redone(self._input(run, found, staging.targets), spec)
+
+        return Described(columns, (staging.stage, staging.loader, staging.targets), shapes, redo)
+
+    def _around(self, staging: _Staging, described: Described) -> Surroundings:
         def is_cancelled() -> bool:
             self._keeper.check()
             return self._terms.cancel.is_set()
@@ -283,6 +304,7 @@ class _Sync:
             is_cancelled,
             self._keep_config,
             self._terms.watcher.progressed,
+            described.take,
             partial(self._deliver, staging),
         )
 
@@ -317,7 +339,8 @@ class _Sync:
         """What ended the sync as a whole, if anything did. Nothing is at work any more when this returns."""
         connector: RunningConnector | None = None
         try:
-            staging.targets.prepare_all()
+            if not self._source.protocol.describes_streams:
+                staging.targets.prepare_all()
             connector = self._source.connector.launch(self._source.protocol.read(request))
             pull.run(connector)
         except InternalError:
@@ -374,18 +397,3 @@ class _Sync:
         self._keeper.check()
         self._store.end_run(self._lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode())
         reach("run.ended")
-
-
-def _resumed(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:
-    """What the connector is told of where it stood: shared state whole, else of the streams that go on from it."""
-    going_on = {planned.id for planned in streams if planned.read is ReadMode.INCREMENTAL}
-    return tuple(
-        state for state in stored if (state.stream in going_on if state.scope is StateScope.STREAM else going_on)
-    )
-
-
-def _note_states(runs: Mapping[StreamId, StreamRun], stored: Iterable[State]) -> None:
-    for state in stored:
-        for stream in runs if state.stream is None else (state.stream,):
-            if stream in runs and runs[stream].planned.read is ReadMode.INCREMENTAL:
-                runs[stream].state_before = state

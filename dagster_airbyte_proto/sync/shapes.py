@@ -126,11 +126,17 @@ class Shapes:
                 continue
             self._noted.add(stream)
             before = self._shapes[stream]
-            run.schema_changes = shape_changes(before, shape, run.fit.changes if run.fit else ())
-            changes += [(stream, change) for change in run.schema_changes]
+            found = shape_changes(before, shape, run.fit.changes if run.fit else ())
+            run.schema_changes = (*run.schema_changes, *found)
+            changes += [(stream, change) for change in found]
             if shape != before:
                 shapes[stream] = shape
         self._keep(shapes, changes)
+
+    def note_again(self, run: StreamRun) -> None:
+        """`note`, for a stream whose table is about to be changed once more: that is noted too, by the next `note`."""
+        self.note([run])
+        self._noted.discard(run.planned.id)
 
     def _shape(self, run: StreamRun) -> StreamShape | None:
         """What the stream looks like now; None where that is not known yet."""

@@ -37,7 +37,7 @@ class Targets:
         cancel: threading.Event,
     ) -> None:
         self._tables = tables
-        self._specs = specs
+        self._specs = dict(specs)
         self._store, self._lease = holder
         self._cancel = cancel
         self._has_given_up = False
@@ -47,7 +47,16 @@ class Targets:
         self.folders: list[str] = []
 
     def prepare_all(self) -> None:
-        self._prepared = {stream: self._pool.submit(self._prepare, spec) for stream, spec in self._specs.items()}
+        for stream in self._specs:
+            self._begin(stream)
+
+    def prepare(self, stream: StreamId, spec: TableSpec) -> None:
+        """Has a table made ready by this from now on. Where it is being made ready by something else, that comes
+        first."""
+        if stream in self._prepared:
+            self._wait([self._prepared[stream]])
+        self._specs[stream] = spec
+        self._prepared[stream] = self._pool.submit(self._prepare, spec)
 
     def target(self, run: StreamRun, blind_folder: Path) -> TableTarget:
         """Waits for the table. Its folder is written down before it is given away, so that a crash leaves no orphan."""
@@ -67,7 +76,10 @@ class Targets:
 
     def settle(self, runs: Iterable[StreamRun]) -> None:
         """Waits for the tables of streams that sent nothing: they too must stand, or have failed, at the end."""
-        for run in runs:
+        waited = list(runs)
+        for run in waited:
+            self._begin(run.planned.id)
+        for run in waited:
             try:
                 run.place(self._ready(run.planned.id))
             except TableError as error:
@@ -79,7 +91,12 @@ class Targets:
         self._wait([prepared for prepared in self._prepared.values() if not prepared.cancel()])
         self._pool.shutdown(wait=False)
 
+    def _begin(self, stream: StreamId) -> None:
+        if stream not in self._prepared:
+            self.prepare(stream, self._specs[stream])
+
     def _ready(self, stream: StreamId) -> TableTarget:
+        self._begin(stream)
         prepared = self._prepared[stream]
         self._wait([prepared])
         if not prepared.done():

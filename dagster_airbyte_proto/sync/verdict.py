@@ -28,7 +28,7 @@ def why_incomplete(run: StreamRun, ending: Ending, *, is_covered: bool) -> Proto
     """None when it is complete. `is_covered`: no row of it waits for a state."""
     stream = str(run.planned.id)
     if run.said is StreamStatus.COMPLETE:
-        if is_covered or _ended_by_itself(ending.exit):
+        if is_covered or ended_by_itself(ending.exit):
             return None
         found = "no state covered its last records when the connector ended"
         return ConnectorError(READING, found, stream=stream, retryable=True)
@@ -45,7 +45,8 @@ def why_incomplete(run: StreamRun, ending: Ending, *, is_covered: bool) -> Proto
     return None
 
 
-def _ended_by_itself(report: ExitReport | None) -> bool:
+def ended_by_itself(report: ExitReport | None) -> bool:
+    """Whether it came to its end, and nobody brought it there."""
     return report is not None and report.ended_cleanly and not report.stopped
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import fake_tap
 from tests.cli.conftest import USERS, Place
 
 
@@ -31,6 +32,26 @@ def test_state_goes_there_and_back_again(synced: Place) -> None:
     assert states(synced) == {"users": {"next": 25}, "orders": {"next": 4}}
     whys = [change["why"] for change in synced.json("state", "history", "shop")["history"]]
     assert whys[0] == "rollback" and {"set", "reset", "sync"} <= set(whys)
+
+
+def test_bookmarks_of_a_tap_are_shown_set_and_reset_one_by_one(place: Place) -> None:
+    tap = {"protocol": "singer", "launch": {"kind": "local", "command": fake_tap.command()}}
+    streams = {"users": {"records": 25}, "orders": {"records": 4}}
+    file = place.connect({"streams": streams}, connector=tap)
+    place.json("sync", file)
+
+    def bookmarks() -> object:
+        [kept] = place.json("state", "show", "shop")["states"]
+        return kept["streams"]
+
+    assert bookmarks() == {"users": {"next": 25}, "orders": {"next": 4}}
+    told = place.run("state", "show", "shop", "orders").out
+    assert '{"next": 4}' in told and '{"next": 25}' not in told
+    place.json("state", "set", "shop", "users", '{"next": 10}')
+    assert bookmarks() == {"users": {"next": 10}, "orders": {"next": 4}}
+    assert place.json("sync", file)["streams"]["users"]["emitted"] == 15
+    place.json("state", "reset", "shop", "orders")
+    assert bookmarks() == {"users": {"next": 25}}
 
 
 def test_resetting_the_whole_forgets_every_stream(synced: Place) -> None:

@@ -10,8 +10,9 @@ import yaml
 
 from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
 from dagster_airbyte_proto.model import StateScope, TableName
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
+from dagster_airbyte_proto.protocols.known import protocol_of_state
 from dagster_airbyte_proto.tables.folder import FolderTables, read_file
+from tests import fake_tap
 from tests.fake_source import command, offered
 
 _TOLD_IN_READS = ("state", "state_every", "interleave", "statuses", "late_states", "counts", "miscount")
@@ -35,6 +36,7 @@ class House:
     """One connection, `shop`, into folder tables."""
 
     format = "folder"
+    protocol = "airbyte"
 
     def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:
         self.home = folder / "home"
@@ -58,7 +60,7 @@ class House:
         """What the source has from now on."""
         self._scenario_file.write_text(json.dumps(scenario))
         connection = {
-            "connector": {"protocol": "airbyte", "launch": self._launch(scenario)},
+            "connector": {"protocol": self.protocol, "launch": self._launch(scenario)},
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},
@@ -73,11 +75,14 @@ class House:
         so it is not asked for its spec and its catalog each time."""
         streams = scenario.get("streams", {}).items()
         answers = {key: told for key, told in scenario.items() if key not in ("streams", *_TOLD_IN_READS)}
-        answers["streams"] = [offered(name, stream) for name, stream in streams]
+        tap = self.protocol == "singer"
+        answers["streams"] = [
+            fake_tap.entry(name, stream) if tap else offered(name, stream) for name, stream in streams
+        ]
         if answers != self._answers:
             self._answers = answers
             self._program_file.write_text(json.dumps(scenario))
-        return command(self._program_file)
+        return (fake_tap.command if tap else command)(self._program_file)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -108,8 +113,11 @@ class House:
         """Where each stream's state stands, whatever its scope."""
         found: dict[str, int] = {}
         for stored in self.store.states("shop"):
-            value = AirbyteSource().state_value(stored.state)
-            if stored.state.scope is StateScope.STREAM:
+            protocol = protocol_of_state(stored.state)
+            value, parts_of = protocol.state_value(stored.state), protocol.state_parts(stored.state)
+            if parts_of is not None:
+                found |= {stream.name: part["next"] for stream, part in parts_of.items()}
+            elif stored.state.scope is StateScope.STREAM:
                 assert stored.state.stream is not None
                 found[stored.state.stream.name] = value["next"]
             else:
@@ -129,6 +137,12 @@ class House:
         }
         found = (self.home / "warehouse").rglob("*.parquet")
         return [str(path) for path in found if str(path) not in named]
+
+
+class TapHouse(House):
+    """Whose connector speaks Singer."""
+
+    protocol = "singer"
 
 
 class ParquetHouse(House):

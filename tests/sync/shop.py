@@ -57,7 +57,7 @@ class Shop(House):
         self._scenario_file.write_text(json.dumps(scenario))
         launch = {"kind": "local", "command": self.program or self._connector(scenario)}
         connection = {
-            "connector": {"protocol": "airbyte", "launch": launch},
+            "connector": {"protocol": self.protocol, "launch": launch},
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": self.load,

@@ -14,7 +14,7 @@ import pytest
 from dagster_airbyte_proto.points import ASIDE_POINTS, PARQUET_POINTS, POINTS
 from dagster_airbyte_proto.tables.writer import PARQUET
 from tests.fork_server import Kill
-from tests.sync.house import House, ParquetHouse
+from tests.sync.house import House, ParquetHouse, TapHouse
 from tests.sync.life import SCOPES, Life, Runner
 from tests.sync.sweep import SWEPT_MODES, life_of, sweep
 from tests.sync.zygote import Zygote
@@ -43,12 +43,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("mode", SWEPT_MODES)
+@pytest.mark.parametrize(
+    ("mode", "scope", "house"),
+    [*((mode, scope, House) for mode in SWEPT_MODES for scope in SCOPES), ("append", "global", TapHouse)],
+)
 def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(
-    mode: str, scope: str, zygotes: list[Zygote], folder: Path
+    mode: str, scope: str, house: type[House], zygotes: list[Zygote], folder: Path
 ) -> None:
-    sweep(life_of(mode, scope, House), zygotes, folder)
+    sweep(life_of(mode, scope, house), zygotes, folder)
 
 
 @pytest.mark.timeout(900)

@@ -1,0 +1,231 @@
+"""Syncs of a tap: what a sync has to do otherwise where connectors speak Singer."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.asking import opened_source
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.plan import Wanted
+from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.sync.shop import REFRESH, SECRET, Shop
+
+OpenShop = Callable[..., Shop]
+
+_MORE = {"size": {"type": "integer"}}
+
+
+@pytest.fixture
+def tap(shop: OpenShop) -> OpenShop:
+    """The shop of a test, whose connector is a tap."""
+
+    def opened(**written: Any) -> Shop:
+        made = shop(**written)
+        made.protocol = "singer"
+        return made
+
+    return opened
+
+
+def _of(records: int, **more: Any) -> dict[str, Any]:
+    return {"streams": {"users": {"records": records, **more}}}
+
+
+def _asked(shop: Shop) -> tuple[Engine, Connection]:
+    return Engine(Settings.load(shop.home, shop.home / "settings.yaml")), Connection.from_file(shop.connection_file)
+
+
+@pytest.mark.parametrize("kind", ["sdk", "python", "old"])
+def test_each_row_of_a_tap_is_there_once(tap: OpenShop, kind: str) -> None:
+    shop = tap()
+    report = shop.sync_of({**_of(25), "tap": kind})
+    assert (report.status, report.loads) == (SyncStatus.COMPLETE, 3)
+    assert shop.column("users") == list(range(25))
+    shop.sync_of({**_of(32), "tap": kind})
+    assert shop.column("users") == list(range(32))
+    assert shop.positions() == {"users": 32}
+
+
+def test_what_a_tap_says_of_its_config_is_held_against_it(tap: OpenShop) -> None:
+    shop = tap()
+    shop.config |= {"count": "many"}
+    shop.offer(_of(1))
+    engine, connection = _asked(shop)
+    with engine, opened_source(engine, connection) as source, pytest.raises(ConfigError) as refused:
+        source.check()
+    assert "count: must be a whole number or nothing; found text" in str(refused.value)
+
+
+def test_what_a_tap_calls_secret_is_masked(tap: OpenShop) -> None:
+    shop = tap()
+    report = shop.sync_of({**_of(1), "log": [f"logging in with {SECRET}"]})
+    assert "logging in with ***" in shop.log(report)
+
+
+def test_a_tap_that_tells_nothing_of_its_config_takes_any(tap: OpenShop) -> None:
+    shop = tap()
+    shop.config |= {"anything": {"at": "all"}}
+    report = shop.sync_of({**_of(1), "tap": "python"})
+    assert report.status is SyncStatus.COMPLETE
+    assert "was not checked: the connector does not tell what it takes" in shop.log(report)
+
+
+@pytest.mark.parametrize("kind", ["sdk", "python"])
+def test_a_check_that_fails_says_so_with_the_last_words(tap: OpenShop, kind: str) -> None:
+    shop = tap()
+    verb = "test" if kind == "sdk" else "discover"
+    shop.offer({**_of(1), "tap": kind, "log": ["no such host"], "answers": {verb: {"exit_code": 1}}})
+    engine, connection = _asked(shop)
+    with engine, opened_source(engine, connection) as source:
+        verdict = source.check()
+    assert (verdict.succeeded, verdict.message) == (False, "no such host")
+
+
+def test_a_tap_that_dies_after_its_last_state_keeps_what_that_covers(tap: OpenShop) -> None:
+    shop = tap()
+    report = shop.sync_of({**_of(25), "failure": {"kind": "exit", "after": 17}})
+    assert report.status is SyncStatus.FAILED
+    assert "the connector exited with code 1" in str(report.streams["users"].error)
+    assert shop.column("users") == list(range(10))
+    assert shop.positions() == {"users": 10}
+    assert shop.sync_of(_of(25)).status is SyncStatus.COMPLETE
+    assert shop.column("users") == list(range(25))
+
+
+def test_rows_wait_for_a_state_that_can_be_gone_on_from(tap: OpenShop) -> None:
+    shop = tap()
+    unsorted = _of(25, unsorted=True)
+    report = shop.sync_of({**unsorted, "failure": {"kind": "exit", "after": 23}})
+    assert (report.status, shop.column("users"), shop.positions()) == (SyncStatus.FAILED, [], {})
+    report = shop.sync_of(unsorted)
+    assert (report.status, report.loads) == (SyncStatus.COMPLETE, 1)
+    assert shop.column("users") == list(range(25))
+
+
+def test_an_empty_first_state_erases_nothing(tap: OpenShop) -> None:
+    shop = tap()
+    shop.sync_of(_of(12))
+    report = shop.sync_of({**_of(15), "first_state": {}, "failure": {"kind": "exit", "after": 1}})
+    assert report.status is SyncStatus.FAILED
+    assert shop.positions() == {"users": 12}
+
+
+def test_a_sync_of_some_streams_keeps_the_bookmarks_of_the_others(tap: OpenShop) -> None:
+    shop = tap()
+    streams = {"users": {"records": 5}, "orders": {"records": 8}}
+    shop.sync_of({"streams": streams})
+    report = shop.sync_of({"streams": {**streams, "users": {"records": 9}}}, Wanted(only=["users"]))
+    assert (report.status, shop.positions()) == (SyncStatus.COMPLETE, {"users": 9, "orders": 8})
+    assert report.streams["users"].state == {"next": 9}
+    shop.sync_of({"streams": streams}, REFRESH._replace(only=["orders"]))
+    assert shop.positions() == {"users": 9, "orders": 8}
+    assert shop.column("orders") == list(range(8))
+
+
+def test_what_is_read_whole_starts_from_nothing_whatever_was_going_on(tap: OpenShop) -> None:
+    """A tap that is told which stream it was at passes those by that come before it."""
+    shop = tap()
+    shop.modes = {"users": {"read": "full_refresh"}, "orders": {"read": "incremental", "write": "append"}}
+    scenario = {"streams": {"users": {"records": 5}, "orders": {"records": 30}}, "currently": True}
+    report = shop.sync_of({**scenario, "failure": {"kind": "exit", "after": 28}})
+    assert (report.status, shop.column("users")) == (SyncStatus.FAILED, [])
+    assert shop.sync_of(scenario).status is SyncStatus.COMPLETE
+    assert (shop.column("users"), shop.column("orders")) == (list(range(5)), list(range(30)))
+
+
+def test_a_column_that_is_told_of_before_the_first_row_is_there(tap: OpenShop) -> None:
+    shop = tap()
+    told = {"values": {"size": 7}, "told": _MORE}
+    report = shop.sync_of({"streams": {"users": {"records": 3, **told}}})
+    assert report.streams["users"].ignored_fields == {}
+    assert shop.column("users", "size") == [7, 7, 7]
+    again = shop.sync_of({"streams": {"users": {"records": 4, **told}}})
+    assert again.streams["users"].schema_changes == ()
+    silent = shop.sync_of({"streams": {"users": {"records": 4, "unsaid": True}}})
+    assert silent.streams["users"].schema_changes == ()
+
+
+def test_a_column_that_is_told_of_between_rows_is_there_from_then_on(tap: OpenShop) -> None:
+    shop = tap(max_bytes=1 << 20)
+    rows = [{"id": n, "updated_at": "2024-01-01T00:00:00Z", **({"size": n} if n > 4 else {})} for n in range(12)]
+    schema = {"id": {"type": "integer"}, "updated_at": {"type": "string", "format": "date-time"}}
+    stream = {"rows": rows, "properties": schema, "told_at": [[5, _MORE]]}
+    report = shop.sync_of({"streams": {"users": stream}})
+    assert (report.status, report.loads) == (SyncStatus.COMPLETE, 1)
+    assert report.streams["users"].ignored_fields == {}
+    found = {row["id"]: row["size"] for row in shop.rows("users")}
+    assert found == {n: n if n > 4 else None for n in range(12)}
+    assert [change.column for change in report.streams["users"].schema_changes] == ["size"]
+
+
+def test_a_column_of_another_type_between_rows_ends_the_stream(tap: OpenShop) -> None:
+    shop = tap()
+    report = shop.sync_of(_of(25, told_at=[[12, {"name": {"type": "integer"}}]]))
+    told = report.streams["users"]
+    assert report.status is SyncStatus.FAILED
+    assert "column name was string, is int64" in str(told.error)
+    assert shop.column("users") == list(range(10))
+
+
+def test_records_come_to_their_stream_by_its_other_name(tap: OpenShop) -> None:
+    shop = tap()
+    shop.config |= {"stream_maps": {"users": {"__alias__": "persons"}}}
+    report = shop.sync_of(_of(12, said="persons"))
+    assert (report.status, report.warnings) == (SyncStatus.COMPLETE, ())
+    assert (shop.column("users"), shop.positions()) == (list(range(12)), {"users": 12})
+
+
+def test_records_that_may_be_of_two_streams_fail_both(tap: OpenShop) -> None:
+    shop = tap()
+    twin = {"records": 3, "said": "twin", "incremental": True}
+    report = shop.sync_of({"streams": {"a-twin": {**twin, "named": "twin"}, "b-twin": {**twin, "named": "twin"}}})
+    assert report.status is SyncStatus.FAILED
+    assert "and so may those of a-twin and b-twin" in str(report.streams["a-twin"].error)
+    assert shop.positions() == {}
+
+
+def test_a_stream_that_tells_no_schema_has_the_catalogs(tap: OpenShop) -> None:
+    shop = tap()
+    shop.sync_of(_of(3, unsaid=True, extracted=None))
+    assert shop.column("users") == [0, 1, 2]
+    assert [row["_airbyte_meta"]["changes"] for row in shop.rows("users")] == [[], [], []]
+
+
+def test_what_is_not_selected_is_not_sent_and_has_no_column(tap: OpenShop) -> None:
+    shop = tap()
+    shop.modes = {"users": {"select": ["id", "name", "updated_at"]}}
+    shop.sync_of(_of(3))
+    assert shop.column("users", "key") == []
+    assert shop.column("users", "name") == ["users 0", "users 1", "users 2"]
+
+
+def test_batches_are_refused_and_cover_nothing(tap: OpenShop, tmp_path: Path) -> None:
+    shop = tap()
+    report = shop.sync_of(_of(3, batch=f"file://{tmp_path}/users.jsonl.gz"))
+    assert report.status is SyncStatus.FAILED
+    assert "take batch_config out of its config" in str(report.streams["users"].error)
+    assert (shop.column("users"), shop.positions()) == ([], {})
+
+
+def test_versions_are_told_in_the_log(tap: OpenShop) -> None:
+    shop = tap(read="full_refresh", write="overwrite")
+    scenario = _of(3, version=17, method="FULL_TABLE")
+    report = shop.sync_of(scenario)
+    assert "stream users: version 17 is the one that counts" in shop.log(report)
+    shop.sync_of(scenario)
+    assert shop.column("users") == [0, 1, 2]
+    assert shop.store.states("shop") == []
+
+
+def test_streams_have_their_bookmarks_in_the_state(tap: OpenShop) -> None:
+    shop = tap()
+    shop.sync_of(_of(3))
+    [kept] = shop.store.states("shop")
+    assert kept.state.stream is None
+    assert shop.positions() == {str(StreamId.of("users")): 3}
