@@ -24,21 +24,21 @@ class PostgresServer:
 
     def __init__(self, socket_folder: Path, port: int) -> None:
         self._socket_folder = socket_folder
-        self._port = port
+        self.port = port
 
     def new_schema(self) -> str:
         """The URL of a database that looks empty. A schema takes a millisecond to make, a database many and 7 MB."""
         name = f"t{uuid4().hex}"
         with psycopg.connect(self.conninfo(), autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {name}".encode())
-        place = f"host={self._socket_folder}&port={self._port}"
+        place = f"host={self._socket_folder}&port={self.port}"
         return f"postgresql://tester@/postgres?{place}&options=-csearch_path%3D{name}"
 
     def jdbc_uri(self, password: str = "") -> str:
-        return f"jdbc:postgresql://127.0.0.1:{self._port}/postgres?user=tester&password={password}"
+        return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?user=tester&password={password}"
 
     def conninfo(self) -> str:
-        return f"host={self._socket_folder} port={self._port} user=tester dbname=postgres"
+        return f"host={self._socket_folder} port={self.port} user=tester dbname=postgres"
 
 
 def programs() -> Path | None:

@@ -101,9 +101,17 @@ class House:
         home.mkdir()
         (home / "venvs").symlink_to(environments)
 
-    def connect(self, name: str, config: Mapping[str, Any], launch: Mapping[str, Any] | None = None) -> None:
+    def connect(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        launch: Mapping[str, Any] | None = None,
+        *,
+        protocol: str = "airbyte",
+        **more: Any,
+    ) -> None:
         launch = launch or {"kind": "pypi", **_LAUNCHES[name]}
-        document = {"connector": {"protocol": "airbyte", "launch": dict(launch)}, "config": dict(config)}
+        document = {"connector": {"protocol": protocol, "launch": dict(launch)}, "config": dict(config), **more}
         (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(document, allow_unicode=True))
 
     def run(self, *words: str) -> Told:
