@@ -273,7 +273,8 @@ class StagedRows(msgspec.Struct, frozen=True):
     the part is in, if it is still at that version.
     All rows are of one `slice`, where the table has slices: it is no column of the files, and nothing that the part
     does reaches beyond it. `partitioned_by` is what the rows were parted by, as a user writes it. Rows that are put
-    `aside` replace the table's once all of their generation are there.
+    `aside` replace the table's once all of their generation are there. `sources` are files of the connector's that
+    hold nothing but these rows, and are to go once they are in.
     """
 
     stream: StreamId
@@ -295,6 +296,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     newest: Newest | None = None
     merge: Merge = Merge.ON_READ
     aside: Aside | None = None
+    sources: tuple[str, ...] = ()
 
     @property
     def is_shown(self) -> bool:

@@ -31,6 +31,9 @@ PARQUET_POINTS = ("table.version_made",)
 ASIDE_POINTS = ("recover.branch_dropped",)
 """Those that only a generation comes to that landed aside and is not gone on with."""
 
+FILE_POINTS = ("load.sources_removed",)
+"""Those that only a connector comes to that hands records over in files."""
+
 _hook: Callable[[str], None] | None = None
 
 

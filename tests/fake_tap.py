@@ -17,7 +17,7 @@ Of a stream:
     unsorted        true: its bookmark is in `progress_markers` until the stream has come to its end
     method          a forced replication method
     version         it is in each RECORD, and ACTIVATE_VERSION comes at the end
-    batch           a file that a BATCH names before the records
+    batch           files that a BATCH names before the records; `encoding` is of JSON lines with gzip
     extracted       what each RECORD has as `time_extracted`; null: none has it
 """
 
@@ -108,8 +108,8 @@ class Read:
         if not written.get("unsaid"):
             self._schema(stream, said, properties)
         if "batch" in written:
-            encoding = {"format": "jsonl", "compression": "gzip"}
-            self._output.write({"type": "BATCH", "stream": said, "encoding": encoding, "manifest": [written["batch"]]})
+            encoding = written.get("encoding", {"format": "jsonl", "compression": "gzip"})
+            self._output.write({"type": "BATCH", "stream": said, "encoding": encoding, "manifest": written["batch"]})
         while stream.position < stream.end:
             if stream.position in told_at:
                 properties = {**properties, **told_at[stream.position]}

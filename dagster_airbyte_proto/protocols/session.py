@@ -144,12 +144,14 @@ class VersionEvent(NamedTuple):
 
 
 class BatchEvent(NamedTuple):
-    """Records of a stream that stand in files of the connector's, whose names are URLs."""
+    """Records of a stream that stand in files of the connector's, whose names are URLs. `frame` is what has to stand
+    before and behind each to make it a record line."""
 
     stream: StreamId
     files: tuple[str, ...]
     format: str
     compression: str = ""
+    frame: tuple[bytes, bytes] = (b"", b"")
 
 
 class LogEvent(NamedTuple):

@@ -101,7 +101,10 @@ def _batch(parts: Mapping[str, bytes], _: bytes) -> Event:
         encoding = {name: value(parts.get(name, b"null")) for name in ("format", "compression")}
     if not files:
         raise PartError("the message names no file")
-    return BatchEvent(stream, files, _text(encoding.get("format")) or "jsonl", _text(encoding.get("compression")))
+    frame = b'{"type":"RECORD","stream":' + parts["stream"] + b',"record":', b"}"
+    return BatchEvent(
+        stream, files, _text(encoding.get("format")) or "jsonl", _text(encoding.get("compression")), frame
+    )
 
 
 def _text(part: Any) -> str:

@@ -168,9 +168,9 @@ class Portion:
         self.lines += later.lines
         self.record_bytes += later.record_bytes
 
-    def staged(self, branch: str | None = None) -> StagedRows:
+    def staged(self, branch: str | None = None, sources: tuple[str, ...] = ()) -> StagedRows:
         """Closes what is open and describes it all. The files are the caller's from now on. On a `branch` lie other
-        rows of its generation, which it comes behind and may upsert."""
+        rows of its generation, which it comes behind and may upsert. The rows came from `sources`, among others."""
         self.close_files()
         planned, columns = self._shelf.planned, self._shelf.columns
         resolution = self._stage_deletes(branch) if self._shelf.resolves_keys and self._rankings else None
@@ -193,6 +193,7 @@ class Portion:
             partitioned_by=tuple(map(str, columns.partitioning)),
             newest=resolution.newest if resolution else None,
             merge=planned.merge,
+            sources=sources,
         )
 
     def drop(self) -> None:

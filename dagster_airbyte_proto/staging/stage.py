@@ -5,7 +5,7 @@ most are written out. Whatever is not handed over by `cut` is removed by `discar
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
@@ -102,6 +102,16 @@ class Stage:
     def add_line(self, stream: StreamId, line: bytes) -> None:
         """A record that the protocol read by itself, with its newline or without."""
         self._add(self.planned(stream), line if line.endswith(b"\n") else line + b"\n", 1)
+
+    def add_file(self, stream: StreamId, url: str, pieces: Iterable[tuple[bytes, int]]) -> int:
+        """The record lines of a file of the connector's, and how many each piece has. How many records it has."""
+        stage = self._streams[stream]
+        records = 0
+        for lines, count in pieces:
+            self._add(stream, lines, count)
+            records += count
+        stage.note_source(url)
+        return records
 
     def planned(self, stream: StreamId) -> StreamId:
         """What a stream is planned as that a record calls so; the name itself where none is, or several might be."""

@@ -38,6 +38,8 @@ class StreamStage:
         self._held_lines = 0
         self._unmarked_bytes = 0
         self._marked_record_bytes = 0
+        self._sources: list[str] = []
+        self._marked_sources = 0
         self.held_bytes = 0
         self.emitted = 0
         self.received_bytes = 0
@@ -76,8 +78,13 @@ class StreamStage:
         self.emitted += count
         self.received_bytes += size
 
+    def note_source(self, url: str) -> None:
+        """All that was in this file has been added."""
+        self._sources.append(url)
+
     def mark(self) -> None:
         """Everything so far may be committed."""
+        self._marked_sources = len(self._sources)
         if not self._unmarked_bytes:
             return
         if self._beyond is not None:
@@ -107,9 +114,10 @@ class StreamStage:
         self._write_marked()
         if self._ready is None:
             return None
-        staged = self._ready.staged(branch)
+        staged = self._ready.staged(branch, tuple(self._sources[: self._marked_sources]))
+        del self._sources[: self._marked_sources]
         self._ready = None
-        self._marked_record_bytes = 0
+        self._marked_record_bytes = self._marked_sources = 0
         return staged
 
     def discard(self) -> int:
@@ -121,7 +129,8 @@ class StreamStage:
                 part.drop()
         self._ready = self._beyond = None
         self._take(len(self._held))
-        self._marked_record_bytes = self._unmarked_bytes = 0
+        self._marked_record_bytes = self._unmarked_bytes = self._marked_sources = 0
+        self._sources.clear()
         return dropped
 
     def _new_parser(self, hash_key: str) -> SegmentParser:

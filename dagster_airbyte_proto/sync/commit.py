@@ -25,6 +25,7 @@ from dagster_airbyte_proto.errors import CommitUnknown, ProtoError, StagingError
 from dagster_airbyte_proto.model import CommittedRows, Load, StagedRows, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.area import Folder, remove, sweep
+from dagster_airbyte_proto.sync.handed_over import remove_sources
 from dagster_airbyte_proto.tables.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.tables.writer import KeepsAside, TableWriter
 
@@ -83,6 +84,11 @@ class Committer:
 
     def promote(self, outcome: LoadOutcome) -> LoadOutcome:
         """The states of a landed load move. Durable on return."""
+        # Before the states, for after them nobody looks again; the rows are in, whatever comes.
+        sources = [url for part in outcome.load.parts if part.stream not in outcome.refused for url in part.sources]
+        if sources:
+            remove_sources(sources)
+            reach("load.sources_removed")
         self._store.promote(self._lease, outcome.load, outcome.moved, outcome.committed)
         reach("load.promoted")
         return outcome

@@ -1,7 +1,7 @@
 """One connector's output, from its first byte to its last: heard, staged, and landed as `landing` says."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
@@ -29,6 +29,7 @@ from dagster_airbyte_proto.protocols.session import (
 )
 from dagster_airbyte_proto.staging.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage
+from dagster_airbyte_proto.sync.handed_over import record_lines
 from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -51,13 +52,15 @@ class Patience(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What a pull turns to while it works. `is_cancelled` raises when the run has lost its right to go on."""
+    """What a pull turns to while it works. `is_cancelled` raises when the run has lost its right to go on. It
+    `reads_files` that a connector names: not those of one that is confined, which could name any of ours."""
 
     log: RunLog
     is_cancelled: Callable[[], bool]
     keep_config: Callable[[ConfigEvent], None]
     progress: Callable[[], None]
     describe: Callable[[StreamRun, SchemaEvent], None]
+    reads_files: bool
     deliver: Callable[[], None]
 
 
@@ -228,7 +231,25 @@ class Pull:
         elif isinstance(event, VersionEvent):
             self._around.log.write("INFO", f"stream {event.stream}: version {event.version} is the one that counts")
         else:
-            self._landing.fail(run, _unread_batch(event))
+            self._on_batch(run, event)
+
+    def _on_batch(self, run: StreamRun, event: BatchEvent) -> None:
+        if not self._around.reads_files:
+            found, remedy = "it hands over files that stand in its container", "Take batch_config out of its config."
+            self._landing.fail(run, ConnectorError(READING, found, remedy=remedy, stream=str(run.planned.id)))
+            return
+        try:
+            for url in event.files:
+                self.lines.record += self._stage.add_file(run.planned.id, url, self._heeded(record_lines(event, url)))
+        except ConnectorError as error:
+            self._landing.fail(run, error)
+
+    def _heeded(self, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+        """Pieces of a file, which may be long, with what has to be done beside them."""
+        for lines, count in pieces:
+            yield lines, count
+            self._landing.took(len(lines))
+            self._landing.look()
 
     def _on_status(self, event: StatusEvent) -> None:
         self._heard_statuses = True
@@ -292,15 +313,6 @@ def _unclear(said: StreamId, stream: StreamId, meant: Iterable[StreamId]) -> Con
         f"its records call their stream {said}, and so may those of {' and '.join(map(str, meant))}",
         remedy="Give each of them a connection of its own.",
         stream=str(stream),
-    )
-
-
-def _unread_batch(event: BatchEvent) -> ConnectorError:
-    return ConnectorError(
-        READING,
-        f"it sent records as files ({event.format}, {event.compression or 'not compressed'}), which are not read yet",
-        remedy="Have it send them one by one: take batch_config out of its config.",
-        stream=str(event.stream),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import OpenGeneration
-from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection import Connection, DockerLaunch
 from dagster_airbyte_proto.errors import InternalError, ProtoError
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId
@@ -305,6 +305,7 @@ class _Sync:
             self._keep_config,
             self._terms.watcher.progressed,
             described.take,
+            not isinstance(self._source.connection.connector.launch, DockerLaunch),
             partial(self._deliver, staging),
         )
 

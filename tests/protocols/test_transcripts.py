@@ -37,6 +37,7 @@ def told(event: Event) -> dict[str, Any]:
     """An event as a reader would tell it: what is at its default is left out, bytes are left to other tests."""
     fields: dict[str, Any] = event._asdict()
     fields.pop("line", None)
+    fields.pop("frame", None)
     if isinstance(event, StateEvent):
         state = fields.pop("state")
         fields |= {"scope": state.scope, "stream": state.stream, "is_reset": state.is_reset or None}

@@ -1,7 +1,6 @@
 """Syncs of a tap: what a sync has to do otherwise where connectors speak Singer."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,14 +202,6 @@ def test_what_is_not_selected_is_not_sent_and_has_no_column(tap: OpenShop) -> No
     shop.sync_of(_of(3))
     assert shop.column("users", "key") == []
     assert shop.column("users", "name") == ["users 0", "users 1", "users 2"]
-
-
-def test_batches_are_refused_and_cover_nothing(tap: OpenShop, tmp_path: Path) -> None:
-    shop = tap()
-    report = shop.sync_of(_of(3, batch=f"file://{tmp_path}/users.jsonl.gz"))
-    assert report.status is SyncStatus.FAILED
-    assert "take batch_config out of its config" in str(report.streams["users"].error)
-    assert (shop.column("users"), shop.positions()) == ([], {})
 
 
 def test_versions_are_told_in_the_log(tap: OpenShop) -> None:
