@@ -39,6 +39,12 @@ SINGER = Contender("singer", "singer_target", "target-csv", Dialect.SINGER, {
 SINGER_JSONL = Contender("singer-jsonl", "singer_target", "target-jsonl", Dialect.SINGER, {
     "target": "target-jsonl", "version": "0.1.4", "config": {"destination_path": "{folder}"},
 })  # fmt: skip
+SINGER_DUCKDB = Contender("singer-duckdb", "singer_target", "target-duckdb", Dialect.SINGER, {
+    "target": "target-duckdb",
+    "version": "0.8.0",
+    "config": {"filepath": "{folder}/landed.duckdb", "default_target_schema": "main", "batch_size_rows": 100_000,
+               "validate_records": False},
+})  # fmt: skip
 _FAKER: dict[str, Any] = {"name": "source-faker", "config": {"count": 1000, "seed": 1}}
 COLD_SYNC = Contender("sync", "cold_sync", "", None, _FAKER, counts_startup=True)
 COLD_PYAIRBYTE = Contender("pyairbyte", "pyairbyte", "pyairbyte", None,
@@ -60,11 +66,13 @@ def cases(records: int, soak_bytes: int) -> list[Case]:
     """The cases at a size; `soak_bytes` through one sync, 0 for none."""
     normal = Recipe(records=records)
     ours = (STAGING, SYNC)
+    of_taps = tuple(each._replace(dialect=Dialect.SINGER, options={"protocol": "singer"}) for each in ours)
     wide = Recipe(records=max(1000, records // 25), columns=500, streams=1)
     many = Recipe(records=max(1000, records // 10), streams=max(10, records // 1000))
     soak = [Case("soak", (SYNC,), normal, played_bytes=soak_bytes, once=True)] if soak_bytes else []
     return [
         Case("normal", (BARE, STAGING, SYNC, DLT, PYAIRBYTE, SINGER, SINGER_JSONL), normal),
+        Case("tap", (*of_taps, SINGER_DUCKDB), normal),
         Case("line by line", ours, normal._replace(run_length=1)),
         Case("state every 10", ours, normal._replace(state_every=10)),
         Case("spaced", ours, normal._replace(dialect=Dialect.SPACED)),
@@ -146,6 +154,8 @@ LIMITS = (
     Limit("warm sync / PyAirbyte, CPU", 0.1, ratio(_NORMAL_SYNC, ("normal", "pyairbyte"))),
     Limit("warm sync / dlt, CPU", 0.1, ratio(_NORMAL_SYNC, ("normal", "dlt"))),
     Limit("warm sync / Singer target, CPU", 0.1, ratio(_NORMAL_SYNC, ("normal", "singer"))),
+    Limit("staging: tap / normal, CPU", 1.1, ratio(("tap", "staging"), ("normal", "staging"))),
+    Limit("sync: tap / normal, CPU", 1.1, ratio(("tap", "sync"), _NORMAL_SYNC)),
     *(
         Limit(f"{contender}: {case} / normal, CPU", 2.0, ratio((case, contender), ("normal", contender)))
         for case in ("line by line", "state every 10", "spaced", "5 % misfits")

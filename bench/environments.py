@@ -15,6 +15,8 @@ PINS = {
     "pyairbyte": ("airbyte==0.71.3", "duckdb==1.4.3"),
     "dlt": ("dlt[parquet]==1.31.0", "pyarrow==26.0.1", "orjson==3.13.0"),
     "target-csv": ("meltanolabs-target-csv==0.5.0", "singer-sdk==0.54.9"),
+    # With a newer duckdb it loses the first row of each batch, which that takes for a header.
+    "target-duckdb": ("target-duckdb==0.8.0", "duckdb==1.0.0"),
     "target-jsonl": ("target-jsonl==0.1.4",),
     "source-faker": ("airbyte-source-faker==7.2.1",),
 }

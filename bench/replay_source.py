@@ -1,4 +1,5 @@
-"""A real source that plays a file: spec, check, discover, read. Every contender runs this very program.
+"""A real source that plays a file: spec, check, discover, read. Every contender runs this very program. To a host that
+calls it with flags it is a tap.
 
 It imports the standard library's lightest, and copies by `sendfile`, so that it costs next to nothing itself.
 `repeat` plays the file that many times in one read, between one set of STARTED and COMPLETE statuses.
@@ -14,6 +15,8 @@ _FIELDS = {"recording": {"type": "string"}, "catalog": {"type": "string"}, "repe
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[0].startswith("--"):
+        return _tap(arguments)
     command, options = arguments[0], dict(zip(arguments[1::2], arguments[2::2], strict=False))
     if command == "spec":
         schema = {"type": "object", "required": ["recording", "catalog"], "properties": _FIELDS}
@@ -29,6 +32,24 @@ def main(arguments: list[str]) -> int:
         _statuses(names, "STARTED")
         _play(config["recording"], int(config.get("repeat", 1)))
         _statuses(names, "COMPLETE")
+    return 0
+
+
+def _tap(arguments: list[str]) -> int:
+    if arguments[0] == "--about":
+        settings = {"type": "object", "required": ["recording", "catalog"], "properties": _FIELDS}
+        _say({"name": "tap-replay", "capabilities": ["catalog", "discover", "state"], "settings": settings})
+        return 0
+    config = _read_json(arguments[arguments.index("--config") + 1])
+    if "--discover" in arguments:
+        offered = _read_json(config["catalog"])["catalog"]["streams"]
+        metadata = [{"breadcrumb": [], "metadata": {"valid-replication-keys": ["id"], "table-key-properties": ["id"]}}]
+        _say({"streams": [
+            {"tap_stream_id": each["name"], "stream": each["name"], "schema": each["json_schema"], "metadata": metadata}
+            for each in offered
+        ]})  # fmt: skip
+    elif "--test" not in arguments:
+        _play(config["recording"], int(config.get("repeat", 1)))
     return 0
 
 

@@ -34,6 +34,8 @@ def main() -> None:
                            cwd=folder, env=os.environ | {"SINGER_SDK_LOG_LEVEL": "ERROR"})  # fmt: skip
 
     def rows() -> int:
+        if (database := folder / "landed.duckdb").exists():
+            return _rows_of(database, names)
         return sum(_rows(file) for name in names for file in folder.rglob(f"{name}*.*") if file.suffix != ".json")
 
     measure(land, rows, {target: version}, peak=childrens_peak_bytes)
@@ -45,6 +47,14 @@ def _rows(file: Path) -> int:
             return sum(1 for _ in lines)
     with file.open(newline="") as lines:
         return sum(1 for _ in csv.reader(lines)) - 1
+
+
+def _rows_of(database: Path, names: list[str]) -> int:
+    import duckdb  # of the target's own environment
+
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = (connection.execute(f'select count(*) from "{name}"').fetchone() for name in names)
+        return sum(row[0] for row in found if row)
 
 
 if __name__ == "__main__":

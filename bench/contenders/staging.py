@@ -14,7 +14,8 @@ from bench.contenders.parquet_rows import parquet_rows
 from bench.meter import Task, measure
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent, RecordLine, StateEvent
+from dagster_airbyte_proto.protocols.known import source_protocol
+from dagster_airbyte_proto.protocols.session import CatalogEvent, RecordLine, SourceProtocol, StateEvent
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
@@ -31,8 +32,8 @@ def main() -> None:
 
 
 def _land(task: Task, folder: Path) -> None:
-    protocol = AirbyteSource()
-    streams = _planned(protocol, Path(task.catalog))
+    protocol = source_protocol(task.options.get("protocol", "airbyte"))
+    streams = _planned(Path(task.catalog))
     inputs = [_input(planned, folder) for planned in streams]
     landing = _Landing(protocol, Stage(inputs, protocol.shape, run_id="bench", sync_id=1), [it.id for it in streams])
     demux = Demux(protocol.shape)
@@ -47,7 +48,7 @@ def _land(task: Task, folder: Path) -> None:
 class _Landing:
     """What a sync's reading thread does with the demux's items, without a ledger and without tables."""
 
-    def __init__(self, protocol: AirbyteSource, stage: Stage, streams: list[StreamId]) -> None:
+    def __init__(self, protocol: SourceProtocol, stage: Stage, streams: list[StreamId]) -> None:
         self._protocol = protocol
         self._streams = streams
         self.stage = stage
@@ -60,8 +61,9 @@ class _Landing:
             event = self._protocol.event(item)
             if isinstance(event, RecordLine):
                 self.stage.add_line(event.stream, event.line)
-            elif isinstance(event, StateEvent) and event.state.stream is not None:
-                self.stage.mark(event.state.stream)
+            elif isinstance(event, StateEvent):
+                for stream in [event.state.stream] if event.state.stream else self._streams:
+                    self.stage.mark(stream)
                 if self.stage.marked_bytes >= _LOAD_BYTES:
                     self.cut()
 
@@ -70,8 +72,8 @@ class _Landing:
             self.stage.cut(stream)
 
 
-def _planned(protocol: AirbyteSource, catalog: Path) -> list[PlannedStream]:
-    event = protocol.event(catalog.read_bytes())
+def _planned(catalog: Path) -> list[PlannedStream]:
+    event = AirbyteSource().event(catalog.read_bytes())
     if not isinstance(event, CatalogEvent):
         raise ValueError(f"{catalog} holds no catalog message")
     return [

@@ -51,7 +51,10 @@ def _connection(name: str, task: Task, config: dict[str, Any]) -> Connection:
     """JSON is YAML. An append, as for every contender: merging by key is another day's work."""
     document = {
         "name": name,
-        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": [task.connector]}},
+        "connector": {
+            "protocol": task.options.get("protocol", "airbyte"),
+            "launch": {"kind": "local", "command": [task.connector]},
+        },
         "config": {"catalog": task.catalog, **config},
         "streams": {"*": {"read": "incremental", "write": "append"}},
         "destination": {"namespace": name},
