@@ -15,7 +15,8 @@ RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"
 META = "_airbyte_meta"
 GENERATION_ID = "_airbyte_generation_id"
-DELETED_AT = "_ab_cdc_deleted_at"
+DELETED_AT = ("_ab_cdc_deleted_at", "_sdc_deleted_at")
+"""What connectors call the field that only records of deleted rows have."""
 """The field by which a source that follows a database's log says that a row was deleted there: any value but null."""
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -202,7 +203,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def deleted_at(self) -> Column | None:
         """The column that says which records are deletions."""
-        return next((column for column in self.all if column.path == (DELETED_AT,)), None)
+        return next((column for column in self.all if len(column.path) == 1 and column.path[0] in DELETED_AT), None)
 
     @cached_property
     def nested(self) -> tuple[Column, ...]:

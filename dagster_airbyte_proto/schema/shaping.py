@@ -127,8 +127,7 @@ class _Shaped:
         yield from ((path, "part of the primary key") for path in self._planned.primary_key)
         if self._planned.cursor:
             yield self._planned.cursor, "the cursor"
-        if DELETED_AT in self._fields:
-            yield (DELETED_AT,), "what tells that a row was deleted"
+        yield from (((name,), "what tells that a row was deleted") for name in DELETED_AT if name in self._fields)
 
     def _refuse_to_hash(self, path: FieldPath) -> None:
         name = ".".join(path)

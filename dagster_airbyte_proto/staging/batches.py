@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
-from dagster_airbyte_proto.schema.columns import DELETED_AT, Column, Columns
+from dagster_airbyte_proto.schema.columns import Column, Columns
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.coercion import coerced
 from dagster_airbyte_proto.staging.fast import FastRoad
@@ -161,7 +161,7 @@ class SegmentParser:
         if column is None:
             return None
         said = batch.column(column.name).is_valid()
-        if misfits := changes.rows_nulled(DELETED_AT):
+        if misfits := changes.rows_nulled(column.path[0]):
             said = pc.or_(said, _marked(misfits, batch.num_rows))
         return said if said.true_count else None
 

@@ -86,6 +86,7 @@ class Pull:
         self._unplaced_error: ConnectorError | None = None
         self._unknown_streams: set[StreamId] = set()
         self._provisional: StateEvent | None = None
+        self._whole_at: dict[StreamId, int] = {}
         self.lines = LineCounts()
         self.errors: list[str] = []
         self.warnings: list[str] = []
@@ -108,6 +109,7 @@ class Pull:
         if self._provisional is not None and ended_by_itself(self.exit):
             # All that it would have sent again has come.
             self._take_state(self._provisional)
+        self._take_versions()
         ending = Ending(self.exit, self.cancelled, self._unplaced_error, self._heard_statuses)
         self._landing.land_the_rest(ending)
         for stream, rows in self._stage.unconfigured.items():
@@ -230,6 +232,7 @@ class Pull:
                 self._landing.fail(run, error)
         elif isinstance(event, VersionEvent):
             self._around.log.write("INFO", f"stream {event.stream}: version {event.version} is the one that counts")
+            self._whole_at[run.planned.id] = self._stage.emitted(run.planned.id)
         else:
             self._on_batch(run, event)
 
@@ -250,6 +253,13 @@ class Pull:
             yield lines, count
             self._landing.took(len(lines))
             self._landing.look()
+
+    def _take_versions(self) -> None:
+        """A stream that has told of its version behind its last record is complete, whatever befell the others. One
+        that is empty may have told of it at its beginning."""
+        for stream, records in self._whole_at.items():
+            if records and records == self._stage.emitted(stream) and not self._runs[stream].has_failed:
+                self._runs[stream].said = self._runs[stream].said or StreamStatus.COMPLETE
 
     def _on_status(self, event: StatusEvent) -> None:
         self._heard_statuses = True

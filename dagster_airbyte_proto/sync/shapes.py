@@ -12,7 +12,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore, StreamChange
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused
 from dagster_airbyte_proto.model import Catalog, ColumnName, FieldPath, PlannedStream, StreamId, TableName
-from dagster_airbyte_proto.schema.columns import DELETED_AT, METADATA, Columns
+from dagster_airbyte_proto.schema.columns import METADATA, Columns
 from dagster_airbyte_proto.schema.evolution import Change, Terms, What
 from dagster_airbyte_proto.schema.names import column_name
 from dagster_airbyte_proto.schema.shape import StreamShape, lost_columns, shape_changes, text
@@ -104,8 +104,9 @@ class Shapes:
 
     def terms(self, planned: PlannedStream, columns: Columns, *, refresh_helps: bool = False) -> Terms:
         """What becomes of the stream's table is decided by these. Raises ConfigError for a hint that cannot be."""
-        needed = [planned.cursor[:1], *([(DELETED_AT,)] if planned.keeps_deleted else [])]
-        ordering = [column.name for column in columns.all if column.path in needed]
+        ordering = [column.name for column in columns.all if column.path == planned.cursor[:1]]
+        if planned.keeps_deleted and columns.deleted_at is not None:
+            ordering.append(columns.deleted_at.name)
         return Terms(
             policy=planned.policy,
             own=(*METADATA.names, SLICE_COLUMN, *(column.name for column in columns.nested)),

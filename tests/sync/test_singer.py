@@ -214,6 +214,25 @@ def test_versions_are_told_in_the_log(tap: OpenShop) -> None:
     assert shop.store.states("shop") == []
 
 
+def test_a_stream_whose_version_was_whole_lands_though_the_tap_fails_in_the_next(tap: OpenShop) -> None:
+    shop = tap(read="full_refresh", write="overwrite")
+    streams = {name: {"records": 5, "version": 17, "method": "FULL_TABLE"} for name in ("users", "orders")}
+    shop.sync_of({"streams": {name: {**each, "records": 2} for name, each in streams.items()}})
+    report = shop.sync_of({"streams": streams, "failure": {"kind": "exit", "after": 8}})
+    assert report.status is SyncStatus.PARTIAL
+    assert (shop.column("users"), shop.column("orders")) == ([0, 1, 2, 3, 4], [0, 1])
+
+
+@pytest.mark.parametrize(("write", "left"), [("append_dedup", [0, 2]), ("soft_delete", [0, 1, 2])])
+def test_what_a_tap_says_was_deleted_goes_or_is_marked(tap: OpenShop, write: str, left: list[int]) -> None:
+    shop = tap(write=write)
+    deleted = {"_sdc_deleted_at": {"type": ["null", "string"], "format": "date-time"}}
+    rows = [{"id": 0}, {"id": 1}, {"id": 2}, {"id": 1, "_sdc_deleted_at": "2026-01-01T00:00:00Z"}]
+    users = {"rows": rows, "properties": {"id": {"type": "integer"}}, "primary_key": [["id"]], "told": deleted}
+    report = shop.sync_of({"streams": {"users": users}})
+    assert (shop.column("users"), report.streams["users"].deleted) == (left, 1)
+
+
 def test_streams_have_their_bookmarks_in_the_state(tap: OpenShop) -> None:
     shop = tap()
     shop.sync_of(_of(3))
