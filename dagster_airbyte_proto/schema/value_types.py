@@ -41,6 +41,8 @@ _WELL_KNOWN = {
     "Integer": Kind.INTEGER,
     "Boolean": Kind.BOOLEAN,
 }
+# Multiples of these are what databases call numeric(p, s): no double holds them all, and a decimal of ours does.
+_EXACT_STEPS = tuple(float(f"1e-{digits}") for digits in range(1, 10))
 _UNIONS = ("oneOf", "anyOf")
 _TEXTS = {Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.BINARY}
 _NUMBERS = {Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER, Kind.DECIMAL}
@@ -285,7 +287,9 @@ def _type_of_value(value: Any) -> str:
 
 def _number_kind(schema: Schema, plain: Kind) -> Kind:
     declared = _AIRBYTE_TYPES.get(str(schema.get("airbyte_type")), plain)
-    return declared if declared in (Kind.INTEGER, Kind.BIG_INTEGER) else plain
+    if declared in (Kind.INTEGER, Kind.BIG_INTEGER):
+        return declared
+    return Kind.DECIMAL if plain is Kind.NUMBER and schema.get("multipleOf") in _EXACT_STEPS else plain
 
 
 def _string_kind(schema: Schema) -> Kind:

@@ -176,6 +176,15 @@ def test_properties_are_those_of_all_parts_and_of_every_alternative() -> None:
     assert types == {"id": "int64", "amount": "int64", "at": "date32[day]", "x": "string"}
 
 
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [(0.01, pa.decimal128(38, 9)), (1e-9, pa.decimal128(38, 9)), (1e-38, pa.float64()), (1, pa.float64()),
+     (0.25, pa.float64()), ("0.01", pa.float64()), ([], pa.float64())],
+)  # fmt: skip
+def test_numbers_of_so_many_digits_are_decimals(step: object, kind: pa.DataType) -> None:
+    assert _read({"type": ["null", "number"], "multipleOf": step}) == kind
+
+
 def test_numbers_are_decimals_where_that_is_chosen() -> None:
     assert _read(_WHOLE, _DECIMALS) == pa.decimal128(38, 0)
     assert _read(_REAL, _DECIMALS) == pa.decimal128(38, 9)
