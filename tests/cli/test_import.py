@@ -1,8 +1,10 @@
 """`import`: connection files from a Meltano project."""
 
 import json
+import shlex
 
 from dagster_airbyte_proto.connection import Connection
+from tests import fake_tap
 from tests.cli.conftest import Place
 
 _PROJECT = """
@@ -97,3 +99,38 @@ def test_what_is_not_there_is_named(place: Place) -> None:
         assert (refused.code, found in " ".join(refused.err.split())) == (2, True), refused.err
     assert place.run("import", "elsewhere.yml").code == 2
     assert [path.name for path in place.folder.glob("*.yaml")] == ["airbyte-proto.yaml"]
+
+
+def _fake_project(place: Place, records: int) -> None:
+    """A tap that offers users and orders, and has told its host of three users already."""
+    root = place.folder / "project"
+    root.mkdir()
+    scenario = {"streams": {name: {"records": records} for name in ("users", "orders")}}
+    (root / "scenario.json").write_text(json.dumps(scenario))
+    program = root / "tap.sh"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(fake_tap.command(root / "scenario.json"))} "$@"\n')
+    program.chmod(0o755)
+    tap = {"name": "tap-shop", "executable": "./tap.sh", "select": ["us*.*", "!*.na*"]}
+    (root / "meltano.yml").write_text(json.dumps({"plugins": {"extractors": [tap]}}))
+    (root / "state.json").write_text(json.dumps({"singer_state": {"bookmarks": {"users": {"next": 3}}}}))
+
+
+def test_patterns_are_worked_out_by_asking_the_tap_and_its_state_is_taken_over(place: Place) -> None:
+    _fake_project(place, records=5)
+    told = place.json("import", "project/meltano.yml", "--state", "tap-shop=project/state.json")
+    [moved] = told["connections"]
+    assert (moved["not_carried_over"], moved["has_state"]) == ([], True)
+    assert Connection.from_file(place.folder / "shop.yaml").streams is not None
+    assert "users: {exclude: [name]}" in (place.folder / "shop.yaml").read_text()
+    [state] = place.json("state", "show", "shop.yaml")["states"]
+    assert state["state"] == {"bookmarks": {"users": {"next": 3}}}
+    report = place.json("sync", "shop.yaml")
+    assert {name: each["committed"] for name, each in report["streams"].items()} == {"users": 2}
+
+
+def test_a_tap_that_cannot_be_asked_leaves_its_patterns_named(place: Place) -> None:
+    _fake_project(place, records=5)
+    (place.folder / "project/tap.sh").unlink()
+    [moved] = place.json("import", "project/meltano.yml")["connections"]
+    assert "select us*.*: it needs the tap's catalog" in moved["not_carried_over"]
+    assert any("tap.sh" in left for left in moved["not_carried_over"])
