@@ -28,6 +28,8 @@ _POSTGRES = {"kind": "pypi", "package": "pipelinewise-tap-postgres==2.1.0"}
 class Landed(NamedTuple):
     reports: Mapping[str, Any]
     tables: Mapping[str, Table]
+    left_in_files: list[str]
+    batch_log: str
 
     def committed(self, report: str) -> dict[str, int]:
         return {name: told["committed"] for name, told in self.reports[report]["streams"].items()}
@@ -60,6 +62,11 @@ def landed(
     file.write_text("".join(json.dumps(row) + "\n" for row in _PEOPLE))
     config = {"path": str(file), "stream_name": "people", "primary_keys": ["id"]}
     house.connect("files", config, _JSONL, protocol="singer")
+    handed_over = house.folder / "handed over"
+    handed_over.mkdir()
+    storage = {"root": handed_over.as_uri(), "prefix": "part-"}
+    batches = {"encoding": {"format": "jsonl", "compression": "gzip"}, "storage": storage}
+    house.connect("batches", {**config, "batch_config": batches}, _JSONL, protocol="singer")
     access = {"host": "127.0.0.1", "port": postgres_server.port, "user": "tester", "dbname": "postgres"}
     streams = {
         "shop-users": {"read": "incremental", "cursor": "id", "exclude": ["price"]},
@@ -69,13 +76,16 @@ def landed(
     house.connect("base", {**access, **secret}, _POSTGRES, protocol="singer", streams=streams)
     checks = {name: house.json("check", f"{name}.yaml") for name in ("files", "base")}
     assert {told["status"] for told in checks.values()} == {"succeeded"}
-    reports = {name: house.json("sync", f"{name}.yaml") for name in ("files", "base")}
+    reports = {name: house.json("sync", f"{name}.yaml") for name in ("files", "batches", "base")}
+    left = [path.name for path in handed_over.iterdir()]
     file.write_text("".join(json.dumps(row) + "\n" for row in [*_PEOPLE, {"id": 3, "name": "new"}]))
     _insert_users(database, _USERS + 1, _USERS + _NEW_USERS)
     database.execute("DELETE FROM shop.orders WHERE id > 150")
     reports |= {f"{name} again": house.json("sync", f"{name}.yaml") for name in ("files", "base")}
-    names = ["files.people", "base.shop-users", "base.shop-orders"]
-    return Landed(reports, house.tables(names, keyed=names, whole=["files.people", "base.shop-orders"]))
+    names = ["files.people", "batches.people", "base.shop-users", "base.shop-orders"]
+    tables = house.tables(names, keyed=names, whole=["files.people", "base.shop-orders"])
+    [log] = (house.folder / ".airbyte-proto" / "logs" / "batches").glob("*.log")
+    return Landed(reports, tables, left, log.read_text())
 
 
 def _insert_users(connection: psycopg.Connection, first: int, last: int) -> None:
@@ -94,7 +104,13 @@ def test_every_row_of_a_tap_is_there_once(landed: Landed) -> None:
             assert (told["ignored_fields"], told["changed"]) == ({}, 0), (name, stream)
     counts = {name: (table.rows, table.keys) for name, table in landed.tables.items()}
     users = _USERS + _NEW_USERS
-    assert counts == {"files.people": (3, 3), "base.shop-users": (users, users), "base.shop-orders": (150, 150)}
+    people = {"files.people": (3, 3), "batches.people": (2, 2)}
+    assert counts == {**people, "base.shop-users": (users, users), "base.shop-orders": (150, 150)}
+
+
+def test_what_a_tap_hands_over_in_files_is_gone_once_it_has_landed(landed: Landed) -> None:
+    assert landed.left_in_files == []
+    assert '"metric":"batch_count","value":1' in landed.batch_log
 
 
 def test_a_second_sync_goes_on_from_the_bookmark(landed: Landed) -> None:

@@ -7,9 +7,10 @@ is done for a line of them: a record becomes a record line where the newlines ar
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.protocols.session import BatchEvent
@@ -41,12 +42,18 @@ def remove_sources(urls: Iterable[str]) -> None:
     """What cannot be removed stays: it holds nothing that is still needed."""
     for url in urls:
         with suppress(OSError, pa.ArrowInvalid):
-            system, path = FileSystem.from_uri(url)
+            system, path = _place(url)
             system.delete_file(path)
 
 
+def _place(url: str) -> tuple[FileSystem, str]:
+    """Taps of meltano's SDK write a path as it is behind the scheme, and encode nothing of it."""
+    path = url.removeprefix("file://")
+    return (LocalFileSystem(), path) if Path(path).is_file() else FileSystem.from_uri(url)
+
+
 def _whole_lines(url: str, compression: str | None) -> Iterator[bytes]:
-    system, path = FileSystem.from_uri(url)
+    system, path = _place(url)
     with system.open_input_stream(path, compression=compression) as file:
         rest: list[bytes] = []
         while piece := file.read(_PIECE_BYTES):

@@ -59,6 +59,17 @@ def test_it_matters_not_how_their_lines_end(tap: Shop, tmp_path: Path, name: str
     assert tap.column("users") == [0, 10, 11, 12, 13, 14]
 
 
+@pytest.mark.parametrize("name", ["a b.json.gz", "a%20b.json.gz", "é.json.gz"])
+@pytest.mark.parametrize("is_encoded", [True, False])
+def test_names_are_found_as_they_are_and_as_urls_have_them(
+    tap: Shop, tmp_path: Path, name: str, *, is_encoded: bool
+) -> None:
+    path = tmp_path / name
+    url = _handed_over(path, [10])
+    tap.sync_of(_of(1, path.as_uri() if is_encoded else url))
+    assert (tap.column("users"), path.exists()) == ([0, 10], False)
+
+
 def test_a_record_that_is_none_is_rejected_and_the_others_land(tap: Shop, tmp_path: Path) -> None:
     path = tmp_path / "users.json.gz"
     path.write_bytes(gzip.compress(b'{"id":7}\nnonsense\n{"id":8}\n'))
