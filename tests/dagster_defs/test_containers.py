@@ -19,13 +19,12 @@ from tests.dagster_defs.container_steps import ORDER, shop_job
 from tests.dagster_defs.shop_runs import Run
 from tests.dagster_defs.step_process import opened
 from tests.images import Image, python_image
+from tests.machine_container import REPOSITORY, machine_image, machine_volumes
 from tests.sync.shop import Shop, until
 from tests.sync.test_sync import expect, two
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 
-_REPOSITORY = Path(__file__).parents[2]
-_SOCKET = "/var/run/docker.sock"
 _SECRET = "correct-horse-battery"
 
 
@@ -46,7 +45,7 @@ class Runs:
         environment = {**os.environ, ORDER: self._order({**self._containers(), "retries": {"disabled": {}}})}
         environment["PATH"] = _path()
         command = [sys.executable, "-m", "tests.dagster_defs.container_steps", str(self._instance)]
-        return subprocess.Popen(command, cwd=_REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True)
 
     @contextmanager
     def launched(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dg.DagsterInstance, str]]:
@@ -55,7 +54,7 @@ class Runs:
         monkeypatch.setenv("PATH", _path())
         launcher = {"module": "dagster_docker", "class": "DockerRunLauncher", "config": self._containers()}
         overrides = {"run_launcher": launcher, "telemetry": {"enabled": False}}
-        self._instance.mkdir()
+        self._instance.mkdir(exist_ok=True)
         with dg.DagsterInstance.local_temp(str(self._instance), overrides=overrides) as instance:
             job = dg.reconstructable(shop_job)
             run = instance.create_run_for_job(job.get_definition(), job_code_origin=job.get_python_origin())
@@ -68,12 +67,12 @@ class Runs:
         )
 
     def _containers(self) -> dict[str, Any]:
-        seen = {str(each): f"{each}:{each}" for each in (*_machine(), self.place.folder, _SOCKET)}
+        volumes = machine_volumes(self.place.folder)
         return {
             "image": self._own.name,
             "networks": ["none"],
             "env_vars": ["PATH", ORDER, "HTTPS_PROXY=http://proxy:3128", f"SECRET={_SECRET}"],
-            "container_kwargs": {"volumes": list(seen.values()), "working_dir": str(_REPOSITORY), "auto_remove": True},
+            "container_kwargs": {"volumes": volumes, "working_dir": str(REPOSITORY), "auto_remove": True},
         }
 
     def run(self) -> Run:
@@ -91,18 +90,12 @@ def _path() -> str:
     return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
-def _machine() -> Iterator[Path]:
-    """Where a Python of this machine and all that it needs is."""
-    yield from {Path(sys.base_prefix), Path(sys.prefix), _REPOSITORY}
-    yield from (path for path in map(Path, ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl")) if path.exists())
-
-
 @pytest.fixture
 def runs(quick_folder: Path) -> Iterator[Runs]:
     program = ["-S", "/fake_source.py"]
     with (
         python_image({"/fake_source.py": Path(fake_source.__file__)}, program) as connector,
-        python_image({}, [], ENTRYPOINT="[]") as own,
+        machine_image() as own,
     ):
         yield Runs(Shop(quick_folder), connector, own)
 
@@ -152,3 +145,25 @@ def test_a_run_in_a_container_that_is_terminated_takes_its_connector_along(
     assert run.status is dg.DagsterRunStatus.CANCELED
     assert run.materialized == ["users"]
     assert runs.place.positions() == {"users": 10, "orders": 10}
+
+
+def test_what_a_killed_runs_container_left_goes_with_the_next_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.offer({**two(10, 20), "interleave": False, "failure": {"kind": "hang", "after": 22}})
+    with runs.launched(monkeypatch) as (instance, run_id):
+        until(lambda: len(runs.place.landed("orders")) > 0, "rows of a connector that hangs")
+        [left] = runs.connectors()
+        run = instance.get_run_by_id(run_id)
+        assert run is not None
+        runs.daemon.kill(run.tags["docker/container_id"])
+    assert [each.name for each in runs.connectors()] == [left.name], "its guardian died with the run's container"
+    runs.offer(two(10, 20))
+    with runs.launched(monkeypatch) as (instance, run_id):
+        until(lambda: _is_finished(instance, run_id), "the end of a run in a container")
+        assert Run(instance, run_id).succeeded
+    assert runs.connectors() == []
+    expect(runs.place, 10, 20)
+
+
+def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:
+    run = instance.get_run_by_id(run_id)
+    return run is not None and run.is_finished
