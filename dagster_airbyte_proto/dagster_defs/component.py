@@ -33,6 +33,7 @@ from dagster_airbyte_proto.dagster_defs.component_fields import (
     resolved_partitions,
     resolved_retries,
 )
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_around
 from dagster_airbyte_proto.dagster_defs.discovery import (
     FindKeys,
     build_partition_discovery_sensor,
@@ -190,7 +191,10 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     def write_state_to_path(self, state_path: Path) -> None:
         """Asks the connector what it offers, and keeps that. Of partitions it is asked in the newest."""
         settings = Settings.load(home_folder(self.home), self.settings)
-        with Engine(settings) as engine, opened_source(engine, self.connected, self._window()) as source:
+        with (
+            Engine(settings, deployment=deployment_around) as engine,
+            opened_source(engine, self.connected, self._window()) as source,
+        ):
             source.check_config()
             catalog = source.catalog(anew=True)
         keep_message(state_path, source.protocol.catalog_message(catalog))

@@ -13,6 +13,7 @@ a dynamic partition with a run.
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from dagster._core.definitions.partitions.utils import raise_error_on_invalid_pa
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definition import definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_around
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.sensors import TICK_SECONDS, matching_files
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
@@ -115,8 +117,9 @@ def streams_offered(connection: Connection, *, connector_key: str = "connector")
 
 def _offered(connection: Connection, connector_key: str, keys: Callable[[Catalog], Sequence[str | None]]) -> FindKeys:
     def find(context: dg.SensorEvaluationContext) -> list[str]:
+        connector = getattr(context.resources, connector_key)
         with (
-            opened_engine(getattr(context.resources, connector_key)) as engine,
+            opened_engine(connector, deployment=partial(deployment_around, context.instance)) as engine,
             opened_source(engine, connection, {}) as source,
         ):
             source.check_config()

@@ -1,17 +1,20 @@
 """Whether a connector still offers what the assets were made from: its catalog of today against the saved one."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import dagster as dg
 
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
-from dagster_airbyte_proto.dagster_defs.engines import Connector, opened_engine
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_of
+from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import sample_words
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.sync.ask import PATIENCE_SECONDS
 from dagster_airbyte_proto.sync.asking import opened_source
+from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.offers import catalog_changes
 
 DRIFT = "schema_drift"
@@ -44,7 +47,9 @@ def build_schema_drift_checks(
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         words = sample_words(definition.connection, assets.partitions_def, context.instance)
-        drift = found_drift(definition, getattr(context.resources, connector_key), words)
+        connector = getattr(context.resources, connector_key)
+        with opened_engine(connector, deployment=partial(deployment_of, context)) as engine:
+            drift = found_drift(definition, engine, words)
         for stream in drift.new_streams:
             context.log.warning(f"{stream} is offered and no asset yet")
         for key, lines in drift.changes.items():
@@ -66,7 +71,7 @@ def verdict(lines: tuple[str, ...]) -> dict[str, Any]:
 
 def found_drift(
     definition: ConnectionDefinition,
-    connector: Connector,
+    engine: Engine,
     words: Mapping[str, str],
     *,
     patience_seconds: float = PATIENCE_SECONDS,
@@ -82,12 +87,11 @@ def found_drift(
             "no catalog is saved to compare it with",
             remedy=f"Run `airbyte-proto discover {connection.origin or connection.name} --save`.",
         )
-    with opened_engine(connector) as engine:
-        with opened_source(engine, connection, words) as source:
-            source.check_config()
-            found = source.catalog(anew=True, patience_seconds=patience_seconds)
-        if save:
-            engine.offers.save_catalog(connection.name, source.protocol.catalog_message(found))
+    with opened_source(engine, connection, words) as source:
+        source.check_config()
+        found = source.catalog(anew=True, patience_seconds=patience_seconds)
+    if save:
+        engine.offers.save_catalog(connection.name, source.protocol.catalog_message(found))
     before, now = _by_id(old), _by_id(found)
     changes = {
         key: tuple(catalog_changes(before.get(stream, _NONE), now.get(stream, _NONE)))

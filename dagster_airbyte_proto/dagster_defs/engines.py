@@ -1,12 +1,13 @@
 """What a step works with, made of what its resources say: settings, the state store, tables, an engine."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 from dagster_airbyte_proto.checkpoints import sql_store
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.deployment import Deployment
 from dagster_airbyte_proto.settings import CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -67,9 +68,18 @@ def opened_store(connector: Connector) -> Iterator[sql_store.SqlStateStore]:
 
 
 @contextmanager
-def opened_engine(connector: Connector, tables: TableWriter | None = None) -> Iterator[Engine]:
-    """With the resource's state and home, and these tables: for what is done to a connection outside of its syncs."""
-    with opened_store(connector) as store, Engine(engine_settings(connector), store=store, tables=tables) as engine:
+def opened_engine(
+    connector: Connector,
+    tables: TableWriter | None = None,
+    deployment: Callable[[], Deployment] = Deployment,
+) -> Iterator[Engine]:
+    """With the resource's state and home, and these tables: for what is done to a connection outside of its syncs.
+    What starts its connector says of which `deployment` it is."""
+    settings = engine_settings(connector)
+    with (
+        opened_store(connector) as store,
+        Engine(settings, store=store, tables=tables, deployment=deployment) as engine,
+    ):
         yield engine
 
 

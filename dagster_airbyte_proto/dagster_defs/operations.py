@@ -6,6 +6,7 @@ beside a sync, and by a schedule as well as by hand.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Event
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs import events
 from dagster_airbyte_proto.dagster_defs.background import Background, Ended, Ready
 from dagster_airbyte_proto.dagster_defs.definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_of
 from dagster_airbyte_proto.dagster_defs.engines import Connector, gives_tables, opened_engine
 from dagster_airbyte_proto.dagster_defs.failures import cancelled, fail_if_incomplete, failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
@@ -151,7 +153,7 @@ def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
                 run_id=context.run_id,
                 lease_wait_seconds=connector.lease_wait_seconds,
             )
-            with opened_engine(connector, tables) as engine:
+            with opened_engine(connector, tables, partial(deployment_of, context)) as engine:
                 return sync_connection(engine, definition.connection, wanted, terms)
 
         _follow(context, definition, Background(sync))

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ import dagster as dg
 from dagster_airbyte_proto.checkpoints.store import StoredState
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definition import definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_around
 from dagster_airbyte_proto.dagster_defs.drift import DRIFT, Drift, found_drift, verdict
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
 from dagster_airbyte_proto.dagster_defs.partitions import sample_words
@@ -140,7 +142,8 @@ def build_schema_drift_sensor(
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         connector = getattr(context.resources, connector_key)
         words = sample_words(definition.connection, assets.partitions_def, context.instance)
-        drift = found_drift(definition, connector, words, patience_seconds=TICK_SECONDS, save=save_catalog)
+        with opened_engine(connector, deployment=partial(deployment_around, context.instance)) as engine:
+            drift = found_drift(definition, engine, words, patience_seconds=TICK_SECONDS, save=save_catalog)
         told: dict[str, Any] = json.loads(context.cursor or "{}")
         marks = _drift_marks(drift)
         if marks == told:

@@ -57,7 +57,10 @@ class Runs:
         self._instance.mkdir(exist_ok=True)
         with dg.DagsterInstance.local_temp(str(self._instance), overrides=overrides) as instance:
             job = dg.reconstructable(shop_job)
-            run = instance.create_run_for_job(job.get_definition(), job_code_origin=job.get_python_origin())
+            origin = job.get_python_origin()
+            of_location = origin.repository_origin._replace(container_context={"env_vars": ["NO_PROXY=db"]})
+            origin = origin._replace(repository_origin=of_location)
+            run = instance.create_run_for_job(job.get_definition(), job_code_origin=origin)
             instance.run_launcher.launch_run(LaunchRunContext(dagster_run=run, workspace=None))
             yield instance, run.run_id
 
@@ -138,7 +141,8 @@ def test_a_run_in_a_container_that_is_terminated_takes_its_connector_along(
     with runs.launched(monkeypatch) as (instance, run_id):
         until(lambda: len(runs.place.landed("orders")) > 0, "rows of a connector that hangs")
         [connector] = runs.connectors()
-        assert "HTTPS_PROXY=http://proxy:3128" in runs.daemon.inspect_container(connector.name)["Config"]["Env"]
+        environment = runs.daemon.inspect_container(connector.name)["Config"]["Env"]
+        assert {"HTTPS_PROXY=http://proxy:3128", "NO_PROXY=db"} <= set(environment), "the launcher's, the location's"
         assert instance.run_launcher.terminate(run_id)
         assert runs.connectors() == []
         run = Run(instance, run_id)
