@@ -75,9 +75,14 @@ def _daemon() -> docker.APIClient:
 
 def _build(daemon: docker.APIClient, name: str, files: Mapping[str, Path], changes: Sequence[str]) -> None:
     content = io.BytesIO()
+    found = {str(file): file for file in _python_files(files.values())}
     with tarfile.open(fileobj=content, mode="w", dereference=True) as archive:
-        for file in _python_files(files.values()):
-            archive.add(file, arcname=str(file).lstrip("/"), filter=_needed)
+        for parent in sorted({str(each) for place in (*found, *files) for each in Path(place).parents} - {"/"}):
+            folder = tarfile.TarInfo(parent.lstrip("/"))
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755  # Else a rootless daemon gives them to root alone.
+            archive.addfile(folder)
+        for place, file in found.items():
+            archive.add(file, arcname=place.lstrip("/"), filter=_needed)
         for place, file in files.items():
             archive.add(file, arcname=place.lstrip("/"))
         passwd = tarfile.TarInfo("etc/passwd")

@@ -29,6 +29,7 @@ _ENVIRONMENT = {
     "LOG_LEVEL": "INFO",
     "USE_STREAM_CAPABLE_STATE": "true",
 }
+_LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
 
 
 class Confinement(NamedTuple):
@@ -135,33 +136,46 @@ class DockerLauncher:
         confined, deployment = self._confinement, self._deployment
         given = {**deployment.kwargs_of_connectors(), **confined.kwargs}
         privileges = () if confined.new_privileges else ("no-new-privileges",)
-        return given | {
-            "cap_add": list(confined.capabilities),
-            "cap_drop": ["ALL"],
-            "entrypoint": entrypoint(self._image, self._described(daemon)),
-            "environment": {
-                **_ENVIRONMENT,
-                "WORKER_CONNECTOR_IMAGE": self._image.name,
-                **deployment.environment_of_connectors(),
-                **confined.environment,
-                **environment,
-            },
-            "init": True,
-            "labels": dict(labels),
-            # Nothing of what it says is to lie on the daemon's disk.
-            "log_config": {"Type": "none", "Config": {}},
+        return (
+            given
+            | self._limits(daemon)
+            | {
+                "cap_add": list(confined.capabilities),
+                "cap_drop": ["ALL"],
+                "entrypoint": entrypoint(self._image, self._described(daemon)),
+                "environment": {
+                    **_ENVIRONMENT,
+                    "WORKER_CONNECTOR_IMAGE": self._image.name,
+                    **deployment.environment_of_connectors(),
+                    **confined.environment,
+                    **environment,
+                },
+                "init": True,
+                "labels": dict(labels),
+                # Nothing of what it says is to lie on the daemon's disk.
+                "log_config": {"Type": "none", "Config": {}},
+                "mounts": [Mount(VOLUME, None, type="volume", labels=dict(labels))],
+                "platform": self._image.platform,
+                "read_only": confined.read_only,
+                "security_opt": [*privileges, *given.get("security_opt", ())],
+                "tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={confined.tmp}"},  # noqa: S108 - the container's own
+                "user": self._user(daemon),
+                "volumes": list(confined.volumes),
+                "working_dir": FOLDER,
+            }
+        )
+
+    def _limits(self, daemon: docker.APIClient) -> dict[str, Any]:
+        """What it may take. Which of it the daemon does not limit is told: a rootless one may pass over all."""
+        confined, info = self._confinement, daemon.info()
+        unlimited = [word for key, word in _LIMITS.items() if info.get(key) is False]
+        if unlimited and self._options.on_notice is not None:
+            self._options.on_notice(f"Docker's daemon limits no {', no '.join(unlimited)}: it has no cgroups for that")
+        return {
             "mem_limit": confined.memory,
             "memswap_limit": confined.memory,
-            "mounts": [Mount(VOLUME, None, type="volume", labels=dict(labels))],
-            "nano_cpus": int(min(confined.cpus, daemon.info()["NCPU"]) * 10**9),
+            "nano_cpus": int(min(confined.cpus, info["NCPU"]) * 10**9),
             "pids_limit": confined.pids,
-            "platform": self._image.platform,
-            "read_only": confined.read_only,
-            "security_opt": [*privileges, *given.get("security_opt", ())],
-            "tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={confined.tmp}"},  # noqa: S108 - the container's own
-            "user": self._user(daemon),
-            "volumes": list(confined.volumes),
-            "working_dir": FOLDER,
         }
 
     def _networks(self, daemon: docker.APIClient) -> Sequence[str]:

@@ -1,5 +1,6 @@
 """Docker's daemon, as a launcher speaks to it: docker-py's calls, and what they raise as errors of ours."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ _ANSWER_SECONDS = 120
 # What the daemon says in words alone, who can mend it, and how.
 _NO_PROGRAM = ("executable file not found", "no such file or directory", "no command specified")
 _OTHER_MACHINE = ("exec format error", "no matching manifest", "does not match the specified platform")
+_NO_PERMISSION = re.compile(r"\bexec\b.*permission denied", re.DOTALL)
 _NOT_FOR_US = ("pull access denied", "manifest unknown", "unauthorized", "no basic auth credentials")
 _FULL = ("no space left on device",)
 
@@ -57,6 +59,9 @@ def refusal(doing: str, image: str, told: str) -> ProtoError:
     if any(word in words for word in _OTHER_MACHINE):
         remedy = "Set platform to one that this machine runs and the image is made for."
         return ConfigError(doing, f"image {image} is made for another kind of machine: {told}", remedy=remedy)
+    if _NO_PERMISSION.search(words):
+        remedy = "Set user to one who may: `image` is whom the image itself names, even root."
+        return ConfigError(doing, f"the user may not run the program of image {image}: {told}", remedy=remedy)
     if any(word in words for word in _NO_PROGRAM):
         remedy = "Set command to a program of the image that speaks the protocol."
         return ConfigError(doing, f"image {image} does not have the program that it is to run: {told}", remedy=remedy)

@@ -158,6 +158,15 @@ def test_a_program_that_the_image_has_not_is_told_with_the_way_out(fake_image: I
     assert refused.value.remedy == "Set command to a program of the image that speaks the protocol."
 
 
+def test_a_program_that_its_user_may_not_run_is_told_with_the_way_out(fake_image: Image) -> None:
+    launcher = DockerLauncher(fake_image.launched("/connector.py"), _ALONE, labels={"test": fake_image.test})
+    connector = start(launcher, "lines")
+    assert read_all(connector) == b""
+    with pytest.raises(ConfigError, match=r"the user may not run the program of image .*Permission denied") as refused:
+        report_of(connector)
+    assert refused.value.remedy.startswith("Set user to one who may")
+
+
 def test_no_daemon_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(ConfigError, match=r"connecting to Docker: .*No such file or directory") as refused:
