@@ -14,12 +14,12 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import docker
-import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers import docker_images
 from dagster_airbyte_proto.launchers.docker_containers import LABEL
 from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
+from tests.needs import lacks
 
 _REPOSITORY = "airbyte-proto-test"
 _LEFT_OUT = re.compile(
@@ -70,7 +70,7 @@ def _daemon() -> docker.APIClient:
     try:
         return open_daemon().api
     except ConfigError as error:
-        pytest.skip(f"no Docker engine: {error.found}")
+        lacks("docker", f"no Docker engine: {error.found}")
 
 
 def _build(daemon: docker.APIClient, name: str, files: Mapping[str, Path], changes: Sequence[str]) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from dagster_airbyte_proto.launchers.deployment import Registry
+from tests.needs import lacks
 
 _PASSWORD = "hunter22"
 _HASH = "$2b$05$UBx22sbKQzJUDFefq5Wt4ezhUBvfGm6cKOMoyDVRCwD.W3e/m6XDO"
@@ -26,7 +25,7 @@ def open_registry(folder: Path) -> Iterator[Registry]:
     """It ends with the block. Skips the test where there is no such program."""
     program = shutil.which("docker-registry")
     if program is None:
-        pytest.skip("no docker-registry (Debian's package) is installed")
+        lacks("docker-registry", "no docker-registry (Debian's package) is installed")
     (folder / "users").write_text(f"us:{_HASH}\n")
     (folder / "registry.yaml").write_text(_CONFIG.format(folder=folder))
     command = [program, "serve", str(folder / "registry.yaml")]

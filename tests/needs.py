@@ -1,0 +1,16 @@
+"""What tests need of the machine beside Python. Where it lacks, they are skipped: a developer need not have it."""
+
+import os
+from typing import NoReturn
+
+import pytest
+
+NEEDED = "AIRBYTE_PROTO_TESTS_NEED"
+"""The variable that names what may not lack, with spaces between: CI has got it ready."""
+
+
+def lacks(what: str, reason: str) -> NoReturn:
+    """Skips the test, or fails it where that is needed."""
+    if what in os.environ.get(NEEDED, "").split():
+        pytest.fail(f"{NEEDED} says that there is {what}, but: {reason}", pytrace=False)
+    pytest.skip(reason)
