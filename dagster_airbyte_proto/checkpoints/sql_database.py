@@ -140,7 +140,12 @@ class Database:
             raise self._config_error("timeout is no number of seconds", _URLS) from error
 
     def _postgres_engine(self) -> Engine:
-        arguments = {"connect_timeout": _PATIENCE_SECONDS, "tcp_user_timeout": _PATIENCE_SECONDS * 1000}
+        # Of a database that was made without a locale, and so has no encoding, text would come as bytes.
+        arguments = {
+            "client_encoding": "utf8",
+            "connect_timeout": _PATIENCE_SECONDS,
+            "tcp_user_timeout": _PATIENCE_SECONDS * 1000,
+        }
         given = {name: value for name, value in arguments.items() if name not in self._url.query}
         try:
             return create_engine(self._url, hide_parameters=True, pool_pre_ping=True, pool_size=2, connect_args=given)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine, inspect
 
@@ -183,6 +184,17 @@ class TestPostgres(SqlStoreConformance):
                 " WHERE pid <> pg_backend_pid() AND datname = current_database()"
             )
         assert store.connections() == []
+
+    def test_a_database_without_an_encoding_keeps_every_text(self, postgres_server: PostgresServer) -> None:
+        with psycopg.connect(postgres_server.conninfo(), autocommit=True) as connection:
+            connection.execute(
+                "CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+            )
+        url = postgres_server.new_schema().partition("&options=")[0].replace("@/postgres", "@/plain")
+        store = SqlStateStore(url)
+        lease = store.acquire("büro", run_id="run-1", holder="one", seconds=60)
+        assert store.connections() == ["büro"]
+        store.release(lease)
 
     def test_a_database_that_is_not_there_is_no_crash(self, state_url: str) -> None:
         with pytest.raises(StateUnavailable, match="does not exist"):
