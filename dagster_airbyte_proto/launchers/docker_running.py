@@ -184,7 +184,9 @@ class DockerConnector:
             stopped=self._asked_to_stop,
             seconds=time.monotonic() - self._started_at,
             stderr_tail=self._stderr.lines(),
-            reason=f"it took more than its memory of {self._held.memory}" if state.get("OOMKilled") else "",
+            reason=f"it took more than the {self._held.memory} that `memory` in its launch gives it"
+            if state.get("OOMKilled")
+            else "",
         )
 
 

@@ -94,7 +94,7 @@ def test_one_that_takes_too_much_memory_is_told_so(fake_image: Image) -> None:
     assert read_all(connector) == b""
     report = report_of(connector)
     assert report.signal == signal.SIGKILL
-    assert report.how == "was ended by signal 9: it took more than its memory of 64m"
+    assert report.how == "was ended by signal 9: it took more than the 64m that `memory` in its launch gives it"
     assert fake_image.leftovers() == []
 
 
@@ -145,6 +145,32 @@ def test_an_image_that_is_not_there_is_told_by_name() -> None:
     launcher = DockerLauncher(docker_images.Image("airbyte-proto-test/none:1", pull="never"))
     with pytest.raises(ConfigError, match="there is no image airbyte-proto-test/none:1"):
         launcher.identity()
+
+
+@pytest.mark.parametrize(
+    ("strange", "told"),
+    [
+        (_ALONE._replace(network="no-such"), "network no-such not found"),
+        (_ALONE._replace(user="no-such"), "unable to find user no-such"),
+        (_ALONE._replace(memory="1m"), "Minimum memory limit"),
+        (_ALONE._replace(capabilities=("NO_SUCH",)), "unknown capability"),
+        (_ALONE._replace(volumes=("/a:/b:c:d",)), "invalid volume specification"),
+    ],
+)
+def test_what_a_launch_asks_for_in_vain_is_the_users_to_correct(
+    fake_image: Image, strange: Confinement, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        start(confined(fake_image, strange), "lines")
+    assert fake_image.leftovers() == []
+
+
+def test_an_image_for_another_kind_of_machine_is_told_so(fake_image: Image) -> None:
+    image = fake_image.launched()._replace(platform="linux/s390x")
+    launcher = DockerLauncher(image, _ALONE, labels={"test": fake_image.test})
+    with pytest.raises(ConfigError, match=r"made for another kind of machine: .*actual: linux/") as refused:
+        start(launcher, "lines")
+    assert "pull: always" in refused.value.remedy
 
 
 def test_a_program_that_the_image_has_not_is_told_with_the_way_out(fake_image: Image) -> None:
