@@ -31,7 +31,7 @@ def open_daemon() -> docker.DockerClient:
     except (DockerException, OSError) as error:
         raise ConfigError(
             "connecting to Docker",
-            _innermost(error),
+            innermost(error),
             remedy="Is its daemon running, and may you use it? DOCKER_HOST says where it is, if it is not this "
             "machine's.",
         ) from error
@@ -52,7 +52,7 @@ def answers(doing: str, image: str) -> Iterator[None]:
         raise known from error
     except (DockerException, requests.RequestException, OSError) as error:
         raise ConnectorError(
-            doing, f"Docker's daemon does not answer: {_innermost(error)}", remedy="Is it running?", retryable=True
+            doing, f"Docker's daemon does not answer: {innermost(error)}", remedy="Is it running?", retryable=True
         ) from error
 
 
@@ -83,7 +83,7 @@ def refusal(doing: str, image: str, told: str) -> ProtoError:
     return ConnectorError(doing, told, retryable=True)
 
 
-def _innermost(error: BaseException) -> str:
+def innermost(error: BaseException) -> str:
     """The reason that a stack of libraries has wrapped."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause

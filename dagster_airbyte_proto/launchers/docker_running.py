@@ -20,7 +20,7 @@ from docker.errors import APIError, DockerException, NotFound
 
 from dagster_airbyte_proto.errors import ConnectorError, InternalError, ProtoError
 from dagster_airbyte_proto.launchers import docker_guardian
-from dagster_airbyte_proto.launchers.docker_daemon import refusal
+from dagster_airbyte_proto.launchers.docker_daemon import innermost, refusal
 from dagster_airbyte_proto.launchers.docker_frames import Frames
 from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
@@ -154,7 +154,7 @@ class DockerConnector:
         except _UNREACHABLE as error:
             self._failure = ConnectorError(
                 "running the connector",
-                f"Docker's daemon went away, or the container {self._held.name} did: {error}",
+                f"Docker's daemon went away, or the container {self._held.name} did: {innermost(error)}",
                 retryable=True,
             )
         finally:

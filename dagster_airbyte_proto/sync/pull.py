@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
@@ -105,7 +106,9 @@ class Pull:
             self._unplaced_error = error
         finally:
             connector.stop()
-        self.exit = self.exit or connector.wait(0)
+        if self.exit is None:
+            with suppress(ConnectorError):  # told above: nobody knows how it ended
+                self.exit = connector.wait(0)
         if self._provisional is not None and ended_by_itself(self.exit):
             # All that it would have sent again has come.
             self._take_state(self._provisional)

@@ -14,6 +14,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.folder import FolderTables
 from tests import fake_source
 from tests.cli.conftest import USERS, Place, Result, until
+from tests.daemon_gate import Gate
 from tests.images import Image, python_image
 from tests.machine_container import REPOSITORY, machine_image, machine_volumes
 
@@ -42,9 +43,10 @@ def own() -> Iterator[Image]:
         yield image
 
 
-def connect(place: Place, image: Image, scenario: Mapping[str, Any] = USERS) -> str:
+def connect(place: Place, image: Image, scenario: Mapping[str, Any] = USERS, **load: int) -> str:
     launch = {"kind": "docker", "image": image.name, "network": "none"}
-    return place.connect(scenario, connector={"protocol": "airbyte", "launch": launch}, load={"max_bytes": 1})
+    connector = {"protocol": "airbyte", "launch": launch}
+    return place.connect(scenario, connector=connector, load=load or {"max_bytes": 1})
 
 
 def connectors(image: Image) -> list[Container]:
@@ -62,6 +64,10 @@ def expect_cancelled(place: Place, source: Image, ended: Result) -> None:
     users = ended.json["streams"]["users"]
     assert (ended.json["status"], users["committed"], users["rejected"]) == ("cancelled", 10, 5)
     assert connectors(source) == []
+    expect_the_rest(place, source)
+
+
+def expect_the_rest(place: Place, source: Image) -> None:
     assert place.json("sync", connect(place, source))["status"] == "complete"
     landed = FolderTables(place.folder / ".airbyte-proto" / "warehouse").rows(TableName("shop", "users"))
     assert sorted(landed["id"].to_pylist()) == list(range(25))
@@ -82,6 +88,23 @@ def test_a_connector_that_is_only_asked_goes_with_a_signal_too(place: Place, mut
     running.process.send_signal(signal.SIGTERM)
     assert running.end().code == 130
     assert connectors(mute) == []
+
+
+def test_a_daemon_that_goes_away_in_the_middle_costs_nothing_that_a_state_covers(place: Place, source: Image) -> None:
+    gate = Gate(place.folder)
+    file = connect(place, source, _HANGING, max_bytes=1 << 20)
+    running = place.start("sync", file, "--json", DOCKER_HOST=gate.address)
+    running.wait_for("15 rows")
+    gate.shut()
+    ended = running.end()
+    users = ended.json["streams"]["users"]
+    assert (ended.code, ended.json["status"], users["committed"], users["rejected"]) == (1, "failed", 10, 5)
+    assert "Docker's daemon went away" in users["error"]
+    assert len(connectors(source)) == 1
+    gate.open()
+    until(lambda: connectors(source) == [])
+    gate.shut()
+    expect_the_rest(place, source)
 
 
 @_EITHER
