@@ -44,19 +44,18 @@ def _remove(name: str) -> None:
     may come back with it."""
     import docker
 
-    began = time.monotonic()
-    patience = _PATIENCE_SECONDS
-    while time.monotonic() - began < patience:
+    until = time.monotonic() + _OUTAGE_SECONDS
+    while time.monotonic() < until:
         try:
             client = docker.APIClient(version="auto", **docker.utils.kwargs_from_env())
             client.remove_container(name, v=True, force=True)
         except docker.errors.NotFound:
-            time.sleep(_LOOK_SECONDS)
-        except Exception:  # noqa: BLE001 - nobody is left to be told; the daemon may be on its way back
-            patience = _OUTAGE_SECONDS
-            time.sleep(_LOOK_SECONDS)
+            until = min(until, time.monotonic() + _PATIENCE_SECONDS)
+        except Exception:  # noqa: BLE001, S110 - nobody is left to be told; the daemon may be on its way back
+            pass
         else:
             return
+        time.sleep(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,6 @@ def test_a_daemon_that_goes_away_in_the_middle_costs_nothing_that_a_state_covers
     assert len(connectors(source)) == 1
     gate.open()
     until(lambda: connectors(source) == [])
-    gate.shut()
     expect_the_rest(place, source)
 
 

@@ -122,7 +122,7 @@ def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(fake_im
     labels = {"test": f"{fake_image.test}-alive", "owner": this_process()}
 
     def is_ours_and_dead(found: Mapping[str, str]) -> bool:
-        return found["test"].startswith(fake_image.test) and is_dead(found["owner"])
+        return found.get("test", "").startswith(fake_image.test) and is_dead(found["owner"])
 
     alive = DockerLauncher(fake_image.launched(), _ALONE, labels=labels, is_orphan=is_ours_and_dead)
     connector = start(alive, "hang")
