@@ -150,7 +150,7 @@ class DockerConnector:
             self._hear()
             state = self._state_at_end()
             self._report = self._exit_report(state)
-            self._failure = _not_begun(self._held.image, self._report)
+            self._failure = _not_begun(self._held, self._report)
         except _UNREACHABLE as error:
             self._failure = ConnectorError(
                 "running the connector",
@@ -190,12 +190,17 @@ class DockerConnector:
         )
 
 
-def _not_begun(image: str, report: ExitReport) -> ProtoError | None:
+def _not_begun(held: Held, report: ExitReport) -> ProtoError | None:
     """The error of a container that began and whose init then found no program to run."""
     last = report.stderr_tail[-1] if report.stderr_tail else ""
     if report.code not in _NOT_EXECUTED or not last.startswith(_INIT_SAYS):
         return None
-    return refusal("starting the connector", image, last.partition("] ")[2])
+    told = last.partition("] ")[2]
+    theirs = held.daemon.inspect_image(held.image)["Architecture"]
+    if theirs != (here := held.daemon.version()["Arch"]):
+        # The init may say something else of such a program: it then tries the shell, as if it were a script.
+        told = f"exec format error, as it is for {theirs} and runs on {here} ({told})"
+    return refusal("starting the connector", held.image, told)
 
 
 def give_up(daemon: docker.APIClient, name: str, guardian: Guardian) -> None:

@@ -173,6 +173,20 @@ def test_an_image_for_another_kind_of_machine_is_told_so(fake_image: Image) -> N
     assert "pull: always" in refused.value.remedy
 
 
+def test_an_image_that_was_built_for_another_kind_of_machine_is_told_so(fake_image: Image, tmp_path: Path) -> None:
+    (tmp_path / "run").write_bytes(b"\x7fELF of another kind")
+    (tmp_path / "run").chmod(0o755)
+    (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY run /run\nENTRYPOINT ["/run"]\n')
+    image = fake_image._replace(name=f"airbyte-proto-test:{fake_image.test}")
+    told = image.daemon.build(path=str(tmp_path), tag=image.name, platform="linux/s390x", rm=True, decode=True)
+    assert [each for each in told if "error" in each] == []
+    connector = start(confined(image), "lines")
+    assert read_all(connector) == b""
+    with pytest.raises(ConfigError, match="made for another kind of machine: exec format error, as it is for s390x"):
+        report_of(connector)
+    image.daemon.remove_image(image.name)
+
+
 def test_a_program_that_the_image_has_not_is_told_with_the_way_out(fake_image: Image) -> None:
     launcher = DockerLauncher(fake_image.launched("/no/such"), Confinement(network="none"))
     connector = start(launcher, "lines")
