@@ -53,7 +53,7 @@ def _found(call: Call) -> "list[tuple[Container, Ownership]]":
 
     with answering("looking at the containers of connectors", ""):
         found = containers(open_daemon().api)
-    return [(each, ownership(each.labels, call.store)) for each in found]
+    return [(each, ownership(each, call.store)) for each in found]
 
 
 def _grid(found: "list[tuple[Container, Ownership]]") -> Grid:

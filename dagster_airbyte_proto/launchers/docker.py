@@ -14,7 +14,7 @@ from docker.types import Mount
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers import docker_guardian
 from dagster_airbyte_proto.launchers.deployment import Deployment
-from dagster_airbyte_proto.launchers.docker_containers import VERB, containers, labelled
+from dagster_airbyte_proto.launchers.docker_containers import VERB, Container, containers, labelled
 from dagster_airbyte_proto.launchers.docker_daemon import answers, open_daemon
 from dagster_airbyte_proto.launchers.docker_files import FOLDER, VOLUME, numbers_of, put, user_of
 from dagster_airbyte_proto.launchers.docker_images import Described, Image, described, entrypoint, identity
@@ -55,8 +55,8 @@ class Confinement(NamedTuple):
 class DockerLauncher:
     """Runs an image with the invocation's arguments.
 
-    `labels` tell whose the containers are. Before one is started, those are removed that nobody owns any more, as their
-    labels tell `is_orphan`: the guardian died too, as when a machine goes down.
+    `labels` tell whose the containers are. Before one is started, those are removed that nobody owns any more, as
+    `is_orphan` says: the guardian died too, as when a machine goes down.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DockerLauncher:
         *,
         deployment: Deployment | None = None,
         labels: Mapping[str, str] | None = None,
-        is_orphan: Callable[[Mapping[str, str]], bool] = lambda _: False,
+        is_orphan: Callable[[Container], bool] = lambda _: False,
         options: RunOptions | None = None,
     ) -> None:
         self._image = image
@@ -86,7 +86,7 @@ class DockerLauncher:
         self._described(daemon)  # Pulled, where it has to be, before anything is made.
         with answers("removing containers of dead runs", image):
             for each in containers(daemon):
-                if self._is_orphan(each.labels):
+                if self._is_orphan(each):
                     remove(daemon, each.name)
         name = f"airbyte-proto-{uuid4().hex[:12]}"
         guardian = _guardian(name)

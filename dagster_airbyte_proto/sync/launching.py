@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection, DockerLaunch
@@ -13,6 +14,9 @@ from dagster_airbyte_proto.launchers.pypi import PypiLauncher
 from dagster_airbyte_proto.launchers.replay import ReplayLauncher
 from dagster_airbyte_proto.sync.containers import Ownership, labels_of, ownership
 from dagster_airbyte_proto.sync.run_log import RunLog
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.launchers.docker_containers import Container
 
 
 def launcher_of(
@@ -62,7 +66,7 @@ def _of_image(
     options: RunOptions,
     labels: Mapping[str, str],
     deployment: Deployment,
-    owned: Callable[[Mapping[str, str]], Ownership],
+    owned: "Callable[[Container], Ownership]",
 ) -> Launcher:
     # Docker's client takes a while to import, and few connections are images.
     from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers import docker_images
 from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker_containers import Container
 from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker_frames import Frames
 from dagster_airbyte_proto.sync.holder import is_dead, this_process
@@ -121,8 +121,8 @@ def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(fake_im
     assert len(left) == 2
     labels = {"test": f"{fake_image.test}-alive", "owner": this_process()}
 
-    def is_ours_and_dead(found: Mapping[str, str]) -> bool:
-        return found.get("test", "").startswith(fake_image.test) and is_dead(found["owner"])
+    def is_ours_and_dead(found: Container) -> bool:
+        return found.labels.get("test", "").startswith(fake_image.test) and is_dead(found.labels["owner"])
 
     alive = DockerLauncher(fake_image.launched(), _ALONE, labels=labels, is_orphan=is_ours_and_dead)
     connector = start(alive, "hang")
