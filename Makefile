@@ -22,7 +22,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-system: ## what tests use if it is there: PostgreSQL, Chromium (Debian's, when this is root on Debian)
+system: ## what tests use if it is there: PostgreSQL with wal2json, Chromium (Debian's, when this is root on Debian)
 	@.ci/system
 
 demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there

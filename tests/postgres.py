@@ -63,6 +63,7 @@ def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
         # Far from UTC, so that a time which is taken for another zone's does not pass.
         port = _free_port()
         settings = ["-c", "listen_addresses=127.0.0.1", "-p", f"{port}", "-c", "timezone=Asia/Kolkata"]
+        settings += ["-c", "wal_level=logical"]  # connectors read its log
         command = [f"{bin_folder}/postgres", "-F", "-D", f"{data}", "-k", f"{folder}", *settings]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, user=user, group=group)
