@@ -94,7 +94,10 @@ class ColumnName(NamedTuple):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """A stream as `discover` offers it. `raw` is the connector's own JSON for it, handed back as it came."""
+    """A stream as `discover` offers it. `raw` is the connector's own JSON for it, handed back as it came.
+
+    What `may_follow_log` is read incrementally without a cursor too, where the user says so.
+    """
 
     id: StreamId
     json_schema: Mapping[str, Any]
@@ -104,6 +107,7 @@ class Stream(msgspec.Struct, frozen=True):
     is_cursor_fixed: bool = False
     is_resumable: bool = False
     is_file_based: bool = False
+    may_follow_log: bool = False
     raw: bytes = b"{}"
 
 

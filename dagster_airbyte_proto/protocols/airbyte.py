@@ -10,7 +10,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dagster_airbyte_proto.model import Catalog, State, Stream, StreamId
+from dagster_airbyte_proto.model import Catalog, PlannedStream, State, StreamId
 from dagster_airbyte_proto.protocols import airbyte_catalog, airbyte_messages, airbyte_records, airbyte_state
 from dagster_airbyte_proto.protocols.session import (
     Event,
@@ -92,8 +92,8 @@ class AirbyteSource:
     def sharing(
         self,
         state: State,
-        asked: Sequence[Stream],  # noqa: ARG002 - the state tells
-        offered: Sequence[Stream],  # noqa: ARG002
+        asked: Sequence[PlannedStream],  # noqa: ARG002 - the state tells
+        offered: Sequence[PlannedStream],  # noqa: ARG002
     ) -> frozenset[StreamId] | None:
         return airbyte_state.sharing(state)
 

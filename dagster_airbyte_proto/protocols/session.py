@@ -311,7 +311,9 @@ class SourceProtocol(Protocol):
         """A state of the connection as a whole that says nothing more of the stream; None where it has no such part."""
         ...
 
-    def sharing(self, state: State, asked: Sequence[Stream], offered: Sequence[Stream]) -> frozenset[StreamId] | None:
+    def sharing(
+        self, state: State, asked: Sequence[PlannedStream], offered: Sequence[PlannedStream]
+    ) -> frozenset[StreamId] | None:
         """The streams which would be left behind if a state of the connection as a whole moved on for those `asked`
         alone, themselves included; None where it does not tell."""
         ...

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
-from dagster_airbyte_proto.model import Catalog, ReadMode, State, Stream, StreamId
+from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StreamId
 from dagster_airbyte_proto.protocols import (
     singer_catalog,
     singer_messages,
@@ -131,7 +131,9 @@ class SingerSource:
     def without(self, state: State, stream: StreamId) -> State | None:
         return singer_state.without(state, stream)
 
-    def sharing(self, state: State, asked: Sequence[Stream], offered: Sequence[Stream]) -> frozenset[StreamId] | None:
+    def sharing(
+        self, state: State, asked: Sequence[PlannedStream], offered: Sequence[PlannedStream]
+    ) -> frozenset[StreamId] | None:
         """Each stream has a bookmark of its own; but those that follow the source's log read one log together, and the
         source forgets what it has handed out."""
         if singer_state.state_parts(state) is None:

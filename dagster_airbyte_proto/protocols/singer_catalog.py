@@ -7,7 +7,8 @@
 3. What a property's inclusion says is kept to: `automatic` ones come in any case, `unsupported` ones never, and so they
    are no columns. One that is not selected by default is selected where somebody named it.
 4. Unless a method is forced, a stream may be read whole, or from a replication key: one of those that the tap names, or
-   where it names none (databases) whichever the user does.
+   where it names none (databases) whichever the user does. A table that is read incrementally without one is LOG_BASED:
+   taps offer that nowhere, and INCREMENTAL needs a key.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from dagster_airbyte_proto.protocols.session import ReadRequest
 from dagster_airbyte_proto.protocols.singer_messages import names
 
 _FULL_TABLE, _INCREMENTAL, _LOG_BASED = "FULL_TABLE", "INCREMENTAL", "LOG_BASED"
+_OF_A_TABLE = frozenset(("schema-name", "database-name"))
 _Breadcrumb = tuple[str, ...]
 
 
@@ -70,10 +72,13 @@ def other_names(request: ReadRequest) -> dict[StreamId, tuple[StreamId, ...]]:
     return {StreamId.of(name): tuple(streams) for name, streams in found.items()}
 
 
-def follows_the_log(stream: Stream) -> bool:
+def follows_the_log(planned: PlannedStream) -> bool:
     """Whether it is read from a log that the source keeps for all such streams together."""
-    entry = value(stream.raw)
-    return _method(entry, _metadata(entry).get((), {})) == _LOG_BASED
+    if planned.read is not ReadMode.INCREMENTAL:
+        return False
+    entry = value(planned.stream.raw)
+    is_offered_so = _method(entry, _metadata(entry).get((), {})) == _LOG_BASED
+    return is_offered_so or (planned.stream.may_follow_log and not planned.cursor)
 
 
 def _stream(raw: bytes, position: int) -> Stream:
@@ -102,6 +107,7 @@ def _stream(raw: bytes, position: int) -> Stream:
         primary_key=tuple((name,) for name in _keys(entry, root)),
         cursor=cursor,
         is_cursor_fixed=method == _LOG_BASED or (bool(cursor) and is_only_one),
+        may_follow_log=method is None and not valid and not _OF_A_TABLE.isdisjoint(root),
         raw=raw,
     )
 
@@ -114,7 +120,7 @@ def _entry(
     root = {**metadata.pop((), {}), "selected": planned is not None}
     raw, method, chosen = stream.raw, None, _chosen(stream, planned, fields)
     if planned is not None:
-        is_log = _method(entry, root) == _LOG_BASED
+        is_log = follows_the_log(planned)
         method = _FULL_TABLE if planned.read is ReadMode.FULL_REFRESH else _LOG_BASED if is_log else _INCREMENTAL
         root["replication-method"] = method
         raw = with_member(raw, "replication_method", msgspec.json.encode(method))

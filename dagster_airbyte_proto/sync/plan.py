@@ -253,7 +253,7 @@ def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -
         if options.write in REPLACING:
             found = f"read: incremental with write: {options.write} would leave only the newest rows in the table"
             raise _fault(connection, stream, found, "Use read: full_refresh, or write: append_dedup")
-        if not _can_resume(stream, options):
+        if not _can_resume(stream, options) and not stream.may_follow_log:
             why = "offers no incremental read" if not _is_incremental(stream) else "has no cursor of its own"
             found = f"read: incremental, but the source {why}"
             raise _fault(connection, stream, found, "Use read: full_refresh, or name a cursor")

@@ -51,7 +51,6 @@ def _group(
     incremental: Sequence[PlannedStream],
 ) -> list[PlannedStream]:
     """A state that does not tell whose it is counts as everyone's."""
-    offered = [each.stream for each in incremental]
-    told = [protocol.sharing(state, [each.stream for each in asked], offered) for state in shared]
+    told = [protocol.sharing(state, asked, incremental) for state in shared]
     named = None if None in told else frozenset().union(*(each for each in told if each is not None))
     return [each for each in incremental if named is None or each.id in named]

@@ -132,6 +132,15 @@ def test_the_method_is_what_was_chosen(read: ReadMode, root: dict[str, Any], met
     assert _about(_written(_planned(stream, read))["users"])["replication-method"] == method
 
 
+def test_a_table_that_is_read_incrementally_without_a_key_follows_the_log() -> None:
+    table = _stream(_entry(replication_method="", root={"schema-name": "public", "forced-replication-method": ""}))
+    assert table.may_follow_log
+    assert _about(_written(_planned(table))["users"])["replication-method"] == "LOG_BASED"
+    assert _about(_written(_planned(table, cursor=("at",)))["users"])["replication-method"] == "INCREMENTAL"
+    of_an_api = [_entry(), _entry(root={"schema-name": "public", "valid-replication-keys": ["at"]})]
+    assert not any(_stream(entry).may_follow_log for entry in of_an_api)
+
+
 def test_only_the_fields_that_are_read_are_selected() -> None:
     about = {
         "id": {"inclusion": "automatic"},

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.model import State, StateScope, Stream, StreamId
+from dagster_airbyte_proto.model import (
+    PlannedStream,
+    ReadMode,
+    State,
+    StateScope,
+    StreamId,
+    TableName,
+    WriteMode,
+)
 from dagster_airbyte_proto.protocols.known import protocol_of_state
 from dagster_airbyte_proto.protocols.raw_json import PartError
 from dagster_airbyte_proto.protocols.singer import SingerSource
@@ -128,12 +136,15 @@ def test_a_value_that_is_shown_can_be_set() -> None:
 
 
 def test_streams_that_follow_the_log_go_on_together() -> None:
-    def stream(name: str, method: str) -> Stream:
-        root = {"breadcrumb": [], "metadata": {"replication-method": method}}
-        entry = {"tap_stream_id": name, "schema": {}, "metadata": [root]}
-        return _source.catalog(json.dumps({"streams": [entry]}).encode()).streams[0]
+    def planned(name: str, cursor: str = "", **root: str) -> PlannedStream:
+        entry = {"tap_stream_id": name, "schema": {}, "metadata": [{"breadcrumb": [], "metadata": root}]}
+        [stream] = _source.catalog(json.dumps({"streams": [entry]}).encode()).streams
+        place = TableName("shop", name)
+        read, write = ReadMode.INCREMENTAL, WriteMode.APPEND
+        return PlannedStream(stream, place, read, write, cursor=(cursor,) if cursor else ())
 
-    log, other, by_key = stream("a", "LOG_BASED"), stream("b", "LOG_BASED"), stream("c", "INCREMENTAL")
+    log, other = planned("a", **{"replication-method": "LOG_BASED"}), planned("b", **{"schema-name": "public"})
+    by_key = planned("c", "at", **{"schema-name": "public"})
     offered = [log, other, by_key]
     state = _state({"bookmarks": {"a": {"lsn": 1}}})
     assert _source.sharing(state, [by_key], offered) == frozenset()
