@@ -94,7 +94,7 @@ def test_currently_syncing_is_handed_back_where_it_is_of_use(
 ) -> None:
     value = {"bookmarks": {}, "currently_syncing": "b"}
     handed = _handed(value, whole=whole, going_on=going_on)
-    assert handed == (value if is_handed else {"bookmarks": {}})
+    assert handed == (value if is_handed else {**value, "currently_syncing": None})
 
 
 @pytest.mark.parametrize(
