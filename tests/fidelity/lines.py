@@ -9,6 +9,7 @@ import yaml
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
 from dagster_airbyte_proto.protocols.session import CatalogEvent
+from dagster_airbyte_proto.protocols.singer import SingerSource
 from tests.sync.shop import Shop
 
 
@@ -40,3 +41,26 @@ def offer_lines(
     event = AirbyteSource().event(catalog)
     assert isinstance(event, CatalogEvent)
     return event.catalog
+
+
+def offer_transcript(place: Shop, transcript: bytes) -> Catalog:
+    """From now on the shop's connector is a tap that prints the transcript, and offers each stream as it first tells of
+    it. The catalog."""
+    told: dict[str, Any] = {}
+    for line in transcript.splitlines():
+        message = json.loads(line)
+        if message["type"] == "SCHEMA":
+            told.setdefault(message["stream"], message)
+    streams = [
+        {"tap_stream_id": name, "schema": first["schema"], "key_properties": first["key_properties"]}
+        for name, first in told.items()
+    ]
+    catalog = json.dumps({"streams": streams}).encode()
+    (place.folder / "discover").write_bytes(catalog)
+    (place.folder / "read").write_bytes(transcript)
+    (place.folder / "help").write_text("usage: tap [--config CONFIG] [--catalog CATALOG] [--state STATE] [--discover]")
+    answer = 'case "$*" in *--discover*) a=discover;; *--catalog*) a=read;; *) a=help;; esac; cat "$0/$a"'
+    place.protocol = "singer"
+    place.program = ["sh", "-c", answer, str(place.folder)]
+    place.offer({})
+    return SingerSource().catalog(catalog)

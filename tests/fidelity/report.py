@@ -50,11 +50,12 @@ class Report:
 HEAD = "| stream | rows | cells | equal | accounted for | wrong |\n|---|---|---|---|---|---|"
 
 
-def compare(planned: PlannedStream, sent: Sequence[Sent], table: pa.Table) -> Report:
-    """All rows of a table that one sync filled, against all records that it got of the stream."""
+def compare(planned: PlannedStream, sent: Sequence[Sent], table: pa.Table, *, in_order_of: str = RAW_ID) -> Report:
+    """All rows of a table that one sync filled, against all records that it got of the stream. Their names count the
+    rows of a file as they came; of several files, another column has to tell."""
     columns = table_columns(planned)
     report = Report(str(planned.id))
-    rows = sorted(table.to_pylist(), key=lambda row: str(row[RAW_ID]))  # names count the rows as they came
+    rows = sorted(table.to_pylist(), key=lambda row: str(row[in_order_of]))
     wanted = _survivors(planned, sent) if planned.write in _KEYED else list(sent)
     if len(rows) != len(wanted):
         report.wrong.append(f"{len(wanted)} rows were to land, and {len(rows)} did")
