@@ -117,7 +117,7 @@ class DockerLauncher:
         arguments = [
             f"{FOLDER}/{each.name}" if isinstance(each, FileArgument) else each for each in invocation.arguments
         ]
-        kwargs = self._kwargs(client.api, labelled({**self._labels, VERB: str(arguments[0])}), environment)
+        kwargs = self._kwargs(client.api, labelled({**self._labels, VERB: invocation.verb}), environment)
         try:
             client.containers.create(self._image.name, arguments, name=name, network_mode=network, **kwargs)
         except (TypeError, InvalidArgument) as error:

@@ -26,11 +26,22 @@ class FileArgument(NamedTuple):
     name: str
 
 
+_VERBS_OF_OPTIONS = {"--about": "spec", "--help": "spec", "--test": "check", "--discover": "discover"}
+
+
 class Invocation(NamedTuple):
     """A command line to carry out. `files` are made before the start, private to the run, and gone after it."""
 
     arguments: tuple[str | FileArgument, ...]
     files: Mapping[str, bytes] = {}
+
+    @property
+    def verb(self) -> str:
+        """What for: the first word, or what the options of a Singer tap say, which takes no words."""
+        first = str(self.arguments[0])
+        if not first.startswith("-"):
+            return first
+        return next((verb for flag, verb in _VERBS_OF_OPTIONS.items() if flag in self.arguments), "read")
 
 
 class Verb(StrEnum):

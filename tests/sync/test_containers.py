@@ -6,6 +6,7 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.launchers.docker_containers import Container
+from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
 from dagster_airbyte_proto.sync.containers import Ownership, ownership
 from tests.sync.conftest import OpenShop
 
@@ -32,3 +33,17 @@ def test_a_question_is_nobodys_when_no_answer_is_waited_for_any_more(
     labels = {"verb": verb, "connection": "shop", "run": "of another store", "owner": _ELSEWHERE}
     began = datetime.now(UTC) - timedelta(minutes=minutes)
     assert ownership(Container("c", "image", "running", began, labels), store) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verb"),
+    [
+        (("discover", "--config", FileArgument("config.json")), "discover"),
+        (("--config", FileArgument("config.json"), "--discover"), "discover"),
+        (("--config", FileArgument("config.json"), "--test"), "check"),
+        (("--about", "--format=json"), "spec"),
+        (("--config", FileArgument("config.json"), "--catalog", FileArgument("catalog.json")), "read"),
+    ],
+)
+def test_what_a_container_is_for_is_told_of_taps_too(arguments: tuple[str | FileArgument, ...], verb: str) -> None:
+    assert Invocation(arguments).verb == verb
