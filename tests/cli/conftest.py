@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 USERS: Mapping[str, Any] = {"streams": {"users": {"records": 25}}, "state_every": 5}
 SECRET = "hunter22"
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 180.0
 
 
 class Result(NamedTuple):

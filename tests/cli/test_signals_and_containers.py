@@ -122,7 +122,7 @@ def test_a_cancelled_sync_that_is_in_a_container_leaves_none_beside_it(
         until(lambda: states(place) == [{"next": 10}])
         assert len(connectors(source)) == 1
         daemon.kill(made, signal=number.name)
-        code = daemon.wait(made, timeout=30)["StatusCode"]
+        code = daemon.wait(made, timeout=180)["StatusCode"]
         out, err = (daemon.logs(made, stdout=out, stderr=not out).decode() for out in (True, False))
     finally:
         daemon.remove_container(made, force=True)

@@ -25,7 +25,7 @@ SECRET = "correct-horse-battery"
 EVERYTHING = Wanted()
 REFRESH = Wanted(refresh=True)
 IMPATIENT = Patience(startup_seconds=5.0, heartbeat_seconds=0.5, exit_seconds=0.5)
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 180.0
 
 
 class Shop(House):
