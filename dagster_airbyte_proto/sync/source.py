@@ -30,6 +30,9 @@ from dagster_airbyte_proto.sync.config_check import check_config
 from dagster_airbyte_proto.sync.offers import Offer, Offers
 from dagster_airbyte_proto.sync.run_log import RunLog
 
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_TOLD = msgspec.json.Decoder(list[SchemaEvent])
+
 
 class Source:
     """Answers from what was kept where it can, so that a sync starts one process and no more.
@@ -146,7 +149,7 @@ class Source:
         kept = self._kept(self._offers.told(self.connection.name, self.identity, self.config_digest))
         if kept is None:
             return {}
-        return {event.stream: event for event in msgspec.json.decode(kept, type=list[SchemaEvent])}
+        return {event.stream: event for event in _TOLD.decode(kept)}
 
     def keep_told(self, told: Iterable[SchemaEvent]) -> None:
         message = msgspec.json.encode([*told])
