@@ -148,6 +148,7 @@ def test_rules_that_name_streams_need_no_catalog() -> None:
             "orders": {"primary_key": ["id"], "select": ["id", ["to", "city"]]},
         },
         (),
+        False,
     )
 
 
@@ -170,7 +171,7 @@ _COLUMNS = {"users": ["id", "email", "name"], "public-a": ["id", "email"], "publ
     ],
 )
 def test_patterns_are_worked_out_on_the_catalog(rules: list[str], streams: dict[str, Any] | None) -> None:
-    assert chosen_streams(Tap("tap", select=tuple(rules)), _COLUMNS) == (streams, ())
+    assert chosen_streams(Tap("tap", select=tuple(rules)), _COLUMNS) == (streams, (), False)
 
 
 def test_a_filter_leaves_out_streams() -> None:
@@ -180,8 +181,9 @@ def test_a_filter_leaves_out_streams() -> None:
 
 def test_without_a_catalog_patterns_are_named() -> None:
     chosen = chosen_streams(Tap("tap", select=("users.*", "public-*.*", "!*.email")), None)
-    assert chosen == ({"users": {"exclude": ["email"]}}, ("select public-*.*: it needs the tap's catalog",))
+    assert chosen == ({"users": {"exclude": ["email"]}}, ("select public-*.*: it needs the tap's catalog",), True)
     chosen = chosen_streams(Tap("tap", select=("*.*", "!secret")), None)
+    assert chosen.needs_catalog
     assert chosen.left == ("select: secret is not to be read, but all others are, and these are not known",)
 
 

@@ -132,7 +132,7 @@ def _moved(call: Call, tap: "Tap", project: "Project", root: Path, folder: Path)
     launch, left = _launch(tap, root, folder)
     document: dict[str, Any] = {"connector": {"protocol": "singer", "launch": launch}, "config": config.values}
     chosen = chosen_streams(tap, None)
-    if any("catalog" in each or "not known" in each for each in chosen.left):
+    if chosen.needs_catalog:
         columns, why = _columns(call, connection, document, folder)
         chosen = chosen_streams(tap, columns) if columns is not None else chosen
         left += [why] if why else []

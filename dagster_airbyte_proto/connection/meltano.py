@@ -19,7 +19,7 @@ _KINDS = {"integer": int, "decimal": float, "array": list, "object": dict}
 _DEEPEST = 10
 _EXTRAS = ("catalog", "load_schema", "metadata", "schema", "select", "select_filter", "state", "use_cached_catalog")
 _CARRIED = {"name", "inherit_from", "variant", "pip_url", "executable", "python", "namespace", "config", "settings"}
-_TOLD_ELSEWHERE = {"label", "description", "docs", "repo", "logo_url", "logo", "capabilities", "hidden", "keywords",
+_FOR_PEOPLE = {"label", "description", "docs", "repo", "logo_url", "logo", "capabilities", "hidden", "keywords",
                    "maintenance_status", "quality", "settings_preamble", "next_steps", "usage", "definition",
                    "domain_url", "signup_url", "prereq", "ext_repo", "plugin_type", "settings_group_validation",
                    "use_cached_catalog", "requires_meltano", "supported_python_versions"}  # fmt: skip
@@ -217,7 +217,7 @@ def _lineage(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[Mappin
 
 
 def _left_of_tap(whole: Mapping[str, Any], extras: Mapping[str, Any]) -> list[str]:
-    known = _CARRIED | _TOLD_ELSEWHERE | set(_EXTRAS)
+    known = _CARRIED | _FOR_PEOPLE | set(_EXTRAS)
     said = {
         "schema": "schema: types are changed by `types` of the stream, or where the table is read",
         "catalog": f"catalog {extras.get('catalog')}: the tap's own is discovered; save it with `discover --save`",

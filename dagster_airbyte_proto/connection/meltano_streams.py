@@ -23,10 +23,12 @@ Columns = Mapping[str, Sequence[str]]
 
 
 class Chosen(NamedTuple):
-    """`streams` is None where every stream is taken as it is. `left` tells the rules that could not be carried over."""
+    """`streams` is None where every stream is taken as it is. `left` tells the rules that could not be carried over;
+    with the tap's catalog some of them could, where that is what it needs."""
 
     streams: Mapping[str, Mapping[str, Any]] | None
     left: tuple[str, ...]
+    needs_catalog: bool = False
 
 
 class _Rule(NamedTuple):
@@ -54,6 +56,7 @@ def chosen_streams(tap: Tap, columns: Columns | None) -> Chosen:
     rules = [_Rule.of(text) for text in (*(tap.select or ("*.*",)), *_said_in(tap.metadata))]
     filters = [_Rule.of(text) for text in tap.select_filter]
     facts, left = _facts(tap.metadata)
+    unheard_of = len(left)
     if columns is None:
         left += [f"select {rule.text}: it needs the tap's catalog" for rule in rules if not rule.is_certain]
         left += [f"select_filter {rule.text}: it needs the tap's catalog" for rule in filters if not rule.is_certain]
@@ -72,7 +75,9 @@ def chosen_streams(tap: Tap, columns: Columns | None) -> Chosen:
             continue
         streams[name] = {**_fitting(facts, name), **options}
     whole = list(streams) == names and not any(streams.values())
-    return Chosen(None if whole and (columns is not None or OTHERS in names) else streams, tuple(dict.fromkeys(left)))
+    takes_all = whole and (columns is not None or OTHERS in names)
+    needs_catalog = columns is None and len(left) > unheard_of
+    return Chosen(None if takes_all else streams, tuple(dict.fromkeys(left)), needs_catalog)
 
 
 def _literal(rules: Iterable[_Rule], facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
