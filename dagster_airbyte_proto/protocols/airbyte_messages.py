@@ -17,6 +17,7 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.airbyte_catalog import parse_catalog
 from dagster_airbyte_proto.protocols.airbyte_records import record_stream, run_stream
 from dagster_airbyte_proto.protocols.airbyte_state import parse_state, source_record_count
+from dagster_airbyte_proto.protocols.lines import kind_of, no_object, passed_over, whole_line
 from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
 from dagster_airbyte_proto.protocols.session import (
     AnalyticsEvent,
@@ -35,12 +36,9 @@ from dagster_airbyte_proto.protocols.session import (
     StateEvent,
     StatusEvent,
     StreamStatus,
-    UnknownEvent,
 )
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_MAX_KIND_CHARACTERS = 64
-# A line that begins so was meant as a message, however it goes on: a kill cuts lines, two threads run them together.
+# A line that begins so was meant as a message.
 _MEANT = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"([A-Z_]{1,64})"')
 
 # Levels of other logging worlds that connectors let slip through.
@@ -51,30 +49,20 @@ _STATUSES = {status.value: status for status in StreamStatus}
 
 def event(line: bytes) -> Event:
     """The event of one line, with its newline or without."""
-    whole = line.removeprefix(_BYTE_ORDER_MARK)
-    whole = whole if whole.endswith(b"\n") else whole + b"\n"
+    whole = whole_line(line)
     parts = members(whole)
     stream = run_stream(whole, parts.get("record") if parts else None)
     if stream is not None:
         return RecordLine(stream, whole)
     if parts is None:
-        meant = _MEANT.match(whole)
-        return UnknownEvent(meant[1].decode(), "the message is broken") if meant else PlainLine(line)
-    kind = _kind(parts)
+        return no_object(line, _MEANT)
+    kind = kind_of(parts)
     if kind is None:
         return PlainLine(line)
     try:
         return _record(parts, whole) if kind == "RECORD" else _message(kind, parts)
     except (PartError, ProtocolViolation) as error:
-        return UnknownEvent(kind[:_MAX_KIND_CHARACTERS], str(error))
-
-
-def _kind(parts: Mapping[str, bytes]) -> str | None:
-    try:
-        kind = value(parts.get("type", b"null"))
-    except PartError:
-        return None
-    return kind if isinstance(kind, str) else None
+        return passed_over(kind, error)
 
 
 def _record(parts: Mapping[str, bytes], line: bytes) -> Event:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dagster_airbyte_proto.protocols.lines import kind_of, no_object, passed_over, whole_line
 from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
 from dagster_airbyte_proto.protocols.session import (
     BatchEvent,
@@ -19,30 +20,25 @@ from dagster_airbyte_proto.protocols.session import (
     RecordLine,
     SchemaEvent,
     StateEvent,
-    UnknownEvent,
     VersionEvent,
 )
 from dagster_airbyte_proto.protocols.singer_records import named_stream, run_stream
 from dagster_airbyte_proto.protocols.singer_state import is_provisional, parse_state
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_MAX_KIND_CHARACTERS = 64
-# A line that begins so was meant as a message, however it goes on: a kill cuts lines, two threads run them together.
+# A line that begins so was meant as a message.
 _MEANT = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"([A-Za-z_]{1,64})"')
 
 
 def event(line: bytes) -> Event:
     """The event of one line, with its newline or without."""
-    whole = line.removeprefix(_BYTE_ORDER_MARK)
-    whole = whole if whole.endswith(b"\n") else whole + b"\n"
+    whole = whole_line(line)
     stream = run_stream(whole)
     if stream is not None:
         return RecordLine(stream, whole)
     parts = members(whole)
     if parts is None:
-        meant = _MEANT.match(whole)
-        return UnknownEvent(meant[1].decode(), "the message is broken") if meant else PlainLine(line)
-    kind = _kind(parts)
+        return no_object(line, _MEANT)
+    kind = kind_of(parts)
     if kind is None:
         return PlainLine(line)
     try:
@@ -50,21 +46,13 @@ def event(line: bytes) -> Event:
             return RecordLine(named_stream(parts), whole)
         return _read(kind)(parts, whole)
     except PartError as error:
-        return UnknownEvent(kind[:_MAX_KIND_CHARACTERS], str(error))
+        return passed_over(kind, error)
 
 
 def names(written: Any) -> tuple[str, ...]:
     """A list of properties, also where a tap writes a bare name for a list of one."""
     found = [written] if isinstance(written, str) else written
     return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list) else ()
-
-
-def _kind(parts: Mapping[str, bytes]) -> str | None:
-    try:
-        kind = value(parts.get("type", b"null"))
-    except PartError:
-        return None
-    return kind if isinstance(kind, str) else None
 
 
 def _read(kind: str) -> Callable[[Mapping[str, bytes], bytes], Event]:
