@@ -27,8 +27,8 @@ def list_containers(call: Call) -> Answer:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def reap(call: Call, names: tuple[str, ...]) -> Answer:
     """Removes the containers whose owner is no more, with their files; or those of these names, whoever owns them."""
+    from dagster_airbyte_proto.launchers.docker_containers import remove
     from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
-    from dagster_airbyte_proto.launchers.docker_running import remove
     from dagster_airbyte_proto.sync.containers import Ownership
 
     found = _found(call)

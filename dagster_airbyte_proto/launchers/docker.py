@@ -14,12 +14,12 @@ from docker.types import Mount
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers import docker_guardian
 from dagster_airbyte_proto.launchers.deployment import Deployment
-from dagster_airbyte_proto.launchers.docker_containers import VERB, Container, containers, labelled
+from dagster_airbyte_proto.launchers.docker_containers import VERB, Container, containers, labelled, remove
 from dagster_airbyte_proto.launchers.docker_daemon import answers, open_daemon
 from dagster_airbyte_proto.launchers.docker_files import FOLDER, VOLUME, numbers_of, put, user_of
 from dagster_airbyte_proto.launchers.docker_images import Described, Image, described, entrypoint, identity
 from dagster_airbyte_proto.launchers.docker_networks import own_network
-from dagster_airbyte_proto.launchers.docker_running import DockerConnector, Guardian, Held, give_up, remove
+from dagster_airbyte_proto.launchers.docker_running import DockerConnector, Guardian, Held, give_up
 from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
 
@@ -117,7 +117,7 @@ class DockerLauncher:
         arguments = [
             f"{FOLDER}/{each.name}" if isinstance(each, FileArgument) else each for each in invocation.arguments
         ]
-        kwargs = self._kwargs(client.api, labelled({**self._labels, VERB: invocation.verb}), environment)
+        kwargs = self._kwargs(client.api, name, labelled({**self._labels, VERB: invocation.verb}), environment)
         try:
             client.containers.create(self._image.name, arguments, name=name, network_mode=network, **kwargs)
         except (TypeError, InvalidArgument) as error:
@@ -130,7 +130,7 @@ class DockerLauncher:
             client.api.connect_container_to_network(name, each)
 
     def _kwargs(
-        self, daemon: docker.APIClient, labels: Mapping[str, str], environment: Mapping[str, str]
+        self, daemon: docker.APIClient, name: str, labels: Mapping[str, str], environment: Mapping[str, str]
     ) -> dict[str, Any]:
         """Those of `containers.create`. What is given comes in beside these, and takes the place of none."""
         confined, deployment = self._confinement, self._deployment
@@ -154,7 +154,7 @@ class DockerLauncher:
                 "labels": dict(labels),
                 # Nothing of what it says is to lie on the daemon's disk.
                 "log_config": {"Type": "none", "Config": {}},
-                "mounts": [Mount(VOLUME, None, type="volume", labels=dict(labels))],
+                "mounts": [Mount(VOLUME, name, type="volume", labels=dict(labels))],
                 "platform": self._image.platform,
                 "read_only": confined.read_only,
                 "security_opt": [*privileges, *given.get("security_opt", ())],

@@ -23,6 +23,9 @@ _WRONG = re.compile(
 _NOT_FOR_US = ("pull access denied", "manifest unknown", "unauthorized", "no basic auth credentials")
 _FULL = ("no space left on device",)
 
+UNREACHABLE = (DockerException, requests.RequestException, OSError)
+"""What its client raises where it does not answer, or refuses."""
+
 
 def open_daemon() -> docker.DockerClient:
     """The client of the daemon that DOCKER_HOST names, else this machine's. Raises ConfigError where there is none."""
@@ -50,7 +53,7 @@ def answers(doing: str, image: str) -> Iterator[None]:
         elif known.retryable and error.status_code == requests.codes.bad_request:
             known = ConfigError(doing, told, remedy=_CORRECT)
         raise known from error
-    except (DockerException, requests.RequestException, OSError) as error:
+    except UNREACHABLE as error:
         raise ConnectorError(
             doing, f"Docker's daemon does not answer: {innermost(error)}", remedy="Is it running?", retryable=True
         ) from error

@@ -2,8 +2,8 @@
 
 It learns of our death as `guardian.py` does, kill -9 included: the pipe that only we hold ends, or the pidfd of our
 process fires. We end the pipe without a word, too, where the daemon was gone when we had to remove the container. Then
-it removes the container by its name, whether it is made yet or not. Where it is killed with us (a whole machine, or the
-container that we run in ourselves), those that start next find the container by its labels.
+it removes the container and its files by their name, whether they are made yet or not. Where it is killed with us (a
+whole machine, or the container that we run in ourselves), those that start next find them by their labels.
 
 docker-py is imported when it is needed, and that is hardly ever.
 """
@@ -12,6 +12,7 @@ import os
 import select
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 DONE = b"D"
@@ -41,20 +42,26 @@ def _is_done(control: int, owner: int) -> bool:
 
 def _remove(name: str) -> None:
     """An owner may have died right before the container was made, so we look for it a while; and a daemon that is gone
-    may come back with it."""
+    may come back with it, or with its volume alone, which has its name."""
     import docker
 
-    until = time.monotonic() + _OUTAGE_SECONDS
-    while time.monotonic() < until:
+    def is_gone(remove: Callable[..., None], **options: bool) -> bool:
+        """False where it was not there."""
         try:
-            client = docker.APIClient(version="auto", **docker.utils.kwargs_from_env())
-            client.remove_container(name, v=True, force=True)
+            remove(name, **options)
         except docker.errors.NotFound:
+            return False
+        return True
+
+    was_there, until = False, time.monotonic() + _OUTAGE_SECONDS
+    while time.monotonic() < until:
+        with suppress(Exception):  # Nobody is left to be told, and the daemon may be on its way back.
+            client = docker.APIClient(version="auto", **docker.utils.kwargs_from_env())
+            was_there |= is_gone(client.remove_container, v=True, force=True)
+            is_gone(client.remove_volume)
+            if was_there:
+                return
             until = min(until, time.monotonic() + _PATIENCE_SECONDS)
-        except Exception:  # noqa: BLE001, S110 - nobody is left to be told; the daemon may be on its way back
-            pass
-        else:
-            return
         time.sleep(_LOOK_SECONDS)
 
 

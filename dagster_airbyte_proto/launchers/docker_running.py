@@ -15,12 +15,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import docker
-import requests
-from docker.errors import APIError, DockerException, NotFound
 
 from dagster_airbyte_proto.errors import ConnectorError, InternalError, ProtoError
 from dagster_airbyte_proto.launchers import docker_guardian
-from dagster_airbyte_proto.launchers.docker_daemon import innermost, refusal
+from dagster_airbyte_proto.launchers.docker_containers import remove
+from dagster_airbyte_proto.launchers.docker_daemon import UNREACHABLE, innermost, refusal
 from dagster_airbyte_proto.launchers.docker_frames import Frames
 from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
@@ -29,7 +28,6 @@ _CHUNK_BYTES = 1 << 20
 _END_SECONDS = 30.0
 _FIRST_SIGNAL_CODE = 128
 _NOT_EXECUTED, _INIT_SAYS = (126, 127), "[FATAL tini"
-_UNREACHABLE = (DockerException, requests.RequestException, OSError)
 
 
 class Guardian(NamedTuple):
@@ -128,7 +126,7 @@ class DockerConnector:
         """From a thread of its own: the daemon may answer only when the streams have been read."""
 
         def send() -> None:
-            with suppress(*_UNREACHABLE):  # it has ended, or the daemon has: who watches it will find out
+            with suppress(*UNREACHABLE):  # it has ended, or the daemon has: who watches it will find out
                 self._held.daemon.kill(self._held.name, signal=name)
 
         threading.Thread(target=send, name="container-signal", daemon=True).start()
@@ -151,7 +149,7 @@ class DockerConnector:
             state = self._state_at_end()
             self._report = self._exit_report(state)
             self._failure = _not_begun(self._held, self._report)
-        except _UNREACHABLE as error:
+        except UNREACHABLE as error:
             self._failure = ConnectorError(
                 "running the connector",
                 f"Docker's daemon went away, or the container {self._held.name} did: {innermost(error)}",
@@ -209,19 +207,6 @@ def give_up(daemon: docker.APIClient, name: str, guardian: Guardian) -> None:
         guardian.release()
     else:
         guardian.hand_over()
-
-
-def remove(daemon: docker.APIClient, name: str) -> bool:
-    """A container with its files, whether it runs or not. False where the daemon does not answer."""
-    try:
-        daemon.remove_container(name, v=True, force=True)
-    except NotFound:
-        return True
-    except APIError as error:
-        return bool(error.status_code == requests.codes.conflict)  # Its removal is on its way.
-    except _UNREACHABLE:
-        return False
-    return True
 
 
 def _is_readable(stream: socket.socket, timeout_seconds: float) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers import docker_images
 from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.docker_containers import Container
+from dagster_airbyte_proto.launchers.docker_containers import Container, containers
 from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker_frames import Frames
 from dagster_airbyte_proto.sync.holder import is_dead, this_process
@@ -110,15 +110,22 @@ def test_nothing_outlives_us(fake_image: Image, number: int) -> None:
     until(lambda: fake_image.leftovers() == [], "the end of its container and volume")
 
 
-def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(fake_image: Image) -> None:
+@pytest.mark.parametrize("is_volume_alone", [False, True])
+def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(
+    fake_image: Image, is_volume_alone: bool
+) -> None:
     command = [sys.executable, "-c", _OWNER, fake_image.name, fake_image.test]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"reading\n"
         for process in [*psutil.Process(owner.pid).children(), psutil.Process(owner.pid)]:
             process.kill()
-    left = fake_image.leftovers()
-    assert len(left) == 2
+    container, volume = fake_image.leftovers()
+    if is_volume_alone:
+        fake_image.daemon.remove_container(container, v=True, force=True)
+        assert [(each.image, each.state) for each in containers(fake_image.daemon) if each.name == volume] == [
+            ("", "files only")
+        ]
     labels = {"test": f"{fake_image.test}-alive", "owner": this_process()}
 
     def is_ours_and_dead(found: Container) -> bool:
