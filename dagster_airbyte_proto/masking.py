@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from dagster_airbyte_proto.references import schema_at
+
 MASKED = "***"
 
 _SHORT = 4
@@ -140,7 +142,7 @@ class _Search:
         reference = schema.get("$ref")
         # References only pile up while the value stays the same: a schema that refers to itself ends here.
         if isinstance(reference, str) and reference not in references:
-            yield from self.secrets(value, self._referred(reference), (*references, reference))
+            yield from self.secrets(value, schema_at(self._root, reference), (*references, reference))
         if isinstance(value, Mapping):
             for key, item in value.items():
                 for inner in self._for_key(schema, key):
@@ -172,16 +174,6 @@ class _Search:
             yield items[number] if number < len(items) else schema.get("additionalItems")
         else:
             yield items
-
-    def _referred(self, reference: str) -> Any:
-        found = self._root
-        for part in reference.removeprefix("#").split("/")[1:] if reference.startswith("#") else ["?"]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdigit() and int(key) < len(found):
-                found = found[int(key)]
-            else:
-                found = found.get(key) if isinstance(found, Mapping) else None
-        return found
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.connection.faults import KeyPath, path_text, type_words
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
+from dagster_airbyte_proto.references import schema_at
 
 _WIDTH = 110
 _DEEPEST = 12
@@ -228,7 +229,7 @@ class _Drawing:
         """The schema with what it refers to, and with all that `allOf` adds."""
         if not isinstance(schema, Mapping) or depth > _DEEPEST:
             return {}
-        parts = [self._referred(schema["$ref"])] if isinstance(schema.get("$ref"), str) else []
+        parts = [schema_at(self._root, schema["$ref"])] if isinstance(schema.get("$ref"), str) else []
         more = schema.get("allOf")
         parts += more if isinstance(more, list) else []
         whole: dict[str, Any] = {}
@@ -239,12 +240,6 @@ class _Drawing:
             whole |= {"properties": properties} if properties else {}
             whole |= {"required": required} if required else {}
         return whole
-
-    def _referred(self, reference: str) -> Any:
-        found: Any = self._root
-        for part in reference.removeprefix("#").strip("/").split("/"):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return found
 
 
 def _about(field: Field) -> str:

@@ -15,6 +15,7 @@ import yaml
 
 from dagster_airbyte_proto.connection.document import syntax_fault
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, refusal
+from dagster_airbyte_proto.references import pointed_at
 
 _TYPE = "DeclarativeSource"
 _CUSTOM, _CLASS = "Custom", "class_name"
@@ -118,20 +119,8 @@ def _resolved(value: Any, root: Mapping[str, Any], within: tuple[str, ...]) -> A
         return own
     if reference in within:
         raise LookupError(f"{reference} within itself")
-    found = _resolved(_referred(reference, root), root, (*within, reference))
+    found = _resolved(pointed_at(root, reference), root, (*within, reference))
     return {**found, **own} if isinstance(found, Mapping) else found
-
-
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
-    found: Any = root
-    for part in reference.removeprefix("#").strip("/").split("/"):
-        if isinstance(found, list) and part.isdigit() and int(part) < len(found):
-            found = found[int(part)]
-        elif isinstance(found, Mapping) and part in found:
-            found = found[part]
-        else:
-            raise LookupError(reference)
-    return found
 
 
 class _Places:

@@ -7,9 +7,9 @@ beyond `_DEEPEST` and a schema of more than `_MOST_PARTS` parts all end in JSON 
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, TypeChoices
+from dagster_airbyte_proto.references import schema_at
 from dagster_airbyte_proto.schema.columns import Kind, Member, ValueType
 from dagster_airbyte_proto.schema.names import unique_names
 
@@ -199,7 +199,7 @@ class _Reader:
                 return None
             references |= {reference}
             del merged["$ref"]
-            parts.insert(0, _pointed_at(self._root, reference))
+            parts.insert(0, schema_at(self._root, reference))
         seen = references
         for part in parts:
             flat = self._flat(part, _Way(references, way.depth + 1))
@@ -298,19 +298,6 @@ def _string_kind(schema: Schema) -> Kind:
     by_format = _STRING_FORMATS.get(str(schema.get("format")), Kind.STRING)
     declared = _AIRBYTE_TYPES.get(str(schema.get("airbyte_type")), by_format)
     return by_format if declared is Kind.INTEGER else declared
-
-
-def _pointed_at(root: Schema, reference: str) -> Any:
-    """What a JSON pointer leads to; nothing at all is `{}`, which may be anything."""
-    found: Any = root
-    for step in reference[2:].split("/") if len(reference) > 1 else ():
-        step = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(step, {})
-        else:
-            parts = _sequence(found)
-            found = parts[int(step)] if step.isdecimal() and int(step) < len(parts) else {}
-    return found
 
 
 def _listed(schema: Schema, words: Iterable[str]) -> list[Any]:
