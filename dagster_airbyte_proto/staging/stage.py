@@ -4,6 +4,7 @@ Belongs to one thread. Memory is bounded by `StageLimits.held_bytes` and a segme
 most are written out. Whatever is not handed over by `cut` is removed by `discard` or `close`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,8 +37,14 @@ class StreamInput(NamedTuple):
     tables: Callable[[], TableWriter] | None = None
 
 
+# What is done a column at a time costs some µs for each segment. Of 500 columns segments twice as large save 7 %.
+_COLUMNS_A_SEGMENT = 250
+_LARGEST_SEGMENTS = 4
+
+
 class StageLimits(NamedTuple):
-    """`segment_bytes` of one stream are parsed at once; `held_bytes` are kept in memory over all streams."""
+    """`segment_bytes` of one stream are parsed at once, more where it is wide; `held_bytes` are kept in memory over
+    all streams."""
 
     segment_bytes: int = 8 << 20
     held_bytes: int = 128 << 20
@@ -74,6 +81,7 @@ class Stage:
             )
             for each in streams
         }
+        self._segment_bytes = {each.planned.id: limits.segment_bytes * _segments(each.columns) for each in streams}
         self._by_name: dict[str, list[StreamId]] = {}
         for stream in self._streams:
             self._by_name.setdefault(stream.name, []).append(stream)
@@ -189,7 +197,7 @@ class Stage:
             return
         stage.add(lines, count)
         self._memory_bytes += len(lines)
-        if stage.held_bytes >= self._limits.segment_bytes:
+        if stage.held_bytes >= self._segment_bytes[stream]:
             with self._measured(stage):
                 stage.flush_segment()
         if self._memory_bytes > self._limits.held_bytes:
@@ -223,6 +231,11 @@ class Stage:
         finally:
             self._memory_bytes += stage.memory_bytes
             self.marked_bytes += stage.marked_bytes
+
+
+def _segments(columns: Columns) -> int:
+    """How many segments are parsed as one."""
+    return min(math.ceil(len(columns.top) / _COLUMNS_A_SEGMENT), _LARGEST_SEGMENTS) or 1
 
 
 def _text(raw: bytes) -> str | None:
