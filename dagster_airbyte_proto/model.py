@@ -96,7 +96,8 @@ class ColumnName(NamedTuple):
 class Stream(msgspec.Struct, frozen=True):
     """A stream as `discover` offers it. `raw` is the connector's own JSON for it, handed back as it came.
 
-    What `may_follow_log` is read incrementally without a cursor too, where the user says so.
+    What `may_follow_log` is read incrementally without a cursor too, where the user says so. Fields that are `unsent`
+    never come, and are no columns, whatever is told of them.
     """
 
     id: StreamId
@@ -108,6 +109,7 @@ class Stream(msgspec.Struct, frozen=True):
     is_resumable: bool = False
     is_file_based: bool = False
     may_follow_log: bool = False
+    unsent: tuple[str, ...] = ()
     raw: bytes = b"{}"
 
 

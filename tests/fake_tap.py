@@ -14,6 +14,7 @@ Of a stream:
     told            JSON schema of properties that its SCHEMA has beside those of the catalog
     told_at         [[id, properties], …]: before the record of this id, a SCHEMA that has these too
     unsaid          true: no SCHEMA
+    unsupported     properties that its catalog says it never sends
     unsorted        true: its bookmark is in `progress_markers` until the stream has come to its end
     method          a forced replication method
     version         it is in each RECORD, and ACTIVATE_VERSION comes at the end
@@ -165,7 +166,7 @@ def entry(name: str, written: dict[str, Any]) -> dict[str, Any]:
     key, is_incremental = "key" if "keys" in written else "id", written.get("incremental", True)
     properties = _properties(name, written)
     metadata: list[dict[str, Any]] = [
-        {"breadcrumb": ["properties", each], "metadata": {"inclusion": "automatic" if each == key else "available"}}
+        {"breadcrumb": ["properties", each], "metadata": {"inclusion": _inclusion(each, key, written)}}
         for each in properties
     ]
     root: dict[str, Any] = {"table-key-properties": [key], "selected-by-default": True}
@@ -176,6 +177,12 @@ def entry(name: str, written: dict[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties}
     found = {"tap_stream_id": name, "stream": written.get("named", name), "schema": schema}
     return {**found, "metadata": [*metadata, {"breadcrumb": [], "metadata": root}]}
+
+
+def _inclusion(name: str, key: str, written: dict[str, Any]) -> str:
+    if name in written.get("unsupported", ()):
+        return "unsupported"
+    return "automatic" if name == key else "available"
 
 
 def selected(scenario: dict[str, Any], catalog: Any, told: Any, *, is_old: bool) -> list[fake_source.Stream]:

@@ -11,7 +11,7 @@
    taps offer that nowhere, and INCREMENTAL needs a key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -100,14 +100,16 @@ def _stream(raw: bytes, position: int) -> Stream:
     # What comes from a log is in its order: by a column, which the source may change, it would not be.
     cursor = (key,) if key is not None and method not in (_FULL_TABLE, _LOG_BASED) else ()
     is_only_one = len(valid) == 1 or forced == _INCREMENTAL
+    unsent = _unsupported(metadata)
     return Stream(
         id=stream,
-        json_schema=_supported(schema, metadata),
+        json_schema=_without(schema, unsent),
         read_modes=(ReadMode.FULL_REFRESH,) if forced == _FULL_TABLE else tuple(ReadMode),
         primary_key=tuple((name,) for name in _keys(entry, root)),
         cursor=cursor,
         is_cursor_fixed=method == _LOG_BASED or (bool(cursor) and is_only_one),
         may_follow_log=method is None and not valid and not _OF_A_TABLE.isdisjoint(root),
+        unsent=unsent,
         raw=raw,
     )
 
@@ -188,16 +190,16 @@ def _first(*written: Any) -> str | None:
     return next((each for each in written if isinstance(each, str) and each), None)
 
 
-def _supported(schema: Mapping[str, Any], metadata: Mapping[_Breadcrumb, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _unsupported(metadata: Mapping[_Breadcrumb, Mapping[str, Any]]) -> tuple[str, ...]:
+    own = {at[1]: about for at, about in metadata.items() if len(at) == 2 and at[0] == "properties"}
+    return tuple(name for name, about in own.items() if about.get("inclusion") == "unsupported")
+
+
+def _without(schema: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
-    kept = {
-        name: rule
-        for name, rule in properties.items()
-        if metadata.get(("properties", name), {}).get("inclusion") != "unsupported"
-    }
-    return {**schema, "properties": kept}
+    return {**schema, "properties": {name: rule for name, rule in properties.items() if name not in names}}
 
 
 def _violation(found: str, *, stream: str | None = None) -> ProtocolViolation:

@@ -15,6 +15,9 @@ RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"
 META = "_airbyte_meta"
 GENERATION_ID = "_airbyte_generation_id"
+WHOLE_RECORD = "_airbyte_data"
+"""The one column of a stream that declares no field: what each record holds, as it came."""
+
 DELETED_AT = ("_ab_cdc_deleted_at", "_sdc_deleted_at")
 """What connectors call the field that only records of deleted rows have."""
 """The field by which a source that follows a database's log says that a row was deleted there: any value but null."""
@@ -163,6 +166,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record.
 
     `partitioning` is what the table's rows are parted by, and `ordering` how they lie in its files, in its own names.
+    Of a stream that `is_whole` a record is one field, WHOLE_RECORD, that has all of it inside.
     """
 
     all: tuple[Column, ...]
@@ -171,6 +175,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     shape: Shape | None = None
     partitioning: tuple[PartitionField, ...] = ()
     ordering: Ordering = Ordering()
+    is_whole: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:

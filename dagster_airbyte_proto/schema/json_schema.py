@@ -1,6 +1,9 @@
 """From a stream's JSON Schema (draft 7, as Airbyte uses it) to the columns of its table.
 
 Nothing here fails on a schema that is odd; only a key or a cursor that the schema does not have is refused.
+
+Where a schema declares no field at all, nobody knows what its records have: each lands whole, as JSON text in one
+column. Its key and its cursor lie inside then, and so does what a user selects or excludes.
 """
 
 import difflib
@@ -12,7 +15,7 @@ import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, WriteMode
-from dagster_airbyte_proto.schema.columns import METADATA, Column, Columns, Kind, ValueType, member_at
+from dagster_airbyte_proto.schema.columns import METADATA, WHOLE_RECORD, Column, Columns, Kind, ValueType, member_at
 from dagster_airbyte_proto.schema.names import LONGEST_COLUMN_BYTES, RESERVED_COLUMNS, column_name, unique_names
 from dagster_airbyte_proto.schema.shaping import SHAPING, named_fields, shaped
 from dagster_airbyte_proto.schema.value_types import JSON, Schema, declared_properties, value_type
@@ -22,6 +25,9 @@ _UNKEYED = (WriteMode.APPEND, WriteMode.OVERWRITE)
 
 def table_columns(planned: PlannedStream) -> Columns:
     """The columns of the stream's table. Raises ConfigError for a key or cursor that the schema does not have."""
+    is_whole = not declared_properties(planned.stream.json_schema, planned.stream.json_schema)
+    if is_whole:
+        planned = _of_whole_records(planned)
     root = planned.stream.json_schema
     planned = _with_what_is_needed(planned, root)
     properties = declared_properties(root, root)
@@ -52,7 +58,7 @@ def table_columns(planned: PlannedStream) -> Columns:
         if kind.depth or kind.kind is Kind.STRUCT:
             what = "an array" if kind.depth else "an object"
             raise ConfigError("plan the keys", f"{'.'.join(path)} is {what}, and no key", stream=str(planned.id))
-    return shaped(Columns((*top, *nested), keys, planned.cursor), planned)
+    return shaped(Columns((*top, *nested), keys, planned.cursor, is_whole=is_whole), planned)
 
 
 def _comment(schema: Any, source: str, name: str) -> str:
@@ -79,6 +85,19 @@ def _with_what_is_needed(planned: PlannedStream, root: Schema) -> PlannedStream:
     if cursor == offered.cursor and _undeclared(root, cursor) is not None:
         cursor = ()
     return msgspec.structs.replace(planned, primary_key=key, cursor=cursor)
+
+
+def _of_whole_records(planned: PlannedStream) -> PlannedStream:
+    """The stream as if each record was one field that has all of it inside."""
+    comment = "the record as it came: its source tells of no fields"
+    schema = {"type": "object", "properties": {WHOLE_RECORD: {"description": comment}}}
+    is_needed = planned.write not in _UNKEYED or planned.primary_key != planned.stream.primary_key
+    return msgspec.structs.replace(
+        planned,
+        stream=msgspec.structs.replace(planned.stream, json_schema=schema),
+        primary_key=tuple((WHOLE_RECORD, *path) for path in planned.primary_key) if is_needed else (),
+        cursor=(WHOLE_RECORD, *planned.cursor) if planned.cursor else (),
+    )
 
 
 def _require(planned: PlannedStream, root: Schema, path: FieldPath, doing: str) -> None:

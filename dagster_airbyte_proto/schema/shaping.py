@@ -94,7 +94,9 @@ class _Shaped:
             condition,
         )
         nested = self._whole.nested
-        return Columns((*table, *nested), self._keys([*table, *nested]), self._whole.cursor, shape)
+        return Columns(
+            (*table, *nested), self._keys([*table, *nested]), self._whole.cursor, shape, is_whole=self._whole.is_whole
+        )
 
     def _is_kept(self, field: str) -> bool:
         is_selected = not self._shaping.select or any(path[0] == field for path in self._shaping.select)

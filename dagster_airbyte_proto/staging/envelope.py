@@ -57,6 +57,12 @@ def raw_decoder(
 
 
 @cache
+def whole_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
+    """As `raw_decoder`, for the raw text of all the data at this path."""
+    return msgspec.json.Decoder(_wrapped(Raw, data)), [attrgetter(".".join("inner" for _ in data))]
+
+
+@cache
 def names_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], Mapping[str, Raw]]]:
     """A decoder of lines that tells all names in the data at this path. One for all streams: it is dear to make."""
     return msgspec.json.Decoder(_wrapped(dict[str, Raw], data)), attrgetter(".".join("inner" for _ in data))

@@ -24,7 +24,7 @@ from dagster_airbyte_proto.model import FieldPath, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Column, Columns, Kind
 from dagster_airbyte_proto.staging.changes import Changes
-from dagster_airbyte_proto.staging.envelope import emitted_type, names_decoder, parse_schema, raw_decoder
+from dagster_airbyte_proto.staging.envelope import emitted_type, names_decoder, parse_schema, raw_decoder, whole_decoder
 from dagster_airbyte_proto.staging.ignored import Declared
 from dagster_airbyte_proto.staging.lines import REFUSALS, parts_of_lines
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members, text_array
@@ -56,6 +56,8 @@ class FastRoad:
         """The parser is to skip these columns."""
         self._cut = cut
         self._raw_decoder = raw_decoder(self._shape, [column.path[0] for column in cut]) if cut else None
+        if self._columns.is_whole:
+            self._raw_decoder = whole_decoder(self._shape.data)
         self._is_lean = self._refuses_undeclared = not cut and self._columns.is_read_whole
         self._schema = self._schema_of([column for column in self._columns.top if column not in cut])
 
@@ -140,7 +142,10 @@ class FastRoad:
 
     def _raws_line_by_line(self, segment: bytes, changes: Changes) -> list[pa.Array] | None:
         """Where a line is odd that the parser takes all the same: it lets NaN pass, for one."""
-        found = [None if parts is None else parts.data for parts in parts_of_lines(segment, self._shape)]
+        found = [
+            None if parts is None else parts.data
+            for parts in parts_of_lines(segment, self._shape, is_whole=self._columns.is_whole)
+        ]
         data = [each for each in found if each is not None]
         if len(data) < len(found):
             return None

@@ -7,14 +7,18 @@ from dagster_airbyte_proto.staging.raw_json import Raw, elements, members
 
 
 class Declared:
-    """The names that a stream declares. Objects that land as structs are looked into; JSON text lands whole."""
+    """The names that a stream declares. Objects that land as structs are looked into; JSON text lands whole, and so do
+    records of a stream that declares nothing."""
 
     def __init__(self, columns: Columns) -> None:
+        self._is_whole = columns.is_whole
         self._names = {column.path[0] for column in columns.top} | columns.passed_over
         self._objects = [Member(c.name, c.path[0], c.type) for c in columns.top if c.type.kind is Kind.STRUCT]
 
     def unknown(self, record: Mapping[str, Raw]) -> Set[str]:
         """The fields of a record that are not declared, nested ones by their path without the places in lists."""
+        if self._is_whole:
+            return frozenset()
         unknown: Set[str] = frozenset() if self._names.issuperset(record) else record.keys() - self._names
         return {*unknown, *_unknown_inside(record, self._objects, "")} if self._objects else unknown
 

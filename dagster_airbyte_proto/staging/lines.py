@@ -4,7 +4,7 @@ All lines of a segment at once where none is odd. An odd one (NaN, half a surrog
 levels) is taken apart by the slower means of `raw_json`, and the others as before.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import attrgetter
@@ -14,6 +14,7 @@ import msgspec
 
 from dagster_airbyte_proto.model import FieldPath
 from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.schema.columns import WHOLE_RECORD
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
 
 REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -54,23 +55,29 @@ class Envelope:
         return level
 
 
-def parts_of_lines(segment: bytes, shape: RecordShape) -> Iterator[Parts | None]:
-    """The parts of each line; None for one that is no JSON object."""
-    decoder, parts_of = _decoder(shape)
+def parts_of_lines(segment: bytes, shape: RecordShape, *, is_whole: bool = False) -> Iterator[Parts | None]:
+    """The parts of each line; None for one that is no JSON object. The data of records that land whole is one field."""
+    decoder, parts_of = _decoder(shape, is_whole=is_whole)
+    made = _whole_parts if is_whole else Parts._make
     lines = segment.split(b"\n")[:-1]
     with suppress(*REFUSALS):
         found = decoder.decode_lines(segment)
         if len(found) == len(lines):
-            yield from map(Parts._make, map(parts_of, found))
+            yield from map(made, map(parts_of, found))
             return
     for line in lines:
         try:
-            yield Parts._make(parts_of(decoder.decode(line)))
+            yield made(parts_of(decoder.decode(line)))
         except REFUSALS:
-            yield _odd_parts(line, shape)
+            yield _odd_parts(line, shape, is_whole=is_whole)
 
 
-def _odd_parts(line: bytes, shape: RecordShape) -> Parts | None:
+def _whole_parts(found: Sequence[Any]) -> Parts:
+    data, *others = found
+    return Parts({WHOLE_RECORD: data} if bytes(data).startswith(b"{") else None, *others)
+
+
+def _odd_parts(line: bytes, shape: RecordShape, *, is_whole: bool) -> Parts | None:
     try:
         envelope = Envelope(line)
     except ValueError:
@@ -79,6 +86,8 @@ def _odd_parts(line: bytes, shape: RecordShape) -> Parts | None:
         data = members(envelope.at(shape.data))
     except ValueError:
         data = None
+    if is_whole and data is not None:
+        data = {WHOLE_RECORD: envelope.at(shape.data)}
     kind, namespace, emitted_at, changes = map(envelope.at, _paths(shape))
     return Parts(data, kind, namespace, emitted_at, changes)
 
@@ -88,11 +97,13 @@ def _paths(shape: RecordShape) -> tuple[FieldPath, ...]:
 
 
 @cache
-def _decoder(shape: RecordShape) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], tuple[Any, ...]]]:
+def _decoder(
+    shape: RecordShape, *, is_whole: bool
+) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], tuple[Any, ...]]]:
     """Refuses a line that has no data, or something else where an object should be."""
     tree: dict[str, Any] = {}
     paths = [path or _NOWHERE for path in _paths(shape)]
-    for path, leaf in ((shape.data, dict[str, Raw]), *((path, Raw) for path in paths)):
+    for path, leaf in ((shape.data, Raw if is_whole else dict[str, Raw]), *((path, Raw) for path in paths)):
         level = tree
         for step in path[:-1]:
             level = level.setdefault(step, {})

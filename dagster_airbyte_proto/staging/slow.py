@@ -4,7 +4,7 @@ Nothing is refused here but what is no record at all.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -31,7 +31,9 @@ def redo(segment: bytes, columns: Columns, shape: RecordShape, stream: StreamId)
     """All records of a segment. Never raises for what the connector sent."""
     rejected: Counter[str] = Counter()
     foreign: Counter[StreamId] = Counter()
-    records = list(_records(segment, shape, stream, rejected, foreign))
+    records = list(
+        _records(parts_of_lines(segment, shape, is_whole=columns.is_whole), shape, stream, rejected, foreign)
+    )
     changes = Changes()
     declared = Declared(columns)
     fields = [record.data or {} for record in records]
@@ -56,9 +58,13 @@ def namespace_of(line: bytes, shape: RecordShape) -> str | None:
 
 
 def _records(
-    segment: bytes, shape: RecordShape, stream: StreamId, rejected: Counter[str], foreign: Counter[StreamId]
+    lines: Iterable[Parts | None],
+    shape: RecordShape,
+    stream: StreamId,
+    rejected: Counter[str],
+    foreign: Counter[StreamId],
 ) -> Iterator[Parts]:
-    for parts in parts_of_lines(segment, shape):
+    for parts in lines:
         if parts is None:
             rejected[NOT_JSON] += 1
             continue

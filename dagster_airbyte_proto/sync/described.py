@@ -5,6 +5,7 @@
   columns they had; those that follow have the new ones too. What else a stream told of could not lie in one load with
   what is there of it: it fails then, and what no state covers is read again.
 - A column that is not told of stays a column: a connector may leave out what was not selected.
+- Rows of a stream of which nothing was told have landed whole; those that follow what is told have columns.
 - What was told last is what the next sync begins with: a stream of which nothing is told then keeps its columns.
 """
 
@@ -16,7 +17,7 @@ import msgspec
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.session import SchemaEvent
-from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.loads import Loader
@@ -62,7 +63,7 @@ class Described:
         event = event._replace(stream=stream)
         if self._told.get(stream) == event:
             return
-        [planned] = self._shapes.named([_described(run.planned, event)])
+        [planned] = self._shapes.named([_described(self._with_what_landed(run.planned, event), event)])
         columns = table_columns(planned)
         has_rows = self._stage.emitted(stream) > 0
         is_other = _essence(columns) != _essence(self._columns[stream])
@@ -76,6 +77,14 @@ class Described:
             self._targets.prepare(stream, redone.table)
             self._stage.restate(redone.given)
         self._told[stream] = event
+
+    def _with_what_landed(self, planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
+        """Where rows have landed whole, their column stays one beside those that are told of now."""
+        has_landed_whole = self._columns[planned.id].is_whole and self._stage.emitted(planned.id)
+        if not has_landed_whole or not _properties(event.json_schema):
+            return planned
+        schema = {**planned.stream.json_schema, "properties": {WHOLE_RECORD: {}}}
+        return msgspec.structs.replace(planned, stream=msgspec.structs.replace(planned.stream, json_schema=schema))
 
     def _close(self, run: StreamRun, columns: Columns) -> None:
         """Brings the rows so far to their files, and tells what their table was changed for them."""
@@ -98,7 +107,11 @@ def as_told(streams: Sequence[PlannedStream], told: Mapping[StreamId, SchemaEven
 def _described(planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
     """The stream with what is told of it put over what the catalog said. A key that the user named stays."""
     offered, told = planned.stream.json_schema, event.json_schema
-    properties = {**_properties(offered), **{name: rule for name, rule in _properties(told).items() if rule}}
+    known, unsent = _properties(offered), planned.stream.unsent
+    news = {
+        name: rule for name, rule in _properties(told).items() if (rule or name not in known) and name not in unsent
+    }
+    properties = {**known, **news}
     stream = msgspec.structs.replace(planned.stream, json_schema={**offered, **told, "properties": properties})
     is_named_by_user = planned.primary_key != planned.stream.primary_key
     if is_named_by_user or not event.primary_key or any(path[0] not in properties for path in event.primary_key):
@@ -127,8 +140,8 @@ def _misfits(before: Columns, now: Columns) -> list[str]:
         for column in before.all
         if types.get(column.path) != str(column.type.in_table)
     ]
-    if before.keys != now.keys:
-        found.append(f"its key was {', '.join(before.keys) or 'none'}, is {', '.join(now.keys) or 'none'}")
+    if before.keys and before.keys != now.keys:
+        found.append(f"its key was {', '.join(before.keys)}, is {', '.join(now.keys) or 'none'}")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, WriteMode
-from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, META, RAW_ID, Columns, Kind, ValueType
+from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, META, RAW_ID, WHOLE_RECORD, Columns, Kind, ValueType
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from tests.fidelity.expectation import NULLED, alike, expected, parsed
 from tests.fidelity.sent import Sent
@@ -63,6 +63,8 @@ def compare(planned: PlannedStream, sent: Sequence[Sent], table: pa.Table, *, in
     for name, kind in ((each.name, each.type) for each in columns.schema):
         if name not in table.schema.names or not _is_same(table.schema.field(name).type, kind):
             report.wrong.append(f"column {name} is not {kind}")
+    if columns.is_whole:
+        wanted = [record._replace(data={WHOLE_RECORD: record.data}) for record in wanted]
     for number, (record, row) in enumerate(zip(wanted, rows, strict=False)):
         _compare_row(report, columns, record, row, f"row {number}")
     return report

@@ -93,7 +93,7 @@ def test_the_key_wherever_it_is_told(entry: dict[str, Any]) -> None:
 
 def test_what_is_unsupported_is_no_column_and_never_selected() -> None:
     stream = _stream(_entry(about={"at": {"inclusion": "unsupported"}}))
-    assert list(stream.json_schema["properties"]) == ["id"]
+    assert (list(stream.json_schema["properties"]), stream.unsent) == (["id"], ("at",))
     assert _about(_written(_planned(stream))["users"], "properties", "at")["selected"] is False
 
 

@@ -70,8 +70,19 @@ def test_metadata_columns_come_last_and_descriptions_are_comments() -> None:
     assert all(field.metadata for field in METADATA)
 
 
-def test_a_schema_without_properties_has_the_metadata_columns_alone() -> None:
-    assert table_columns(_plan({})).schema.names == METADATA.names
+def test_a_schema_without_properties_has_one_column_with_the_record_whole() -> None:
+    columns = table_columns(_plan({}))
+    assert columns.schema.names == ["_airbyte_data", *METADATA.names]
+    assert columns.schema.field("_airbyte_data").type == pa.string()
+
+
+def test_the_key_of_a_record_that_lands_whole_lies_inside() -> None:
+    users = msgspec.structs.replace(_plan({}).stream, primary_key=(("id",),))
+    planned = PlannedStream(users, TableName("shop", "users"), ReadMode.INCREMENTAL, WriteMode.APPEND, (("id",),))
+    assert table_columns(planned).keys == ()
+    keyed = msgspec.structs.replace(planned, write=WriteMode.APPEND_DEDUP, cursor=("at",))
+    assert table_columns(keyed).keys == ("_airbyte_key__airbyte_data_id",)
+    assert table_columns(keyed).order_column == table_columns(keyed).all[0]
 
 
 def test_names_that_a_table_cannot_tell_apart_are_marked_the_same_in_every_run() -> None:

@@ -8,11 +8,12 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
+from dagster_airbyte_proto.model import PlannedStream, Shaping, StreamId, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.batches import BAD_KEY, NO_KEY, Parsed, SegmentParser
 from tests.staging.conftest import EMITTED_AT, SHAPE, parse, plan, record
@@ -434,6 +435,31 @@ def test_both_roads_agree_on_anything(kinds: Mapping[str, Any], data: st.DataObj
     row = st.dictionaries(st.sampled_from(sorted(kinds)), _TEXTS, max_size=4)
     rows = data.draw(st.lists(row, min_size=1, max_size=3))
     _agree(kinds, [record("{" + ",".join(f'"{name}":{text}' for name, text in each.items()) + "}") for each in rows])
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["a", "b", ""]), _TEXTS, max_size=3), min_size=1, max_size=3))
+def test_both_roads_agree_on_records_that_land_whole(rows: list[dict[str, str]]) -> None:
+    lines = [record("{" + ", ".join(f'"{name}": {text}' for name, text in each.items()) + "}") for each in rows]
+    _agree({}, [*lines, record("null"), record("7")])
+
+
+def test_a_record_of_which_no_field_is_declared_lands_as_it_came() -> None:
+    parser = _parser(plan({}))
+    texts = ['{"id": 1,  "price": 12.3400, "tags": [1, {"a": null}]}', "{}"]
+    parsed = parser.parse(b"".join(map(record, texts)), 2, 0)
+    assert parsed.batch.column("_airbyte_data").to_pylist() == texts
+    assert (parsed.ignored, parsed.changed, parser.redone) == ({}, 0, 0)
+    assert parser.parse(record("[]"), 1, 0).rejected == {"the record has no data": 1}
+
+
+def test_what_lands_whole_can_be_told_by_a_key_inside_and_pruned() -> None:
+    shaping = Shaping(exclude=(("_airbyte_data", "mail"),), filter="_airbyte_data is not null")
+    planned = plan({}, write=WriteMode.APPEND_DEDUP, key=[("id",)])
+    parsed = _parser(msgspec.structs.replace(planned, shaping=shaping)).parse(
+        record('{"id":1,"mail":"a@b"}') + record('{"mail":"c@d"}'), 2, 0
+    )
+    assert parsed.rejected == {"every part of the key is null": 1}
+    assert [parsed.batch.column(name)[0].as_py() for name in parsed.batch.schema.names[:2]] == ['{"id":1}', "1"]
 
 
 @settings(max_examples=100)

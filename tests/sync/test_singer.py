@@ -140,13 +140,15 @@ def test_what_is_read_whole_starts_from_nothing_whatever_was_going_on(tap: OpenS
 
 def test_a_column_that_is_told_of_before_the_first_row_is_there(tap: OpenShop) -> None:
     shop = tap()
-    told = {"values": {"size": 7}, "told": _MORE}
+    never = {"properties": {"blob": {}}, "unsupported": ["blob"]}
+    told = {"values": {"size": 7}, "told": {**_MORE, "any": {}, "blob": {}}, **never}
     report = shop.sync_of({"streams": {"users": {"records": 3, **told}}})
     assert report.streams["users"].ignored_fields == {}
     assert shop.column("users", "size") == [7, 7, 7]
+    assert ("any" in shop.rows("users")[0], "blob" in shop.rows("users")[0]) == (True, False)
     again = shop.sync_of({"streams": {"users": {"records": 4, **told}}})
     assert again.streams["users"].schema_changes == ()
-    silent = shop.sync_of({"streams": {"users": {"records": 4, "unsaid": True}}})
+    silent = shop.sync_of({"streams": {"users": {"records": 4, "unsaid": True, **never}}})
     assert silent.streams["users"].schema_changes == ()
 
 
@@ -194,6 +196,23 @@ def test_a_stream_that_tells_no_schema_has_the_catalogs(tap: OpenShop) -> None:
     shop.sync_of(_of(3, unsaid=True, extracted=None))
     assert shop.column("users") == [0, 1, 2]
     assert [row["_airbyte_meta"]["changes"] for row in shop.rows("users")] == [[], [], []]
+
+
+def test_a_stream_of_which_nothing_is_told_lands_as_json_text(tap: OpenShop) -> None:
+    """Until something is: what comes from then on has columns, beside what has landed."""
+    shop = tap(max_bytes=1 << 20)
+    rows = [{"id": n, "size": [n]} for n in range(4)]
+    told = {"id": {"type": "integer"}, "size": {}}
+    users = {"rows": rows}
+    report = shop.sync_of({"streams": {"users": {**users, "told_at": [[2, told], [3, told]]}}})
+    assert (report.status, report.streams["users"].ignored_fields) == (SyncStatus.COMPLETE, {})
+    found = [(row["_airbyte_data"], row["id"], row["size"]) for row in shop.rows("users")]
+    whole = ['{"id":0,"size":[0]}', '{"id":1,"size":[1]}']
+    assert found == [(whole[0], None, None), (whole[1], None, None), (None, 2, "[2]"), (None, 3, "[3]")]
+    rows.append({"id": 4, "size": None})
+    again = shop.sync_of({"streams": {"users": {**users, "told": told}}})
+    assert again.status is SyncStatus.COMPLETE
+    assert shop.rows("users")[-1]["id"] == 4
 
 
 def test_what_is_not_selected_is_not_sent_and_has_no_column(tap: OpenShop) -> None:
