@@ -181,7 +181,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     `soft_delete` is planned as `append_dedup` that `keeps_deleted`: the row with which the source deletes a key stays.
 
     `wish` is what the table would be called if there was no other. `names` are those that its columns have had before;
-    `formerly` has the old name of each field that the source renamed.
+    `formerly` has the old name of each field that the source renamed. `sdc_columns`: the table has those beside ours.
     """
 
     stream: Stream
@@ -201,6 +201,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     wish: TableName | None = None
     names: tuple[ColumnName, ...] = ()
     formerly: Mapping[str, str] = {}
+    sdc_columns: bool = False
 
     @property
     def id(self) -> StreamId:

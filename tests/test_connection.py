@@ -40,6 +40,7 @@ destination:
   namespace: shop
   table_prefix: ""
   schema_policy: evolve
+  sdc_columns: true
 load: {max_bytes: 128 MiB, max_seconds: 60}
 """
 
@@ -72,6 +73,7 @@ def test_the_documented_file_is_read_in_full(tmp_path: Path) -> None:
     }
     assert (shop.load.max_bytes, shop.load.max_seconds) == (128 * 1024**2, 60.0)
     assert (shop.namespace, shop.destination.schema_policy) == ("shop", "evolve")
+    assert shop.destination.sdc_columns
 
 
 def test_a_small_file_gets_the_defaults(tmp_path: Path) -> None:

@@ -64,11 +64,13 @@ def _unfit_for_json(value: Any, path: KeyPath) -> str | None:
 
 
 class Destination(Written):
-    """Where the tables stand. `namespace` may hold `${source_namespace}`; empty, it is the connection's name."""
+    """Where the tables stand. `namespace` may hold `${source_namespace}`; empty, it is the connection's name. With
+    `sdc_columns` they have the columns `_sdc_…` of other loaders beside ours."""
 
     namespace: AnyText = ""
     table_prefix: AnyText = ""
     schema_policy: SchemaPolicy = SchemaPolicy.EVOLVE
+    sdc_columns: bool = False
 
     @field_validator("namespace")
     @classmethod

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import PlannedStream, TypeChoices, WriteMode
-from dagster_airbyte_proto.schema.columns import METADATA, Columns, ValueType
+from dagster_airbyte_proto.schema.columns import Columns, ValueType
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, SLICE_COLUMN
 
 SOURCE_ASSET = "airbyte_proto/source_asset"
@@ -59,7 +59,7 @@ def table_schema(columns: Columns, *, write: WriteMode | None = None, is_partiti
             )
             for column in columns.all
         ]
-        + _metadata_columns()
+        + _metadata_columns(columns.sdc)
         + ([_SLICE] if is_partitioned else [])
     )
 
@@ -126,8 +126,8 @@ def _value_type(kind: ValueType) -> str:
 
 
 @cache
-def _metadata_columns() -> list[dg.TableColumn]:
-    return [_column(field) for field in METADATA]
+def _metadata_columns(sdc: tuple[str, ...]) -> list[dg.TableColumn]:
+    return [_column(field) for field in Columns((), sdc=sdc).metadata]
 
 
 def _column(field: pa.Field) -> dg.TableColumn:

@@ -83,7 +83,8 @@ class RecordShape(NamedTuple):
 
     The paths say where in the parsed line things stand. `kind` is None, or where the message type stands when neither
     head nor tail fixes it, with the value it must have.
-    `emitted_at` is a number of milliseconds, or text (RFC 3339) that need not be there.
+    `emitted_at` is a number of milliseconds, or text (RFC 3339) that need not be there. `version` is a whole number
+    that may be missing too: which version of the stream's rows the record is of.
     """
 
     head: re.Pattern[bytes]
@@ -95,6 +96,7 @@ class RecordShape(NamedTuple):
     kind: tuple[FieldPath, str] | None = None
     tails: tuple[bytes, ...] = ()
     emitted_at_is_text: bool = False
+    version: FieldPath = ()
 
     def head_of(self, text: bytes, start: int, end: int) -> re.Match[bytes] | None:
         """The head of the line `text[start:end]`, if that can be of a run."""

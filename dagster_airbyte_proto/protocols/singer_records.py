@@ -28,6 +28,7 @@ SHAPE = RecordShape(
     stream=("stream",),
     changes=(),
     emitted_at_is_text=True,
+    version=("version",),
 )
 
 

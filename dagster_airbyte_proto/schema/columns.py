@@ -18,7 +18,8 @@ GENERATION_ID = "_airbyte_generation_id"
 WHOLE_RECORD = "_airbyte_data"
 """The one column of a stream that declares no field: what each record holds, as it came."""
 
-DELETED_AT = ("_ab_cdc_deleted_at", "_sdc_deleted_at")
+SDC_DELETED_AT = "_sdc_deleted_at"
+DELETED_AT = ("_ab_cdc_deleted_at", SDC_DELETED_AT)
 """What connectors call the field that only records of deleted rows have."""
 """The field by which a source that follows a database's log says that a row was deleted there: any value but null."""
 
@@ -36,6 +37,18 @@ METADATA = pa.schema(
         pa.field(GENERATION_ID, pa.int64(), metadata={"comment": "counts the stream's full refreshes"}),
     ]
 )
+
+SDC = pa.schema(
+    [
+        pa.field("_sdc_extracted_at", INSTANT, metadata={"comment": "when the source emitted the record"}),
+        pa.field("_sdc_received_at", INSTANT, metadata={"comment": "when the record came"}),
+        pa.field("_sdc_batched_at", INSTANT, metadata={"comment": "when the first record of its batch came"}),
+        pa.field("_sdc_sequence", pa.int64(), metadata={"comment": "when the record came, in milliseconds since 1970"}),
+        pa.field("_sdc_table_version", pa.int64(), metadata={"comment": "which version of its rows the source said"}),
+        pa.field("_sdc_sync_started_at", pa.int64(), metadata={"comment": "of the sync, in milliseconds since 1970"}),
+    ]
+)
+"""Metadata columns as other loaders have them, by choice: who comes from those finds them, of the same meaning."""
 
 
 class Kind(StrEnum):
@@ -166,7 +179,8 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record.
 
     `partitioning` is what the table's rows are parted by, and `ordering` how they lie in its files, in its own names.
-    Of a stream that `is_whole` a record is one field, WHOLE_RECORD, that has all of it inside.
+    Of a stream that `is_whole` a record is one field, WHOLE_RECORD, that has all of it inside. `sdc` are the names of
+    those of SDC that the table has.
     """
 
     all: tuple[Column, ...]
@@ -176,11 +190,17 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     partitioning: tuple[PartitionField, ...] = ()
     ordering: Ordering = Ordering()
     is_whole: bool = False
+    sdc: tuple[str, ...] = ()
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The table's schema, with the metadata columns last. It carries no field ids: the table gives those."""
-        return pa.schema([*(column.field for column in self.all), *METADATA])
+        return pa.schema([*(column.field for column in self.all), *self.metadata])
+
+    @property
+    def metadata(self) -> pa.Schema:
+        """The metadata columns."""
+        return pa.schema([*METADATA, *(SDC.field(name) for name in self.sdc)])
 
     @cached_property
     def top(self) -> tuple[Column, ...]:

@@ -15,8 +15,18 @@ import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, WriteMode
-from dagster_airbyte_proto.schema.columns import METADATA, WHOLE_RECORD, Column, Columns, Kind, ValueType, member_at
-from dagster_airbyte_proto.schema.names import LONGEST_COLUMN_BYTES, RESERVED_COLUMNS, column_name, unique_names
+from dagster_airbyte_proto.schema.columns import (
+    METADATA,
+    SDC,
+    SDC_DELETED_AT,
+    WHOLE_RECORD,
+    Column,
+    Columns,
+    Kind,
+    ValueType,
+    member_at,
+)
+from dagster_airbyte_proto.schema.names import LONGEST_COLUMN_BYTES, RESERVED_COLUMNS, column_name, folded, unique_names
 from dagster_airbyte_proto.schema.shaping import SHAPING, named_fields, shaped
 from dagster_airbyte_proto.schema.value_types import JSON, Schema, declared_properties, value_type
 
@@ -28,6 +38,8 @@ def table_columns(planned: PlannedStream) -> Columns:
     is_whole = not declared_properties(planned.stream.json_schema, planned.stream.json_schema)
     if is_whole:
         planned = _of_whole_records(planned)
+    elif planned.sdc_columns:
+        planned = _with_deletions(planned)
     root = planned.stream.json_schema
     planned = _with_what_is_needed(planned, root)
     properties = declared_properties(root, root)
@@ -58,7 +70,8 @@ def table_columns(planned: PlannedStream) -> Columns:
         if kind.depth or kind.kind is Kind.STRUCT:
             what = "an array" if kind.depth else "an object"
             raise ConfigError("plan the keys", f"{'.'.join(path)} is {what}, and no key", stream=str(planned.id))
-    return shaped(Columns((*top, *nested), keys, planned.cursor, is_whole=is_whole), planned)
+    columns = shaped(Columns((*top, *nested), keys, planned.cursor, is_whole=is_whole), planned)
+    return _with_sdc(columns) if planned.sdc_columns else columns
 
 
 def _comment(schema: Any, source: str, name: str) -> str:
@@ -98,6 +111,27 @@ def _of_whole_records(planned: PlannedStream) -> PlannedStream:
         primary_key=tuple((WHOLE_RECORD, *path) for path in planned.primary_key) if is_needed else (),
         cursor=(WHOLE_RECORD, *planned.cursor) if planned.cursor else (),
     )
+
+
+def _with_deletions(planned: PlannedStream) -> PlannedStream:
+    """The stream as if it told of the field by which rows are deleted."""
+    stream, shaping = planned.stream, planned.shaping
+    if SDC_DELETED_AT in declared_properties(stream.json_schema, stream.json_schema):
+        return planned
+    properties = {
+        **declared_properties(stream.json_schema, stream.json_schema),
+        SDC_DELETED_AT: {"type": ["null", "string"], "format": "date-time"},
+    }
+    if shaping is not None and shaping.select:
+        shaping = msgspec.structs.replace(shaping, select=(*shaping.select, (SDC_DELETED_AT,)))
+    stream = msgspec.structs.replace(stream, json_schema={**stream.json_schema, "properties": properties})
+    return msgspec.structs.replace(planned, stream=stream, shaping=shaping)
+
+
+def _with_sdc(columns: Columns) -> Columns:
+    """With those that no column of the stream, or of the user's making, is called like."""
+    taken = {folded(column.name) for column in columns.all}
+    return msgspec.structs.replace(columns, sdc=tuple(name for name in SDC.names if folded(name) not in taken))
 
 
 def _require(planned: PlannedStream, root: Schema, path: FieldPath, doing: str) -> None:

@@ -16,7 +16,7 @@ from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.coercion import coerced
 from dagster_airbyte_proto.staging.fast import FastRoad
 from dagster_airbyte_proto.staging.inside import reached, texts_at
-from dagster_airbyte_proto.staging.metadata import RowNames, extracted_at, meta
+from dagster_airbyte_proto.staging.metadata import Moments, RowNames, extracted_at, meta, sdc_arrays
 from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.shaping import FILTERED, shaper_of
 from dagster_airbyte_proto.staging.slow import redo
@@ -50,7 +50,8 @@ class Parsed(NamedTuple):
 
 
 class SegmentParser:
-    """Parses the segments of one stream, in order. `seed` (9 random bytes) makes the rows' names."""
+    """Parses the segments of one stream, in order. `seed` (9 random bytes) makes the rows' names; the sync `began_at`
+    so many microseconds."""
 
     def __init__(
         self,
@@ -61,7 +62,9 @@ class SegmentParser:
         sync_id: int,
         seed: bytes,
         hash_key: str = "",
+        began_at: int = 0,
     ) -> None:
+        self._began_at = began_at
         self._planned = planned
         self._shaper = shaper_of(columns, hash_key)
         self._columns = columns
@@ -73,8 +76,8 @@ class SegmentParser:
         self._passed_over = 0
         self.redone = 0
 
-    def parse(self, segment: bytes, lines: int, now_microseconds: int) -> Parsed:
-        """All of a segment's `lines`; never raises for what the connector sent."""
+    def parse(self, segment: bytes, lines: int, now_microseconds: int, since_microseconds: int | None = None) -> Parsed:
+        """All of a segment's `lines`, which came `since` then; never raises for what the connector sent."""
         if self._fast is None:
             first_line = segment[: segment.find(b"\n") + 1]
             self._fast = FastRoad(self._columns, self._shape, self._planned.id, first_line)
@@ -82,7 +85,8 @@ class SegmentParser:
         if wire is None:
             self.redone += 1
             wire = redo(segment, self._columns, self._shape, self._planned.id)
-        return self._parsed(wire, now_microseconds)
+        since = now_microseconds if since_microseconds is None else since_microseconds
+        return self._parsed(wire, Moments(self._began_at, since, now_microseconds))
 
     def _fast_parse(self, road: FastRoad, segment: bytes, lines: int) -> WireRows | None:
         """None where the slow road must do it; the longer the fast one was of no use, the more rarely it is tried."""
@@ -97,8 +101,8 @@ class SegmentParser:
         self._misfits_in_a_row = 0 if wire is not None else min(self._misfits_in_a_row + 1, _MOST_MISFITS)
         return wire
 
-    def _parsed(self, wire: WireRows, now_microseconds: int) -> Parsed:
-        rows = len(wire.emitted_at)
+    def _parsed(self, wire: WireRows, moments: Moments) -> Parsed:
+        rows, now_microseconds = len(wire.emitted_at), moments.now
         top = self._columns.top
         arrays = {
             column.name: coerced(column, array, wire.changes) for column, array in zip(top, wire.arrays, strict=True)
@@ -121,6 +125,7 @@ class SegmentParser:
                 extracted,
                 about,
                 generation,
+                *(sdc_arrays(self._columns.sdc, extracted, wire.version, moments) if self._columns.sdc else ()),
             ],
             schema=self._columns.schema,
         )

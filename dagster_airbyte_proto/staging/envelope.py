@@ -30,6 +30,8 @@ def parse_schema(
         _put(tree, path, kind)
     _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
     _put(tree, shape.emitted_at, emitted_type(shape))
+    if shape.version not in without:
+        _put(tree, shape.version, pa.int64())
     if shape.changes not in without:
         _put(tree, shape.changes, CHANGES)
     for path in (shape.namespace, shape.stream, shape.kind[0] if shape.kind else ()):

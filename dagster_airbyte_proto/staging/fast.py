@@ -50,6 +50,7 @@ class FastRoad:
         self._declared = Declared(columns)
         # Until a line has them, members that most sources never send are not declared: that saves their columns.
         self._rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
+        self._unasked = [] if columns.sdc else [shape.version]
         self._cut_out([column for column in columns.top if column.type.is_raw])
 
     def _cut_out(self, cut: list[Column]) -> None:
@@ -62,7 +63,9 @@ class FastRoad:
         self._schema = self._schema_of([column for column in self._columns.top if column not in cut])
 
     def _schema_of(self, columns: Sequence[Column]) -> pa.Schema:
-        return parse_schema(self._shape, columns, self._first_line, without=self._rare if self._is_lean else ())
+        return parse_schema(
+            self._shape, columns, self._first_line, without=[*self._unasked, *(self._rare if self._is_lean else ())]
+        )
 
     def set_aside(self, segment: bytes) -> None:
         """From now on the parser skips the columns of which it cannot read a value that is in this segment."""
@@ -169,6 +172,7 @@ class FastRoad:
             Counter(),
             ignored,
             Counter(),
+            _at(table, self._shape.version) if self._columns.sdc else None,
         )
         return self._of_our_namespace(rows, _at(table, self._shape.namespace))
 
@@ -184,6 +188,7 @@ class FastRoad:
             arrays=tuple(array.filter(ours) for array in rows.arrays),
             emitted_at=rows.emitted_at.filter(ours),
             source_changes=None if rows.source_changes is None else rows.source_changes.filter(ours),
+            version=None if rows.version is None else rows.version.filter(ours),
             rejected=Counter({ANOTHER_NAMESPACE: others.total()}),
             foreign=others,
         )

@@ -29,6 +29,7 @@ class Parts(NamedTuple):
     namespace: Raw
     emitted_at: Raw
     changes: Raw
+    version: Raw
 
 
 class Envelope:
@@ -88,12 +89,11 @@ def _odd_parts(line: bytes, shape: RecordShape, *, is_whole: bool) -> Parts | No
         data = None
     if is_whole and data is not None:
         data = {WHOLE_RECORD: envelope.at(shape.data)}
-    kind, namespace, emitted_at, changes = map(envelope.at, _paths(shape))
-    return Parts(data, kind, namespace, emitted_at, changes)
+    return Parts(data, *map(envelope.at, _paths(shape)))
 
 
 def _paths(shape: RecordShape) -> tuple[FieldPath, ...]:
-    return (shape.kind[0] if shape.kind else (), shape.namespace, shape.emitted_at, shape.changes)
+    return (shape.kind[0] if shape.kind else (), shape.namespace, shape.emitted_at, shape.changes, shape.version)
 
 
 @cache

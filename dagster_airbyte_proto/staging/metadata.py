@@ -1,5 +1,8 @@
 """The columns that are ours: a name for the row, when it was emitted, what did not fit. Never a Python object a row."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,12 +11,21 @@ from dagster_airbyte_proto.schema.columns import CHANGES, INSTANT
 from dagster_airbyte_proto.staging.changes import Changes, Slots
 from dagster_airbyte_proto.staging.times import timestamps
 
+_INT64 = pa.int64()
 _UUID_LENGTH = 36
 _COUNTED = np.dtype([("head", "S24"), ("high", "S4"), ("middle", "S4"), ("low", "S4")])
 _FOUR_DIGITS = np.array([b"%04x" % number for number in range(1 << 16)], dtype="S4")
 _EARLIEST_MILLISECONDS = -62_135_596_800_000  # 0001-01-01
 _LATEST_MILLISECONDS = 253_402_300_800_000  # 10000-01-01
 _SLOTS = Slots(("emitted_at",))
+
+
+class Moments(NamedTuple):
+    """When a sync began, the first row of a segment came, and the segment is read: in microseconds since 1970."""
+
+    began: int
+    since: int
+    now: int
 
 
 class RowNames:
@@ -65,8 +77,7 @@ def _from_milliseconds(milliseconds: pa.Array, now_microseconds: int, changes: C
         changes.nulled(_SLOTS, np.flatnonzero(~fits))
         values = np.where(fits, values, now_microseconds / 1000)
     microseconds = np.rint(values * 1000).astype(np.int64)
-    # Not `pa.array`: the first time it is given numpy's, it imports numpy.ma, which takes longer than a segment.
-    return pa.Array.from_buffers(INSTANT, len(values), [None, pa.py_buffer(microseconds)])
+    return _of_integers(microseconds, INSTANT)
 
 
 def meta(sync_id: int, rows: int, source: pa.Array | None, changes: Changes) -> pa.Array:
@@ -76,3 +87,25 @@ def meta(sync_id: int, rows: int, source: pa.Array | None, changes: Changes) -> 
         both = zip(source.to_pylist(), lists.to_pylist(), strict=True)
         lists = pa.array([[*(theirs or ()), *ours] for theirs, ours in both], CHANGES)
     return pa.StructArray.from_arrays([pa.repeat(pa.scalar(sync_id, pa.int64()), rows), lists], ["sync_id", "changes"])
+
+
+def sdc_arrays(names: Iterable[str], extracted: pa.Array, version: pa.Array | None, moments: Moments) -> list[pa.Array]:
+    """Those of the columns SDC that have these names. A row is said to have come when, of the rows of its segment, it
+    would have if they came evenly: in their order, and none before its segment's first or after it was read."""
+    rows = len(extracted)
+    began, since, now = moments
+    came = since + np.arange(rows, dtype=np.int64) * max(now - since, 0) // max(rows, 1)
+    found = {
+        "_sdc_extracted_at": extracted,
+        "_sdc_received_at": _of_integers(came, INSTANT),
+        "_sdc_batched_at": pa.repeat(pa.scalar(since, INSTANT), rows),
+        "_sdc_sequence": _of_integers(came // 1000, _INT64),
+        "_sdc_table_version": pa.nulls(rows, _INT64) if version is None else version,
+        "_sdc_sync_started_at": pa.repeat(pa.scalar(began // 1000, _INT64), rows),
+    }
+    return [found[name] for name in names]
+
+
+def _of_integers(values: "np.ndarray[tuple[int], np.dtype[np.int64]]", kind: pa.DataType) -> pa.Array:
+    # Not `pa.array`: the first time it is given numpy's, it imports numpy.ma, which takes longer than a segment.
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

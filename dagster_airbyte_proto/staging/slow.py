@@ -49,6 +49,7 @@ def redo(segment: bytes, columns: Columns, shape: RecordShape, stream: StreamId)
         rejected=rejected,
         ignored=ignored,
         foreign=foreign,
+        version=pa.array([_whole_number(record.version) for record in records], pa.int64()) if columns.sdc else None,
     )
 
 
@@ -110,6 +111,14 @@ def _number(raw: Raw) -> float | None:
         return float(msgspec.json.decode(raw, type=int | float))
     except (msgspec.MsgspecError, OverflowError):
         return None
+
+
+def _whole_number(raw: Raw) -> int | None:
+    try:
+        number = msgspec.json.decode(raw, type=int)
+    except REFUSALS:
+        return None
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def _source_changes(raws: Sequence[Raw]) -> pa.Array | None:

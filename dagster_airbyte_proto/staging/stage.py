@@ -5,6 +5,7 @@ most are written out. Whatever is not handed over by `cut` is removed by `discar
 """
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,12 +72,14 @@ class Stage:
         self._shape = shape
         self._limits = limits
         self._other_names = other_names
+        began_at = time.time_ns() // 1000
         self._streams = {
             each.planned.id: StreamStage(
                 Shelf(each.planned, each.columns, (each.target, each.tables), run_id),
                 shape,
                 sync_id=sync_id,
                 max_file_bytes=limits.file_bytes,
+                began_at=began_at,
                 hash_key=each.hash_key,
             )
             for each in streams

@@ -22,11 +22,20 @@ class StreamStage:
     """Takes a stream's lines; hands over what is marked."""
 
     def __init__(
-        self, shelf: Shelf, shape: RecordShape, *, sync_id: int, max_file_bytes: int, hash_key: str = ""
+        self,
+        shelf: Shelf,
+        shape: RecordShape,
+        *,
+        sync_id: int,
+        max_file_bytes: int,
+        began_at: int = 0,
+        hash_key: str = "",
     ) -> None:
         self._shelf = shelf
         self._shape = shape
         self._sync_id = sync_id
+        self._began_at = began_at
+        self._held_since = began_at
         self._max_file_bytes = max_file_bytes
         self._parser = self._new_parser(hash_key)
         self._ready: Portion | None = None
@@ -71,6 +80,8 @@ class StreamStage:
     def add(self, lines: bytes, count: int) -> None:
         """Whole record lines, each with its newline, and how many they are."""
         size = len(lines)
+        if not self._held:
+            self._held_since = _now()
         self._held.append(lines)
         self._held_lines += count
         self.held_bytes += size
@@ -136,7 +147,13 @@ class StreamStage:
     def _new_parser(self, hash_key: str) -> SegmentParser:
         shelf = self._shelf
         return SegmentParser(
-            shelf.planned, shelf.columns, self._shape, sync_id=self._sync_id, seed=os.urandom(9), hash_key=hash_key
+            shelf.planned,
+            shelf.columns,
+            self._shape,
+            sync_id=self._sync_id,
+            seed=os.urandom(9),
+            hash_key=hash_key,
+            began_at=self._began_at,
         )
 
     def _write_marked(self) -> None:
@@ -158,7 +175,7 @@ class StreamStage:
 
     def _write(self, part: Portion, chunks: int) -> None:
         segment, lines = self._take(chunks)
-        parsed = self._parser.parse(segment, lines, time.time_ns() // 1000)
+        parsed = self._parser.parse(segment, lines, _now(), self._held_since)
         self.foreign.update(parsed.foreign)
         part.write(parsed, lines, len(segment))
 
@@ -178,3 +195,7 @@ class StreamStage:
             return beyond
         ready.absorb(beyond)
         return ready
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

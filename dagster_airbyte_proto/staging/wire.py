@@ -12,8 +12,8 @@ ANOTHER_NAMESPACE = "the record is of another namespace"
 
 
 class WireRows(NamedTuple):
-    """One array for each of the table's top columns. `emitted_at` is in milliseconds, or text. Rows left out are
-    counted."""
+    """One array for each of the table's top columns. `emitted_at` is in milliseconds, or text. `version` is None where
+    no row says one, or nobody asks. Rows left out are counted."""
 
     arrays: tuple[pa.Array, ...]
     emitted_at: pa.Array
@@ -22,3 +22,4 @@ class WireRows(NamedTuple):
     rejected: Counter[str]
     ignored: Counter[str]
     foreign: Counter[StreamId]
+    version: pa.Array | None = None

@@ -231,6 +231,7 @@ def _planned(connection: Connection, stream: Stream, options: StreamOptions, wan
         types=options.types.over(connection.types.over(TypeChoices())),
         policy=options.schema_policy or connection.destination.schema_policy,
         formerly=options.formerly or {},
+        sdc_columns=connection.destination.sdc_columns,
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore, StreamChange
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused
 from dagster_airbyte_proto.model import Catalog, ColumnName, FieldPath, PlannedStream, StreamId, TableName
-from dagster_airbyte_proto.schema.columns import METADATA, Columns
+from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import Change, Terms, What
 from dagster_airbyte_proto.schema.names import column_name
 from dagster_airbyte_proto.schema.shape import StreamShape, lost_columns, shape_changes, text
@@ -109,7 +109,7 @@ class Shapes:
             ordering.append(columns.deleted_at.name)
         return Terms(
             policy=planned.policy,
-            own=(*METADATA.names, SLICE_COLUMN, *(column.name for column in columns.nested)),
+            own=(*columns.metadata.names, SLICE_COLUMN, *(column.name for column in columns.nested)),
             required=(*columns.keys, *ordering, *_placing(columns)),
             formerly=self._formerly(planned, columns),
             refresh_helps=refresh_helps,

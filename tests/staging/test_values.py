@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.model import PlannedStream, Shaping, StreamId, WriteMode
+from dagster_airbyte_proto.schema.columns import SDC
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.batches import BAD_KEY, NO_KEY, Parsed, SegmentParser
 from tests.staging.conftest import EMITTED_AT, SHAPE, parse, plan, record
@@ -450,6 +451,34 @@ def test_a_record_of_which_no_field_is_declared_lands_as_it_came() -> None:
     assert parsed.batch.column("_airbyte_data").to_pylist() == texts
     assert (parsed.ignored, parsed.changed, parser.redone) == ({}, 0, 0)
     assert parser.parse(record("[]"), 1, 0).rejected == {"the record has no data": 1}
+
+
+def test_columns_of_other_loaders_say_the_same_on_both_roads() -> None:
+    planned = msgspec.structs.replace(plan({"id": {"type": "integer"}}), sdc_columns=True)
+    shape = SHAPE._replace(version=("version",))
+    wholly = [record('{"id":1}'), *(record(f'{{"id":{n}}}').replace(b"}}", b'},"version":17}') for n in (2, 3))]
+    for lines in (wholly, [*wholly, b"no JSON\n"]):
+        parser = SegmentParser(planned, table_columns(planned), shape, sync_id=7, seed=b"123456789", began_at=5_000_999)
+        batch = parser.parse(b"".join(lines), len(lines), 9_000_000, 6_000_000).batch
+        row = batch.to_pydict()
+        assert row["_sdc_table_version"] == [None, 17, 17]
+        assert row["_sdc_extracted_at"] == row["_airbyte_extracted_at"]
+        assert row["_sdc_received_at"] == [_at(6), _at(7), _at(8)]
+        assert row["_sdc_batched_at"] == [_at(6)] * 3
+        assert (row["_sdc_sequence"], row["_sdc_sync_started_at"]) == ([6000, 7000, 8000], [5000] * 3)
+        assert row["_sdc_deleted_at"] == [None] * 3
+        assert batch.schema.names[-6:] == SDC.names
+
+
+def test_a_column_that_the_source_calls_so_stays_the_sources() -> None:
+    fields = {"_SDC_sequence": {"type": "string"}, "_sdc_deleted_at": {"type": "boolean"}}
+    columns = table_columns(msgspec.structs.replace(plan(fields), sdc_columns=True))
+    assert [str(columns.schema.field(name).type) for name in fields] == ["string", "bool"]
+    assert columns.sdc == tuple(name for name in SDC.names if name != "_sdc_sequence")
+
+
+def _at(seconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
 
 
 def test_what_lands_whole_can_be_told_by_a_key_inside_and_pruned() -> None:

@@ -228,9 +228,15 @@ def test_versions_are_told_in_the_log(tap: OpenShop) -> None:
     scenario = _of(3, version=17, method="FULL_TABLE")
     report = shop.sync_of(scenario)
     assert "stream users: version 17 is the one that counts" in shop.log(report)
+    shop.more = {"destination": {"sdc_columns": True}}
     shop.sync_of(scenario)
     assert shop.column("users") == [0, 1, 2]
     assert shop.store.states("shop") == []
+    for row in shop.rows("users"):
+        assert row["_sdc_table_version"] == 17
+        assert row["_sdc_extracted_at"] < row["_sdc_batched_at"] <= row["_sdc_received_at"]
+        assert row["_sdc_sync_started_at"] <= row["_sdc_sequence"]
+        assert row["_sdc_deleted_at"] is None
 
 
 def test_a_stream_whose_version_was_whole_lands_though_the_tap_fails_in_the_next(tap: OpenShop) -> None:
@@ -242,10 +248,17 @@ def test_a_stream_whose_version_was_whole_lands_though_the_tap_fails_in_the_next
     assert (shop.column("users"), shop.column("orders")) == ([0, 1, 2, 3, 4], [0, 1])
 
 
-@pytest.mark.parametrize(("write", "left"), [("append_dedup", [0, 2]), ("soft_delete", [0, 1, 2])])
-def test_what_a_tap_says_was_deleted_goes_or_is_marked(tap: OpenShop, write: str, left: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("write", "left", "is_told"),
+    [("append_dedup", [0, 2], True), ("soft_delete", [0, 1, 2], True), ("append_dedup", [0, 2], False)],
+)
+def test_what_a_tap_says_was_deleted_goes_or_is_marked(
+    tap: OpenShop, write: str, left: list[int], is_told: bool
+) -> None:
+    """Also where it does not tell of the field, and the table is to have the column."""
     shop = tap(write=write)
-    deleted = {"_sdc_deleted_at": {"type": ["null", "string"], "format": "date-time"}}
+    deleted = {"_sdc_deleted_at": {"type": ["null", "string"], "format": "date-time"}} if is_told else {}
+    shop.more = {"destination": {"sdc_columns": not is_told}}
     rows = [{"id": 0}, {"id": 1}, {"id": 2}, {"id": 1, "_sdc_deleted_at": "2026-01-01T00:00:00Z"}]
     users = {"rows": rows, "properties": {"id": {"type": "integer"}}, "primary_key": [["id"]], "told": deleted}
     report = shop.sync_of({"streams": {"users": users}})
