@@ -73,6 +73,16 @@ def secret_values(config: Any, spec_schema: Any) -> frozenset[str]:
     return frozenset(_Search(spec_schema).secrets(config, spec_schema, ())) - {""}
 
 
+def named_secrets(config: Any) -> frozenset[str]:
+    """Every text in a config whose name says that it is a secret."""
+    if isinstance(config, list | tuple):
+        return frozenset().union(*map(named_secrets, config))
+    if not isinstance(config, Mapping):
+        return frozenset()
+    own = {item for key, item in config.items() if isinstance(item, str) and _SECRET_WORD.search(str(key))}
+    return frozenset(own - {""}).union(*map(named_secrets, config.values()))
+
+
 def _patterns(secrets: frozenset[str]) -> Iterator[str]:
     """Regexes, to be tried in this order: whole JSON numbers, then whole short strings, then the longest first."""
     numbers = _alternatives(secret for secret in secrets if _NUMBER.fullmatch(secret))

@@ -8,6 +8,8 @@ Of the whole, beside what is told there (statuses, counts, late states and messa
     first_state     the value of a STATE that comes before all else
     currently       true: STATEs name the stream that is being sent as `currently_syncing`
     log             lines that go to stderr
+    new_config      what it writes into its config's file before it reads: text as it is, else as JSON
+    asked_config    what it writes there when it is asked for its catalog
 Of a stream:
     said            what its messages call it
     named           its `stream` in the catalog
@@ -234,11 +236,15 @@ def main(arguments: list[str]) -> int:
             _HELP.format(chosen="[-p PROPERTIES] --properties" if kind == "old" else "[--catalog CATALOG]")
         )
     elif verb == "discover":
+        if "asked_config" in scenario:
+            _write(options["--config"], scenario["asked_config"])
         entries = [entry(name, stream) for name, stream in scenario["streams"].items()]
         sys.stdout.write(json.dumps({"streams": entries}, indent=2) + "\n")
     elif verb == "read":
         chosen = "--properties" if kind == "old" else "--catalog"
         told = _file(options["--state"]) if "--state" in options else {}
+        if "new_config" in scenario:
+            _write(options["--config"], scenario["new_config"])
         Read(scenario, _file(options[chosen]), told, Output(scenario.get("failure"), spaced=kind != "sdk")).run()
         return int(scenario.get("exit_code", 0))
     return 0
@@ -247,6 +253,11 @@ def main(arguments: list[str]) -> int:
 def _file(path: str) -> Any:
     with open(path, "rb") as file:  # noqa: PTH123
         return json.loads(file.read())
+
+
+def _write(path: str, written: Any) -> None:
+    with open(path, "w") as file:  # noqa: PTH123
+        file.write(written if isinstance(written, str) else json.dumps(written, indent=2))
 
 
 if __name__ == "__main__":

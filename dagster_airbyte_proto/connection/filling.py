@@ -30,6 +30,43 @@ def with_texts(value: Any, path: KeyPath, changed: Callable[[str, KeyPath], str]
     return value
 
 
+def unfilled(value: Any, written: Any, filled: Any) -> Any:
+    """A config that was `filled`, and may have been changed since, with its references as they are `written` wherever
+    they still say the same. A list is taken as it is if its length changed."""
+    return _where_referred(value, (written, filled), lambda each, texts: texts[0] if each == texts[1] else each)
+
+
+def refilled(value: Any, written: Any, filled: Any) -> Any:
+    """The inverse of `unfilled`. Nothing else that looks like a reference is filled: it is the connector's."""
+    return _where_referred(value, (written, filled), lambda each, texts: texts[1] if each == texts[0] else each)
+
+
+def referred(value: Any, written: Any) -> set[str]:
+    """What a config has where the user wrote references, which is secret whoever changed it."""
+    found: set[str] = set()
+
+    def note(each: Any, _: tuple[Any, Any]) -> Any:
+        found.update({each} if isinstance(each, str) else ())
+        return each
+
+    _where_referred(value, (written, written), note)
+    return found - {""}
+
+
+def _where_referred(value: Any, texts: tuple[Any, Any], changed: Callable[[Any, tuple[Any, Any]], Any]) -> Any:
+    """The value, changed where the first of the texts refers to the environment. They are alike, and it may not be."""
+    written, filled = texts
+    if isinstance(written, str):
+        return changed(value, texts) if refers_to_environment(written) else value
+    if isinstance(written, Mapping) and isinstance(value, Mapping):
+        both = written.keys() & value.keys()
+        return {**value, **{key: _where_referred(value[key], (written[key], filled[key]), changed) for key in both}}
+    if isinstance(written, list | tuple) and isinstance(value, list | tuple) and len(value) == len(written):
+        together = zip(value, written, filled, strict=True)
+        return [_where_referred(each, (one, other), changed) for each, one, other in together]
+    return value
+
+
 class Filling:
     """One pass over a config. `secrets` are the values that were filled in, `faults` what could not be."""
 

@@ -95,7 +95,8 @@ class DockerLauncher:
                 self._create(client, name, invocation, environment)
                 put(daemon, name, invocation.files, numbers_of(daemon, name, self._user(daemon)))
                 stdout, stderr = (_attached(daemon, name, each) for each in ("stdout", "stderr"))
-                held = Held(daemon, name, stdout, stderr, guardian, image, self._confinement.memory)
+                memory, watched = self._confinement.memory, invocation.changeable
+                held = Held(daemon, name, stdout, stderr, guardian, image, memory, watched)
                 daemon.start(name)
         except BaseException:
             give_up(daemon, name, guardian)

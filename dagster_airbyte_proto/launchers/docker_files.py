@@ -11,6 +11,8 @@ from typing import Any
 import docker
 from docker.errors import NotFound
 
+from dagster_airbyte_proto.launchers.run_folder import LARGEST_CHANGED_BYTES
+
 VOLUME = "/config"
 FOLDER = f"{VOLUME}/run"
 _NOBODY = "65534:65534"
@@ -54,14 +56,21 @@ def put(daemon: docker.APIClient, container: str, files: Mapping[str, bytes], ow
     daemon.put_archive(container, VOLUME, content.getvalue())
 
 
-def _known(daemon: docker.APIClient, container: str, path: str) -> dict[str, list[str]]:
-    """The lines of a list of users, or groups, by their names."""
+def taken(daemon: docker.APIClient, container: str, path: str) -> bytes | None:
+    """What stands in a file, whether the container runs or not; None where there is none, or one that is very large."""
     try:
-        chunks, _ = daemon.get_archive(container, path)
+        chunks, about = daemon.get_archive(container, path)
     except NotFound:
-        return {}
+        return None
+    if about["size"] > LARGEST_CHANGED_BYTES:
+        return None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         file = archive.extractfile(archive.getmembers()[0])
-        text = file.read().decode(errors="replace") if file else ""
+        return file.read() if file else None
+
+
+def _known(daemon: docker.APIClient, container: str, path: str) -> dict[str, list[str]]:
+    """The lines of a list of users, or groups, by their names."""
+    text = (taken(daemon, container, path) or b"").decode(errors="replace")
     lines = (line.split(":") for line in text.splitlines())
     return {line[0]: line for line in lines if len(line) >= 4 and line[2].isdigit()}

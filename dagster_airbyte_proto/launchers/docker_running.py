@@ -20,6 +20,7 @@ from dagster_airbyte_proto.errors import ConnectorError, InternalError, ProtoErr
 from dagster_airbyte_proto.launchers import docker_guardian
 from dagster_airbyte_proto.launchers.docker_containers import remove
 from dagster_airbyte_proto.launchers.docker_daemon import UNREACHABLE, innermost, refusal
+from dagster_airbyte_proto.launchers.docker_files import FOLDER, taken
 from dagster_airbyte_proto.launchers.docker_frames import Frames
 from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
@@ -49,7 +50,8 @@ class Guardian(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A container that is made and attached to, and all that has to be let go of with it."""
+    """A container that is made and attached to, and all that has to be let go of with it. A file that it may change is
+    `watched`, by its name, with what was handed over."""
 
     daemon: docker.APIClient
     name: str
@@ -58,6 +60,7 @@ class Held(NamedTuple):
     guardian: Guardian
     image: str
     memory: str
+    watched: tuple[str, bytes] | None = None
 
     def remove(self) -> None:
         """The container, its files and its guardian. Safe where the container is gone, or was never made."""
@@ -80,6 +83,7 @@ class DockerConnector:
         self._ended = threading.Event()
         self._report: ExitReport | None = None
         self._failure: Exception | None = None
+        self._changed: bytes | None = None
         self._started_at = time.monotonic()
         threading.Thread(target=self._watch, name="container-stderr", daemon=True).start()
 
@@ -147,6 +151,8 @@ class DockerConnector:
         try:
             self._hear()
             state = self._state_at_end()
+            with suppress(*UNREACHABLE):  # how it ended is known, and says more than this
+                self._changed = self._change()
             self._report = self._exit_report(state)
             self._failure = _not_begun(self._held, self._report)
         except UNREACHABLE as error:
@@ -171,6 +177,16 @@ class DockerConnector:
         held = self._held
         held.daemon.wait(held.name, timeout=None)
         return dict(held.daemon.inspect_container(held.name)["State"])
+
+    def _change(self) -> bytes | None:
+        if self._held.watched is None:
+            return None
+        name, handed_over = self._held.watched
+        content = taken(self._held.daemon, self._held.name, f"{FOLDER}/{name}")
+        return None if content == handed_over else content
+
+    def changed_file(self) -> bytes | None:
+        return self._changed
 
     def _exit_report(self, state: dict[str, Any]) -> ExitReport:
         # Its init says by 128 + n that signal n ended the connector, which looks the same where it says so itself.

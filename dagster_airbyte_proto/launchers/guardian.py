@@ -56,7 +56,8 @@ def main(arguments: list[str]) -> None:
         _watch(task, child, wake)
         code = _end_all(child, wake)
         _say(task.report, f"exited {code}")
-    shutil.rmtree(task.folder, ignore_errors=True)
+    if os.getppid() != task.owner:  # Who is still there removes it, and may look at what is in it first.
+        shutil.rmtree(task.folder, ignore_errors=True)
 
 
 def _wake_on_child() -> int:

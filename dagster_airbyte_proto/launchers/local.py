@@ -12,7 +12,7 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers import guardian
 from dagster_airbyte_proto.launchers.process import RunOptions
 from dagster_airbyte_proto.launchers.programs import find_program, program_identity
-from dagster_airbyte_proto.launchers.run_folder import RunFolder
+from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.launchers.running import GUARDIAN_END_SECONDS, LocalConnector, Pipes
 from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
 
@@ -39,7 +39,7 @@ class LocalLauncher:
         try:
             arguments = [_spelled(argument, folder.path) for argument in invocation.arguments]
             command = [str(program), *self._command[1:], *arguments]
-            return _start(command, merged, folder, self._options)
+            return _start(command, merged, (folder, _watched(folder, invocation.changeable)), self._options)
         except BaseException:
             folder.remove()
             raise
@@ -59,7 +59,17 @@ def _spelled(argument: str | FileArgument, folder: Path) -> str:
     return str(folder / argument.name) if isinstance(argument, FileArgument) else argument
 
 
-def _start(command: list[str], environment: dict[str, str], folder: RunFolder, options: RunOptions) -> "LocalConnector":
+def _watched(folder: RunFolder, changeable: tuple[str, bytes] | None) -> WatchedFile | None:
+    return None if changeable is None else WatchedFile(folder.path / changeable[0], changeable[1])
+
+
+def _start(
+    command: list[str],
+    environment: dict[str, str],
+    place: tuple[RunFolder, WatchedFile | None],
+    options: RunOptions,
+) -> "LocalConnector":
+    folder, _ = place
     guarded, control = os.pipe()
     report, told = os.pipe()
     prefix = [sys.executable, "-I", "-S", guardian.__file__, str(guarded), str(told), str(os.getpid())]
@@ -83,7 +93,7 @@ def _start(command: list[str], environment: dict[str, str], folder: RunFolder, o
         os.close(report)
         _abandon(process)
         raise
-    return LocalConnector(process, Pipes(control, report), first_report, folder, options)
+    return LocalConnector(process, Pipes(control, report), first_report, place, options)
 
 
 def _first_report(report: int, program: str) -> bytes:

@@ -59,6 +59,11 @@ class RunningConnector(Protocol):
         """Its report once it has ended and its folder is gone; None when it has not in time."""
         ...
 
+    def changed_file(self) -> bytes | None:
+        """What stands, or stood last, in the file of its invocation that it may change; some can tell that only when it
+        has ended. None where that is what was handed over, or there is no such file."""
+        ...
+
 
 class Launcher(Protocol):
     """A way to start a connector."""

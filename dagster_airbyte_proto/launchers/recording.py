@@ -204,6 +204,9 @@ class _RecordedConnector:
             self._finish()
         return report
 
+    def changed_file(self) -> bytes | None:
+        return self._inner.changed_file()
+
     def _finish(self) -> None:
         if self._kept is not None and self._read_whole and self._report is not None:
             self._kept.finish(self._report)

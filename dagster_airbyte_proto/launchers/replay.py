@@ -111,6 +111,9 @@ class ReplayedConnector:
             run = self._run
             return ExitReport(run.code, run.signal, run.stopped, run.seconds, run.stderr_tail)
 
+    def changed_file(self) -> bytes | None:
+        return None
+
     def _end(self) -> None:
         self._ended = True
         self._stdout.close()

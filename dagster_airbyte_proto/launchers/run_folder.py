@@ -8,6 +8,7 @@ one is empty, just being made or just removed, and `rmdir` is harmless to either
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from dagster_airbyte_proto.errors import StagingError
 
 _PREFIX = "airbyte-proto-run-"
 _LOCK = ".lock"
+LARGEST_CHANGED_BYTES = 16 << 20
 
 
 class RunFolder:
@@ -64,6 +66,28 @@ class RunFolder:
             _remove(self.path)
             os.close(self._lock)
             self._lock = None
+
+
+class WatchedFile:
+    """A file of a run that the connector may write anew, as it was handed over."""
+
+    def __init__(self, path: Path, handed_over: bytes) -> None:
+        self._path = path
+        self._handed_over = handed_over
+        self._seen: tuple[int, int, int] | None = None
+        self._content: bytes | None = None
+
+    def change(self, *, anew: bool = False) -> bytes | None:
+        """What stands there now, or stood there last; None where it is as it was. Cheap while nothing happens to it,
+        unless it is looked at `anew`: two writes at once may have one time."""
+        with suppress(OSError):
+            about = self._path.lstat()
+            seen = about.st_ino, about.st_mtime_ns, about.st_size
+            if (anew or seen != self._seen) and stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_CHANGED_BYTES:
+                content = self._path.read_bytes()
+                self._content = None if content == self._handed_over else content
+            self._seen = seen
+        return self._content
 
 
 def _holds(lock: int, path: Path) -> bool:

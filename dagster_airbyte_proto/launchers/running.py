@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.launchers import guardian
 from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
-from dagster_airbyte_proto.launchers.run_folder import RunFolder
+from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
 
 GUARDIAN_END_SECONDS = 10.0
@@ -37,12 +37,17 @@ class LocalConnector:
     """A running program. Nothing of it runs any more, and its folder is gone, once `wait` gives its report."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], pipes: Pipes, said: bytes, folder: RunFolder, options: RunOptions
+        self,
+        process: subprocess.Popen[bytes],
+        pipes: Pipes,
+        said: bytes,
+        place: tuple[RunFolder, WatchedFile | None],
+        options: RunOptions,
     ) -> None:
         self._process = process
         self._pipes = pipes
         self._said = said
-        self._folder = folder
+        self._folder, self._watched = place
         self._stop_seconds = options.stop_grace_seconds + GUARDIAN_END_SECONDS
         self._stderr = StderrTail(options.on_stderr)
         self._stdout = process.stdout
@@ -108,6 +113,9 @@ class LocalConnector:
             raise InternalError("waiting for the connector", "the thread that watches it died")
         return self._report
 
+    def changed_file(self) -> bytes | None:
+        return None if self._watched is None else self._watched.change()
+
     def _close_stdout(self) -> None:
         if self._stdout is not None:
             self._stdout.close()
@@ -163,6 +171,8 @@ class LocalConnector:
             code = -signal.SIGKILL
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(said[b"started"]), signal.SIGKILL)
+        if self._watched is not None:
+            self._watched.change(anew=True)  # It tells of it from now on.
         self._folder.remove()
         return ExitReport(
             code=code if code >= 0 else None,

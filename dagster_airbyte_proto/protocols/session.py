@@ -30,10 +30,17 @@ _VERBS_OF_OPTIONS = {"--about": "spec", "--help": "spec", "--test": "check", "--
 
 
 class Invocation(NamedTuple):
-    """A command line to carry out. `files` are made before the start, private to the run, and gone after it."""
+    """A command line to carry out. `files` are made before the start, private to the run, and gone after it. In that
+    which `may_change` the connector writes what is to be kept of its config."""
 
     arguments: tuple[str | FileArgument, ...]
     files: Mapping[str, bytes] = {}
+    may_change: str | None = None
+
+    @property
+    def changeable(self) -> tuple[str, bytes] | None:
+        """The name of that file, and what is handed over in it."""
+        return None if self.may_change is None else (self.may_change, self.files[self.may_change])
 
     @property
     def verb(self) -> str:
@@ -352,3 +359,12 @@ def config_file(config: Mapping[str, Any]) -> bytes:
     """A config as connectors read it. Dates, which YAML makes of its own accord, become text; whole numbers may be of
     any size."""
     return json.dumps(msgspec.to_builtins(config)).encode()
+
+
+def config_in(file: bytes) -> ConfigEvent | None:
+    """What a connector made of its config's file; None where that is no JSON object."""
+    try:
+        found = json.loads(file)
+    except (ValueError, RecursionError):
+        return None
+    return ConfigEvent(found) if isinstance(found, dict) else None

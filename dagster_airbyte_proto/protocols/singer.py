@@ -4,7 +4,8 @@
    other requests are made as this tap takes them.
 2. Its answers are one JSON document over many lines, or how it ended: `--test` says no more.
 3. Nothing here remembers anything between calls: what a sync has seen is the sync's to keep.
-4. `event` and `shape` tell the same story of every record (singer_records.py), states follow the rules of
+4. A tap that has to change its config, for a token that is rotated, writes it into the file that it was given.
+5. `event` and `shape` tell the same story of every record (singer_records.py), states follow the rules of
    singer_state.py, and a stream's own JSON goes back to its tap as it came, with what was chosen (singer_catalog.py).
 """
 
@@ -79,8 +80,8 @@ class SingerSource:
         going_on = {each.id.name for each in request.streams} - whole
         state = singer_state.state_file(request.states, whole, going_on)
         if state is None:
-            return Invocation(arguments, files)
-        return Invocation((*arguments, "--state", _STATE), {**files, _STATE.name: state})
+            return Invocation(arguments, files, _CONFIG.name)
+        return Invocation((*arguments, "--state", _STATE), {**files, _STATE.name: state}, _CONFIG.name)
 
     def answer(self, verb: Verb, heard: Heard) -> Iterator[Event]:
         document = singer_spec.document_in(heard.output)
@@ -147,7 +148,7 @@ class SingerSource:
 
     @staticmethod
     def _asked(config: Mapping[str, Any], flag: str) -> Invocation:
-        return Invocation(("--config", _CONFIG, flag), {_CONFIG.name: config_file(config)})
+        return Invocation(("--config", _CONFIG, flag), {_CONFIG.name: config_file(config)}, _CONFIG.name)
 
 
 def _offered(verb: Verb, document: bytes) -> Event:

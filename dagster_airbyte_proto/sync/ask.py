@@ -22,6 +22,7 @@ from dagster_airbyte_proto.protocols.session import (
     SourceProtocol,
     UnknownEvent,
     Verb,
+    config_in,
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
 
@@ -65,7 +66,12 @@ def ask(
     verb, ways = question
     deadline = time.monotonic() + patience_seconds
     for way in ways:
-        output, report = _output(connector.launch(way), verb, deadline - time.monotonic())
+        running = connector.launch(way)
+        try:
+            output, report = _output(running, verb, deadline - time.monotonic())
+        finally:
+            # Whatever it answered: the token that it replaced may be good for nothing any more.
+            _hear_changed_config(running, listener)
         heard = _heard(output, report)
         found, errors, unread = _listened(connector.protocol.answer(verb, heard), answer, listener)
         if found is not None:
@@ -121,6 +127,13 @@ def _output(running: RunningConnector, verb: Verb, patience_seconds: float) -> t
         return b"".join(pieces), running.wait(max(0.0, deadline - time.monotonic()))
     finally:
         running.stop()
+
+
+def _hear_changed_config(running: RunningConnector, listener: Listener) -> None:
+    content = running.changed_file()
+    event = None if content is None else config_in(content)
+    if event is not None:
+        listener.keep_config(event)
 
 
 def _doing(verb: Verb) -> str:

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.protocols.session import (
     StatusEvent,
     StreamStatus,
     VersionEvent,
+    config_in,
 )
 from dagster_airbyte_proto.staging.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage
@@ -87,6 +88,7 @@ class Pull:
         self._unplaced_error: ConnectorError | None = None
         self._unknown_streams: set[StreamId] = set()
         self._provisional: StateEvent | None = None
+        self._config_seen = b""
         self._whole_at: dict[StreamId, int] = {}
         self.lines = LineCounts()
         self.errors: list[str] = []
@@ -106,6 +108,7 @@ class Pull:
             self._unplaced_error = error
         finally:
             connector.stop()
+            self._look_at_config(connector, is_last=True)
         if self.exit is None:
             with suppress(ConnectorError):  # told above: nobody knows how it ended
                 self.exit = connector.wait(0)
@@ -143,6 +146,7 @@ class Pull:
             if arrived - last_told > _PROGRESS_SECONDS:
                 last_told = arrived
                 self._landing.count_all()
+                self._look_at_config(connector)
                 self._around.progress()
             if chunk == b"":
                 return
@@ -305,6 +309,18 @@ class Pull:
             self._around.keep_config(event)
         except ProtoError as error:
             self._warn(f"the connector's new config could not be kept; its next run may be refused: {error}")
+
+    def _look_at_config(self, connector: RunningConnector, *, is_last: bool = False) -> None:
+        """A connector may write what it made of its config instead of saying it: half of it, until it has ended."""
+        content = connector.changed_file()
+        if content is None or content == self._config_seen:
+            return
+        event = config_in(content)
+        if event is not None:
+            self._config_seen = content
+            self._on_config(event)
+        elif is_last:
+            self._warn("the connector left a config behind that is no JSON object: it is not kept")
 
     def _note_unknown(self, stream: StreamId, what: str) -> None:
         if stream not in self._unknown_streams:

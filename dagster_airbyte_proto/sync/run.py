@@ -168,7 +168,7 @@ class _Sync:
         told = self._source.told() if self._source.protocol.describes_streams else {}
         chosen = shapes.named(as_told(chosen, told))
         if self._source.unkept_config is not None:
-            self._keep_config(ConfigEvent(self._source.unkept_config))
+            self._store.keep_config(self._lease, self._source.unkept_config, based_on=self._source.config_digest)
         columns = {planned.id: table_columns(planned) for planned in chosen}
         if any(each.shape and each.shape.hashed for each in columns.values()):
             self._hash_key = self._source.hash_key()
@@ -332,9 +332,9 @@ class _Sync:
         )
 
     def _keep_config(self, event: ConfigEvent) -> None:
-        config = self._source.own_config(event.config)
-        self._store.keep_config(self._lease, config, based_on=self._source.config_digest)
-        self._source.take_config(config)
+        config = self._source.rewrote_config(event.config)
+        if config is not None:
+            self._store.keep_config(self._lease, config, based_on=self._source.config_digest)
 
     def _pull(self, pull: Pull, staging: _Staging, request: ReadRequest) -> ProtoError | None:
         """What ended the sync as a whole, if anything did. Nothing is at work any more when this returns."""

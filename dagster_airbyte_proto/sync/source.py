@@ -1,5 +1,6 @@
 """A connection's connector, ready to be asked and run: its config filled and checked, its secrets masked."""
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -10,11 +11,12 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.filling import referred, refilled, unfilled
 from dagster_airbyte_proto.connection.templating import is_template, renewed, templated
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.manifest import INJECTED
 from dagster_airbyte_proto.launchers.recording import RecordingLauncher
-from dagster_airbyte_proto.masking import Mask, secret_values
+from dagster_airbyte_proto.masking import Mask, named_secrets, secret_values
 from dagster_airbyte_proto.model import Catalog, StreamId
 from dagster_airbyte_proto.protocols.session import (
     CatalogEvent,
@@ -24,6 +26,7 @@ from dagster_airbyte_proto.protocols.session import (
     SourceProtocol,
     SpecEvent,
     Verb,
+    config_file,
 )
 from dagster_airbyte_proto.sync.ask import PATIENCE_SECONDS, Connector, Listener, ask
 from dagster_airbyte_proto.sync.config_check import check_config
@@ -79,8 +82,7 @@ class Source:
     def hash_key(self) -> str:
         """What private columns are hashed with; masked from now on. Raises ConfigError where there is none."""
         key = self.connection.filled_hash_key(os.environ)
-        self.mask = self.mask.also({key})
-        self._log.mask_also(self.mask)
+        self._mask_also({key})
         return key
 
     def take_kept_config(self, store: StateStore) -> None:
@@ -91,7 +93,11 @@ class Source:
 
     def take_config(self, config: Mapping[str, Any]) -> None:
         """The config as the connector last rewrote it stands from now on; its secrets are masked too."""
+        config = refilled(config, self._written, self._filled)
         self.config = renewed(config, self._written, self._filled)
+        # Many connectors have no spec that tells what is secret: what was, and what is new and called so.
+        new = named_secrets(self.config) - named_secrets(self._filled)
+        self._mask_also(new | referred(self.config, self._written))
         self._mask_secrets(self.spec())
 
     def spec(self, *, anew: bool = False) -> SpecEvent:
@@ -159,12 +165,20 @@ class Source:
     def _listener(self) -> Listener:
         return Listener(self._log, self.mask, self._hear_config)
 
-    def own_config(self, rewritten: Mapping[str, Any]) -> dict[str, Any]:
-        """A config that the connector sent back, without what its launcher had put into it."""
-        return {key: value for key, value in rewritten.items() if not key.startswith(INJECTED) or key in self._written}
+    def rewrote_config(self, rewritten: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What is to be kept of a config that the connector sent back, which stands from now on; None where that is the
+        one that it was given. It is without what its launcher had put into it, and without what the environment has
+        and the connector left alone."""
+        if rewritten == json.loads(config_file(self.config)):
+            return None
+        own = {key: value for key, value in rewritten.items() if not key.startswith(INJECTED) or key in self._written}
+        kept: Mapping[str, Any] = unfilled(own, self._written, self._filled)
+        self.take_config(kept)
+        return kept
 
     def _hear_config(self, event: ConfigEvent) -> None:
-        self.unkept_config = self.own_config(event.config)
+        kept = self.rewrote_config(event.config)
+        self.unkept_config = self.unkept_config if kept is None else kept
 
     def _kept(self, offer: Offer) -> bytes | None:
         if offer.warning:
@@ -172,7 +186,10 @@ class Source:
         return offer.message
 
     def _mask_secrets(self, spec: SpecEvent) -> None:
-        self.mask = self.mask.also(secret_values(self.config, spec.config_schema))
+        self._mask_also(secret_values(self.config, spec.config_schema))
+
+    def _mask_also(self, secrets: Iterable[str]) -> None:
+        self.mask = self.mask.also(secrets)
         self._log.mask_also(self.mask)
 
 

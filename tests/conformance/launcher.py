@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 def start(launcher: Launcher, behaviour: str, *, config: bytes = b"{}", **environment: str) -> RunningConnector:
-    invocation = Invocation((behaviour, FileArgument("config.json")), {"config.json": config})
+    invocation = Invocation((behaviour, FileArgument("config.json")), {"config.json": config}, "config.json")
     return launcher.launch(invocation, environment=environment)
 
 
@@ -65,6 +65,7 @@ class LauncherConformance:
         connector = start(launcher, "lines")
         assert read_all(connector) == LINE * 1000 + b'{"type":"STATE"'
         report = report_of(connector)
+        assert connector.changed_file() is None
         assert (report.code, report.signal, report.stopped) == (0, None, False)
         assert report.ended_cleanly
         assert report.stderr_tail == ("first", "last")
@@ -125,6 +126,7 @@ class LiveLauncherConformance(LauncherConformance):
         assert found == ["0o700", "0o600", "secret"]
         report_of(connector)
         assert leftovers() == []
+        assert connector.changed_file() == b"migrated"
 
     def test_files_are_gone_after_a_stop(self, launcher: Launcher, leftovers: Leftovers) -> None:
         connector = start(launcher, "ignore_sigterm")

@@ -25,8 +25,10 @@ def rotated(place: Shop, records: int, **whole: Any) -> dict[str, Any]:
     return users(3, new_config={"scenario": str(later), "password": TOKEN}, **whole)
 
 
-def test_a_config_that_the_connector_rewrote_is_used_from_then_on(shop: OpenShop) -> None:
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_a_config_that_the_connector_rewrote_is_used_from_then_on(protocol: str, shop: OpenShop) -> None:
     place = shop()
+    place.protocol = protocol
     assert place.sync_of(rotated(place, 9)).status is SyncStatus.COMPLETE
     kept = place.store.config("shop")
     assert kept is not None
@@ -35,8 +37,10 @@ def test_a_config_that_the_connector_rewrote_is_used_from_then_on(shop: OpenShop
     assert place.column("users") == list(range(9))
 
 
-def test_a_config_is_kept_at_once_also_when_the_sync_then_breaks(shop: OpenShop) -> None:
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_a_config_is_kept_at_once_also_when_the_sync_then_breaks(protocol: str, shop: OpenShop) -> None:
     place = shop()
+    place.protocol = protocol
     place.sync_of(rotated(place, 9, failure={"kind": "signal", "after": 1}))
     kept = place.store.config("shop")
     assert kept is not None
@@ -49,6 +53,58 @@ def test_a_kept_config_gives_way_when_the_user_changes_theirs(shop: OpenShop) ->
     place.config["count"] = 2
     place.sync_of(users(4))
     assert place.column("users") == list(range(4))
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_what_came_from_the_environment_is_kept_as_it_is_written(
+    protocol: str, shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", SECRET)
+    monkeypatch.setenv("SHOP_TOKEN", "token-of-yesterday")
+    place = shop()
+    place.protocol = protocol
+    written = {"password": "${env:SHOP_PASSWORD}", "tokens": ["${env:SHOP_TOKEN}"], "literal": "$${env:SHOP_TOKEN}"}
+    place.config = dict(written)
+    later = place.folder / "later.json"
+    new = {"scenario": str(later), "password": SECRET, "tokens": [TOKEN], "literal": "${env:SHOP_TOKEN}", "seen": 1}
+    tap = {"tap": "python"} if protocol == "singer" else {}
+    later.write_text(json.dumps(users(5, **tap, **_saying(protocol, f"{SECRET} {TOKEN}"))))
+    place.sync_of(users(3, new_config=new, **tap))
+    kept = place.store.config("shop")
+    assert kept is not None
+    assert kept.config == {**new, "password": written["password"]}
+    report = place.sync()
+    assert place.column("users") == list(range(5))
+    assert "*** ***" in place.log(report)
+    after = place.store.config("shop")
+    assert after == kept
+
+
+def test_a_config_that_is_rewritten_when_its_connector_is_asked_is_kept_too(shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = "singer"
+    later = place.folder / "later.json"
+    later.write_text(json.dumps(users(5)))
+    place.sync_of(users(3, asked_config={"scenario": str(later), "password": TOKEN}))
+    kept = place.store.config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+    assert place.column("users") == list(range(5))
+
+
+def _saying(protocol: str, text: str) -> dict[str, Any]:
+    return {"log": [text]} if protocol == "singer" else {"stderr": [text]}
+
+
+@pytest.mark.parametrize("left", ["as it was", "half"])
+def test_a_config_file_that_is_as_it_was_or_no_json_changes_nothing(left: str, shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = "singer"
+    given = {"scenario": str(place.folder / "scenario.json"), **place.config}
+    report = place.sync_of(users(3, new_config=given if left == "as it was" else '{"password": "new'))
+    assert (report.status, place.store.config("shop")) == (SyncStatus.COMPLETE, None)
+    told = "the connector left a config behind that is no JSON object"
+    assert any(told in warning for warning in report.warnings) is (left == "half")
 
 
 @pytest.mark.parametrize("secret", [SECRET, TOKEN])
