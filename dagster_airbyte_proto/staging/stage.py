@@ -115,13 +115,15 @@ class Stage:
         self._add(self.planned(stream), line if line.endswith(b"\n") else line + b"\n", 1)
 
     def add_file(self, stream: StreamId, url: str, pieces: Iterable[tuple[bytes, int]]) -> int:
-        """The record lines of a file of the connector's, and how many each piece has. How many records it has."""
+        """The record lines of a file of the connector's, and how many each piece has. How many records it has: one that
+        has none is not told of as a source."""
         stage = self._streams[stream]
         records = 0
         for lines, count in pieces:
             self._add(stream, lines, count)
             records += count
-        stage.note_source(url)
+        if records:
+            stage.note_source(url)
         return records
 
     def planned(self, stream: StreamId) -> StreamId:

@@ -31,7 +31,7 @@ from dagster_airbyte_proto.protocols.session import (
 )
 from dagster_airbyte_proto.staging.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage
-from dagster_airbyte_proto.sync.handed_over import record_lines
+from dagster_airbyte_proto.sync.handed_over import record_lines, remove_sources
 from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -250,7 +250,10 @@ class Pull:
             return
         try:
             for url in event.files:
-                self.lines.record += self._stage.add_file(run.planned.id, url, self._heeded(record_lines(event, url)))
+                records = self._stage.add_file(run.planned.id, url, self._heeded(record_lines(event, url)))
+                self.lines.record += records
+                if not records:  # There may be no load that it could go with.
+                    remove_sources([url])
         except ConnectorError as error:
             self._landing.fail(run, error)
 

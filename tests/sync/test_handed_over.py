@@ -78,6 +78,14 @@ def test_a_record_that_is_none_is_rejected_and_the_others_land(tap: Shop, tmp_pa
     assert report.streams["users"].rejected == 1
 
 
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_a_file_without_records_goes_also_where_nothing_else_lands(tap: Shop, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "users.json.gz"
+    path.write_bytes(gzip.compress(content))
+    report = tap.sync_of(_of(0, f"file://{path}"))
+    assert (report.status, report.loads, tap.column("users"), path.exists()) == (SyncStatus.COMPLETE, 1, [], False)
+
+
 def test_files_of_rows_that_did_not_land_stay(tap: Shop, tmp_path: Path) -> None:
     path = tmp_path / "users.json.gz"
     failing = {**_of(3, _handed_over(path, range(100, 110))), "failure": {"kind": "exit", "after": 2}}
