@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,16 +61,19 @@ def _matrix(root: Path, tables: str, session: SparkSession | None, at_once: int)
     """The crash sweep of the tests. Raises AssertionError at the first fault, and leaves the house that it is in."""
     made = _HOUSES[tables]
 
-    def house(place: Path) -> House:
-        return made(place, session) if session and issubclass(made, IcebergHouse) else House(place)
+    def house(place: Path, protocol: str) -> House:
+        found = made(place, session) if session and issubclass(made, IcebergHouse) else House(place)
+        found.protocol = protocol
+        return found
 
     zygotes = [SparkZygote(session) if session else Zygote() for _ in range(at_once)]
-    for mode in SWEPT_MODES:
-        for scope in SCOPES:
-            folder = root / f"{mode}-{scope}"
-            sweep(life_of(mode, scope, house), zygotes, folder)
-            shutil.rmtree(folder)
-            tell(f"matrix of {tables}: {mode}, {scope} state: killed at every point, and again in its recovery")
+    of_airbyte = [(mode, scope, "airbyte") for mode in SWEPT_MODES for scope in SCOPES]
+    for mode, scope, protocol in (*of_airbyte, ("append", "global", "singer")):
+        folder = root / f"{mode}-{scope}-{protocol}"
+        sweep(life_of(mode, scope, partial(house, protocol=protocol)), zygotes, folder)
+        shutil.rmtree(folder)
+        where = f"{protocol}, {mode}, {scope} state"
+        tell(f"matrix of {tables}: {where}: killed at every point, and again in its recovery")
     for zygote in zygotes:
         zygote.close()
 

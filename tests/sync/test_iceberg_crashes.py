@@ -103,4 +103,6 @@ def test_a_chain_of_deaths_around_commits_to_delta_loses_and_doubles_nothing(
 def test_a_chain_of_deaths_of_processes_and_their_jvms_loses_and_doubles_nothing(
     command_line: CommandLine, house: IcebergHouse
 ) -> None:
+    """Of a tap, which those above are not."""
+    house.protocol = "singer"
     chained(command_line, house, "append_dedup", _AROUND_COMMITS)
