@@ -109,6 +109,9 @@ def test_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     shop = read(tmp_path, launch + "config_file: secret/shop.json")
     low_code = read(tmp_path, "connector: {protocol: airbyte, launch: {kind: manifest, path: m.yaml, version: 7.39.1}}")
     assert low_code.connector.launch == ManifestLaunch(kind="manifest", path=tmp_path / "m.yaml", version="7.39.1")
+    elsewhere = "{protocol: airbyte, launch: {kind: local, command: x, working_folder: ../data}}"
+    launch_elsewhere = read(tmp_path, f"connector: {elsewhere}").connector.launch
+    assert launch_elsewhere == LocalLaunch(kind="local", command=("x",), working_folder=tmp_path / "../data")
     assert shop.connector.launch == ReplayLaunch(kind="replay", recording=tmp_path / "recordings/shop")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/shop.json").write_text('{"emoji": "\\ud83d\\ude00", "n": 12345678901234567890}')

@@ -7,6 +7,7 @@ from dagster_airbyte_proto.connection.launch import (
     Launch,
     LocalLaunch,
     ManifestLaunch,
+    ProgramLaunch,
     PypiLaunch,
     ReplayLaunch,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "LoadLimits",
     "LocalLaunch",
     "ManifestLaunch",
+    "ProgramLaunch",
     "PypiLaunch",
     "ReplayLaunch",
     "StreamOptions",

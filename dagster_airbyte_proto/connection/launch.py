@@ -37,7 +37,14 @@ def _program_from_folder(command: tuple[str, ...], info: ValidationInfo) -> tupl
     return (str(info.context["folder"].absolute() / command[0]), *command[1:])
 
 
-class LocalLaunch(Written):
+class ProgramLaunch(Written):
+    """What is a process of this machine. `working_folder` is where it starts, and thus where paths of its config do;
+    where we are when absent."""
+
+    working_folder: RelativePath | None = None
+
+
+class LocalLaunch(ProgramLaunch):
     """A program of this machine: found on the PATH, or by a path that starts at the folder of the file it is in."""
 
     kind: Literal["local"]
@@ -50,7 +57,7 @@ class LocalLaunch(Written):
     ]
 
 
-class PypiLaunch(Written):
+class PypiLaunch(ProgramLaunch):
     """A package in a virtual environment of its own. `python` is a version or a path; ours when absent."""
 
     kind: Literal["pypi"]
@@ -65,7 +72,7 @@ def _one_version(version: str) -> str:
     return version
 
 
-class ManifestLaunch(Written):
+class ManifestLaunch(ProgramLaunch):
     """A low-code manifest, run by airbyte-cdk of that `version` in a virtual environment of its own. `python` as for a
     package. Code that the manifest brings is refused unless `custom_components`."""
 

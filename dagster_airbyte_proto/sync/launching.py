@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
-from dagster_airbyte_proto.connection import Connection, DockerLaunch
+from dagster_airbyte_proto.connection import Connection, DockerLaunch, ProgramLaunch
 from dagster_airbyte_proto.launchers.deployment import Deployment, variables
 from dagster_airbyte_proto.launchers.local import LocalLauncher
 from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
@@ -34,12 +34,13 @@ def launcher_of(
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
 
+    launch = connection.connector.launch
     options = RunOptions(
+        working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
         stop_grace_seconds=stop_grace_seconds,
         on_stderr=on_stderr,
         on_notice=lambda text: log.write("NOTE", text),
     )
-    launch = connection.connector.launch
     if launch.kind == "local":
         return LocalLauncher(launch.command, options=options)
     if launch.kind == "pypi":

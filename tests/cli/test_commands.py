@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto import errors
+from tests import fake_source
 from tests.cli.conftest import SECRET, USERS, Place
 
 SURFACE = ["spec", "check", "discover", "sync", "query", "state", "loads", "recover", "record", "version"]
@@ -64,6 +65,16 @@ def test_check_tells_the_verdict_in_its_exit_code(place: Place) -> None:
     )
     file = place.connect({**USERS, "answers": {"check": {"lines": [refused]}}}, "refused")
     assert place.json("check", file, code=1) == {"connection": "refused", "status": "failed", "message": "no ***"}
+
+
+def test_a_path_in_a_config_starts_where_the_connector_does(place: Place) -> None:
+    launch = {"kind": "local", "command": fake_source.command(), "working_folder": "../data"}
+    written = {"connector": {"protocol": "airbyte", "launch": launch}, "config": {"scenario": "users.json"}}
+    for folder in ("connections", "data"):
+        (place.folder / folder).mkdir()
+    (place.folder / "connections" / "shop.yaml").write_text(json.dumps(written))
+    (place.folder / "data" / "users.json").write_text(json.dumps(USERS))
+    assert list(place.json("discover", "connections/shop.yaml")["streams"]) == ["users"]
 
 
 def test_discover_saves_the_catalog_and_shows_what_changed(place: Place) -> None:
