@@ -1,4 +1,4 @@
-"""The example in Python: three connections as assets, what is made of their tables, and what keeps them fresh."""
+"""The example in Python: four connections as assets, what is made of their tables, and what keeps them fresh."""
 
 import base64
 import os
@@ -35,6 +35,7 @@ CLUSTER = {"spark.master": os.environ["SPARK_MASTER"], "spark.cores.max": "1"} i
 shop = Connection.from_file(HERE / "connections" / "shop.yaml")
 customers = Connection.from_file(HERE / "connections" / "customers.yaml")
 orders = Connection.from_file(HERE / "connections" / "orders.yaml")
+reviews = Connection.from_file(HERE / "connections" / "reviews.yaml")
 
 days = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-06")
 
@@ -47,6 +48,8 @@ def shop_assets(context: dg.AssetExecutionContext, connector: ConnectorResource)
 
 customers_assets = build_connector_assets(customers, catalog=CATALOGS / "customers.json", checks=StreamChecks())
 orders_assets = build_connector_assets(orders, catalog=CATALOGS / "orders.json", partitions_def=days)
+# A Singer tap: all the same.
+reviews_assets = build_connector_assets(reviews, catalog=CATALOGS / "reviews.json", checks=StreamChecks())
 
 
 @dg.asset(group_name="shop", kinds={"spark", "iceberg"})
@@ -108,7 +111,7 @@ new_customers = build_sync_sensor(
 )
 
 defs = dg.Definitions(
-    assets=[shop_assets, customers_assets, orders_assets, top_buyers, orders_by_country, sales],
+    assets=[shop_assets, customers_assets, orders_assets, reviews_assets, top_buyers, orders_by_country, sales],
     jobs=[
         *build_connection_jobs(shop, assets=shop_assets),
         *build_connection_jobs(customers, assets=customers_assets),

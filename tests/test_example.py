@@ -2,22 +2,33 @@
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import dagster as dg
 import pytest
 import yaml
 
-from tests.fake_source import command
+from dagster_airbyte_proto import ConnectorResource, SparkSessionResource, SparkTableIOManager
+from tests import fake_source, fake_tap
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_airbyte_proto.tables.spark import SparkSettings
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "example_project"
 _STREAMS = {
     "customers/customers": {"id", "name", "country"},
     "orders/orders": {"id", "customer_id", "amount", "ordered_at"},
+    "reviews/reviews": {"id", "order_id", "stars", "text", "written_at", "tags"},
     "shop/products": {"id", "make", "model", "price"},
     "shop/purchases": {"id", "user_id", "product_id"},
     "shop/users": {"id", "name", "occupation"},
@@ -29,7 +40,8 @@ sys.path.insert(0, "example_project")
 from definitions import defs
 specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
 schemas = {name: spec.metadata.get("dagster/column_schema") for name, spec in specs.items()}
-print(json.dumps({name: [c.name for c in schema.columns] if schema else [] for name, schema in schemas.items()}))
+columns = {name: [c.name for c in schema.columns] if schema else [] for name, schema in schemas.items()}
+print(json.dumps([columns, {name: sorted(spec.kinds) for name, spec in specs.items()}]))
 """
 
 
@@ -73,30 +85,98 @@ def test_its_definitions_load_without_a_warning_and_every_stream_tells_its_colum
     said = _called(tmp_path, "python", "-W", "error", "-c", _LOADED)
 
     assert said.code == 0, said.err
-    columns: dict[str, list[str]] = json.loads(said.out)
+    columns, kinds = json.loads(said.out)
     assert columns.keys() == _STREAMS.keys() | _MADE_OF_THEM
+    assert kinds["reviews/reviews"] == ["iceberg", "singer", "spark"]
     for name, some in _STREAMS.items():
         assert some < set(columns[name]), name
     assert not (tmp_path / "ours").exists()
 
 
+@pytest.mark.connectors
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_what_a_tap_reads_is_in_its_table_and_each_row_once_when_it_is_read_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    connector_environments: Path,
+    spark: "SparkSession",
+    spark_settings: "SparkSettings",
+) -> None:
+    example, namespace = _copied(tmp_path), f"n{uuid.uuid4().hex[:8]}"
+    _rewrite(example / "connections" / "reviews.yaml", destination={"namespace": namespace})
+    home = _home(tmp_path / "home", connector_environments)
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", str(home))
+    assets = runpy.run_path(str(example / "definitions.py"))["reviews_assets"]
+    session = SparkSessionResource(warehouse=spark_settings.warehouse, config=dict(spark_settings.config))
+    resources = {"connector": ConnectorResource(home=str(home)), "io_manager": SparkTableIOManager(spark=session)}
+    file = example / "data" / "reviews.jsonl"
+    written = [json.loads(line) for line in file.read_text().splitlines()]
+    before: Any = None
+    for run, new in enumerate([[], [{**written[-1], "id": len(written) + 1, "text": "Zürich 🏔", "tags": ["price"]}]]):
+        written += new
+        file.write_text("".join(json.dumps(row) + "\n" for row in written))
+        read_at = datetime.fromtimestamp(1_700_000_000 + 60 * run, UTC)
+        os.utime(file, (read_at.timestamp(),) * 2)
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = dg.materialize([assets], resources=resources, instance=instance)
+        [event] = done.get_asset_materialization_events()
+        told: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
+        assert [told[f"airbyte_proto/{name}"] for name in ("emitted", "committed")] == [len(written)] * 2
+        assert told.get("airbyte_proto/state_before") == before
+        before = told["airbyte_proto/state_after"]
+        [of_file] = before["partitions"]
+        assert of_file["replication_key_value"] == read_at.isoformat()
+        assert all(check.passed for check in done.get_asset_check_evaluations())
+        table = spark.table(f"lake.{namespace}.reviews")
+        rows = [row.asDict() for row in table.select(*written[0]).orderBy("id").collect()]
+        assert [_as_written(row) for row in rows] == written
+        assert not {"_sdc_filename", "_sdc_stream"} & set(table.columns)
+
+
+def _as_written(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **row,
+        "tags": json.loads(row["tags"]),
+        "written_at": f"{row['written_at'].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def _home(folder: Path, environments: Path) -> Path:
+    """A home folder in which connectors are installed already, where they ever were."""
+    folder.mkdir(parents=True)
+    (folder / "venvs").symlink_to(environments)
+    return folder
+
+
+def _copied(folder: Path) -> Path:
+    """The example as in the repository."""
+    left_behind = shutil.ignore_patterns(".airbyte-proto", ".local_defs_state", "__pycache__")
+    return shutil.copytree(EXAMPLE, folder / "example_project", ignore=left_behind)
+
+
+def _rewrite(file: Path, **changed: Any) -> None:
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | changed))
+
+
 class DgProject:
     """A copy of the component project, with its connections beside it as in the repository."""
 
-    def __init__(self, folder: Path) -> None:
-        self._home = folder / "home"
-        self.example = folder / "example_project"
-        kept = shutil.ignore_patterns(".airbyte-proto", ".local_defs_state", "__pycache__")
-        shutil.copytree(EXAMPLE, self.example, ignore=kept)
+    def __init__(self, folder: Path, environments: Path) -> None:
+        self._home = _home(folder / "home" / "ours", environments).parent
+        self.example = _copied(folder)
         self._project = self.example / "components"
 
-    def replace_shop(self) -> None:
-        """The one connector that comes from the package index, by one that offers streams of the same names."""
-        shop = self.example / "connections" / "shop.yaml"
-        streams = {name: {"records": 1} for name in ("users", "products", "purchases")}
-        connection = yaml.safe_load(shop.read_text()) | {"config": {"scenario": {"streams": streams}}}
-        connection["connector"]["launch"] = {"kind": "local", "command": command()}
-        shop.write_text(yaml.safe_dump(connection))
+    def replace_packages(self) -> None:
+        """The connectors that come from the package index, by some that offer streams of the same names."""
+        for name, protocol, fake, streams in (
+            ("shop", "airbyte", fake_source, ("users", "products", "purchases")),
+            ("reviews", "singer", fake_tap, ("reviews",)),
+        ):
+            connector = {"protocol": protocol, "launch": {"kind": "local", "command": fake.command()}}
+            config = {"scenario": {"streams": {stream: {"records": 1} for stream in streams}}}
+            file = self.example / "connections" / f"{name}.yaml"
+            _rewrite(file, connector=connector, config=config, streams=list(streams))
 
     def dg(self, *words: str) -> Said:
         return _called(self._home, "dg", *words, folder=self._project, PYTHONPATH=str(self._project / "src"))
@@ -109,10 +189,10 @@ class DgProject:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("is_offline", [True, pytest.param(False, marks=pytest.mark.connectors)])
-def test_the_component_project_is_clean(tmp_path: Path, is_offline: bool) -> None:
-    project = DgProject(tmp_path)
+def test_the_component_project_is_clean(tmp_path: Path, connector_environments: Path, is_offline: bool) -> None:
+    project = DgProject(tmp_path, connector_environments)
     if is_offline:
-        project.replace_shop()
+        project.replace_packages()
 
     refreshed = project.dg("utils", "refresh-defs-state")
     assert (refreshed.code, refreshed.warnings) == (0, []), refreshed

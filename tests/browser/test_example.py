@@ -28,7 +28,17 @@ pytestmark = [pytest.mark.browser, pytest.mark.spark]
 CUSTOMERS = ("customers", "customers")
 ORDERS = ("orders", "orders")
 TICKETS_ASSET, CALLS_ASSET = ("support", "tickets"), ("support", "calls")
-ASSETS = ("customers", "orders", "orders_by_country", "sales", "users", "purchases", "products", "top_buyers")
+ASSETS = (
+    "customers",
+    "orders",
+    "orders_by_country",
+    "sales",
+    "users",
+    "purchases",
+    "products",
+    "reviews",
+    "top_buyers",
+)
 SENSOR = ("example_project", "new_customers")
 FIVE_DAYS = [f"2026-11-0{day}" for day in range(1, 6)]
 NUMBERS = ("emitted", "committed", "rejected", "changed", "deleted", "bytes", "generation", "loads", "seconds")
