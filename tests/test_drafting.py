@@ -82,8 +82,9 @@ class _Answers:
 
 def _drafted(asker: Any = None, spec: Any = _SPEC, **heading: Any) -> Draft:
     launch = {"kind": "local", "command": ["source-x", "--path", "a b"]}
+    connector = {"protocol": "airbyte", "launch": launch}
     return draft(
-        Heading(**{"connection": "shop", "name": None, "launch": launch, **heading}), spec, asker or AskNobody()
+        Heading(**{"connection": "shop", "name": None, "connector": connector, **heading}), spec, asker or AskNobody()
     )
 
 
@@ -143,9 +144,11 @@ def test_the_other_forms_of_a_choice_stand_there_as_comments(tmp_path: Path) -> 
 
 
 def test_what_stands_beside_the_config(tmp_path: Path) -> None:
-    made = _drafted(spec={}, name="shop", about=["Shop", "two"], suggested_streams=["a b", "c"])
+    made = _drafted(spec={}, name="shop", about="Shop: x", suggested_streams=["a b", "c"])
+    assert made.to_fill_in == ("config",)
     assert made.text == (
-        "# Shop\n# two\nname: shop\nconnector:\n  protocol: airbyte\n"
+        "# Shop: x\n# The connector does not tell what it takes: see its documentation. "
+        'Write secrets as "${env:NAME}".\nname: shop\nconnector:\n  protocol: airbyte\n'
         '  launch: {kind: local, command: [source-x, "--path", "a b"]}\n\nconfig: {}\n\n'
         "# Which streams are synced; without it all of them. The connector's authors suggest these:\n"
         '#streams: ["a b", c]\n'

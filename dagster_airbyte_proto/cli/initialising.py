@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.registry import Listed
 
 _OPTIONS = ("pypi", "command", "manifest", "image")
+_TAP = re.compile(r"(?:^|[/._-])tap[_-]", re.IGNORECASE)
 
 
 class _Chosen(NamedTuple):
@@ -32,6 +33,7 @@ class _Chosen(NamedTuple):
     launch: Mapping[str, Any]
     here: Mapping[str, Any]
     listed: "Listed | None" = None
+    protocol: str = "airbyte"
 
 
 @answers(program, "init")
@@ -41,24 +43,29 @@ class _Chosen(NamedTuple):
 @click.option("--command", metavar="COMMAND", help="A program of this machine.")
 @click.option("--manifest", metavar="FILE", help="A low-code manifest.")
 @click.option("--image", metavar="IMAGE", help="An image.")
+@click.option("--protocol", type=click.Choice(["airbyte", "singer"]), help="Default: singer if it is called tap-….")
 @click.option("--file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME.yaml.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.option("--no-input", is_flag=True, help="Ask nothing, also on a terminal.")
 @click.option("--no-check", is_flag=True, help="Leave out the check at the end.")
 def init(
-    call: Call, name: str, registry: str | None, file: Path | None, force: bool, no_input: bool, no_check: bool,
-    **launched: str | None,
+    call: Call, name: str, registry: str | None, protocol: str | None, file: Path | None, force: bool, no_input: bool,
+    no_check: bool, **launched: str | None,
 ) -> Answer:  # fmt: skip
     """Writes a connection file, every field of its config with a comment, and checks it.
 
     NAME is a connector of the registry; where an option says what is started, it is the new connection's name.
     """
-    name, connection = name.strip(), _connection_name(name)
+    name, connection = name.strip(), connection_name(name)
     path = file or Path(f"{connection}.yaml")
     call.connection = connection
     if path.exists() and not force:
         raise _in_the_way(path)
-    chosen = _chosen(call, name, path, registry, {kind: launched[kind] for kind in _OPTIONS if launched[kind]})
+    options = {kind: launched[kind] for kind in _OPTIONS if launched[kind]}
+    protocol = protocol or _protocol(name, options)
+    if protocol == "singer" and not options.keys() - {"manifest"}:
+        raise click.UsageError("A tap is named by --pypi, --command or --image: registries list Airbyte's connectors.")
+    chosen = _chosen(call, name, path, registry, options)._replace(protocol=protocol)
     asker = _asker(asks=not no_input and sys.stdin is not None and sys.stdin.isatty())
     made = _drafted(call, connection, path, chosen, asker)
     _write(path, made.text, force=force)
@@ -66,13 +73,21 @@ def init(
     return _told(call, connection, path, chosen, made, wants_check=not no_check)
 
 
-def _connection_name(name: str) -> str:
-    """`source-google-ads` makes google_ads."""
-    bare = re.sub("^source-", "", name.strip().lower().rpartition("/")[2].partition(":")[0])
+def connection_name(name: str) -> str:
+    """What a connection to a connector of this name is called: `source-google-ads` and `tap-google-ads` make
+    google_ads."""
+    bare = re.sub("^(source-|tap[_-])", "", name.strip().lower().rpartition("/")[2].partition(":")[0])
     made = re.sub("[^a-z0-9_]+", "_", bare).strip("_")
     if not made:
         raise ConfigError("naming the connection", f"{name!r} has no letter or digit", remedy="Give another NAME.")
     return made
+
+
+def _protocol(name: str, options: Mapping[str, Any]) -> str:
+    """What the connector speaks, by its name: nearly all taps are called so, and nothing else is."""
+    program: str = options.get("command", "").partition(" ")[0]
+    called = (options.get("pypi") or options.get("image") or program) if options else name
+    return "singer" if _TAP.search(called) else "airbyte"
 
 
 def _chosen(call: Call, name: str, path: Path, registry: str | None, options: Mapping[str, Any]) -> _Chosen:
@@ -125,24 +140,26 @@ def _drafted(call: Call, connection: str, path: Path, chosen: _Chosen, asker: "A
     from dagster_airbyte_proto.connection.drafting import Heading, draft
 
     listed = chosen.listed
-    spec = listed.spec if listed and listed.spec else _asked_spec(call, connection, chosen.here)
-    named = None if path.stem == connection else connection
+    connector = {"protocol": chosen.protocol, "launch": chosen.here}
+    spec = listed.spec if listed and listed.spec else _asked_spec(call, connection, connector)
     title = listed.title if listed else spec.get("connectionSpecification", {}).get("title") or connection
     docs = spec.get("documentationUrl") or (listed.documentation_url if listed else "")
-    about = [
-        f"{plain(str(title))}" + (f": {plain(str(docs))}" if docs else ""),
-        "Fields that begin with # are optional: take it away to set one. Secrets come from the environment.",
-    ]
-    streams = listed.suggested_streams if listed else ()
-    return draft(Heading(connection, named, chosen.launch, about, streams), spec["connectionSpecification"], asker)
+    heading = Heading(
+        connection,
+        None if path.stem == connection else connection,
+        {**connector, "launch": chosen.launch},
+        plain(str(title)) + (f": {plain(str(docs))}" if docs else ""),
+        listed.suggested_streams if listed else (),
+    )
+    return draft(heading, spec["connectionSpecification"], asker)
 
 
-def _asked_spec(call: Call, connection: str, launch: Mapping[str, Any]) -> Mapping[str, Any]:
+def _asked_spec(call: Call, connection: str, connector: Mapping[str, Any]) -> Mapping[str, Any]:
     """The connector's own answer."""
     from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.sync.asking import opened_source
 
-    document = {"name": connection, "connector": {"protocol": "airbyte", "launch": launch}, "config": {}}
+    document = {"name": connection, "connector": connector, "config": {}}
     unwritten = Connection.model_validate(document, context={"folder": Path()})
     with call.engine() as engine, opened_source(engine, unwritten, on_line=_note) as source:
         return {"connectionSpecification": {}, **source.spec(anew=True).message}

@@ -14,6 +14,8 @@ from dagster_airbyte_proto.connection.faults import KeyPath, path_text, type_wor
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
 from dagster_airbyte_proto.references import schema_at
 
+_TOLD = "Fields that begin with # are optional: take it away to set one. Secrets come from the environment."
+_UNTOLD = 'The connector does not tell what it takes: see its documentation. Write secrets as "${env:NAME}".'
 _WIDTH = 110
 _DEEPEST = 12
 _BLANK = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
@@ -99,21 +101,22 @@ class Heading(NamedTuple):
 
     connection: str
     name: str | None
-    launch: Mapping[str, Any]
-    about: Sequence[str] = ()
+    connector: Mapping[str, Any]
+    about: str = ""
     suggested_streams: Sequence[str] = ()
 
 
 def draft(heading: Heading, spec_schema: Schema, asker: Asker) -> Draft:
-    """The whole file."""
+    """The whole file. Where there is no schema, all of the config is left to fill in."""
     drawing = _Drawing(heading.connection, spec_schema, asker)
     fields = drawing.lines(spec_schema)
+    if not spec_schema:
+        drawing.to_fill_in.append("config")
     lines = [
-        *_comment("\n".join(heading.about)),
+        *_comment(f"{heading.about}\n{_TOLD if spec_schema else _UNTOLD}"),
         *([f"name: {heading.name}"] if heading.name else []),
         "connector:",
-        "  protocol: airbyte",
-        f"  launch: {yaml_text(heading.launch)}",
+        *(f"  {key}: {yaml_text(value)}" for key, value in heading.connector.items()),
         "",
         "config:" if fields else "config: {}",
         *(f"  {line}" if line else "" for line in fields),

@@ -54,7 +54,8 @@ def _about(document: Mapping[str, Any]) -> SpecEvent | None:
     # All taps of the SDK can be tested, and none lists it.
     flags = sorted({f"--{each}" for each in told if _FLAG.fullmatch(f"--{each}")} | {"--test"})
     rest = {name: part for name, part in document.items() if name != "settings"}
-    return spec({_SCHEMA: _schema(settings), _FLAGS: flags, "about": rest})
+    title = {"title": document["name"]} if isinstance(document.get("name"), str) else {}
+    return spec({_SCHEMA: {**title, **_schema(settings)}, _FLAGS: flags, "about": rest})
 
 
 def _schema(written: Any) -> Any:

@@ -5,13 +5,14 @@ import os
 import pty
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from tests import fake_source
+from tests import fake_source, fake_tap
 from tests.cli.conftest import Place
 from tests.low_code import MANIFEST
 
@@ -34,6 +35,19 @@ def _program(place: Place, spec: Any = _SPEC) -> str:
     scenario = place.folder / "scenario.json"
     scenario.write_text(json.dumps({"answers": {"spec": {"lines": [json.dumps(answer)]}}}))
     return shlex.join(fake_source.command(scenario))
+
+
+def _tap(place: Place, **scenario: Any) -> str:
+    """A program that is called as taps are, with the same spec."""
+    told = json.loads(json.dumps(_SPEC).replace("airbyte_secret", "secret"))
+    about = {"name": "Fake shop", "capabilities": ["catalog", "state", "discover"], "settings": told}
+    answers = {"about": {"lines": [json.dumps(about)]}}
+    (place.folder / "scenario.json").write_text(json.dumps({"answers": answers, "streams": {}, **scenario}))
+    program = place.folder / "tap-shop"
+    command = shlex.join(fake_tap.command(place.folder / "scenario.json"))
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    program.chmod(0o755)
+    return "./tap-shop"
 
 
 def test_a_connector_of_the_registry_is_written_with_its_package_and_its_fields(place: Place) -> None:
@@ -77,6 +91,29 @@ def test_a_program_is_asked_for_its_spec_and_the_file_is_checked(place: Place) -
     assert '  #password: "${env:MY_SHOP_PASSWORD}"\n' in written
 
 
+def test_a_tap_is_asked_for_its_settings_and_the_file_is_checked(place: Place) -> None:
+    told = place.json("init", "tap-shop", "--command", _tap(place), "--no-input")
+    assert (told["connection"], told["file"], told["to_fill_in"]) == ("shop", "shop.yaml", ["count"])
+    written = (place.folder / "shop.yaml").read_text()
+    assert written.startswith("# Fake shop\n# Fields that begin")
+    assert "\n  # How many (a whole number, required, at least 1)\n  count: null\n" in written
+    assert '\n  # password (text, required, secret)\n  password: "${env:SHOP_PASSWORD}"\n' in written
+    assert Connection.from_file(place.folder / "shop.yaml").connector.protocol == "singer"
+    told = place.json("init", "tap-shop", "--command", _tap(place, answers={}), "--force")
+    assert (told["variables"], told["check"]) == ([], {"status": "succeeded", "message": ""})
+
+
+def test_a_tap_that_tells_of_no_settings_leaves_its_config_to_be_filled_in(place: Place) -> None:
+    told = place.json("init", "shop", "--command", _tap(place, tap="python", answers={}))
+    assert (told["to_fill_in"], told["check"]) == (["config"], None)
+    written = (place.folder / "shop.yaml").read_text()
+    untold = 'The connector does not tell what it takes: see its documentation. Write secrets as "${env:NAME}".'
+    assert written == (
+        f'# shop\n# {untold}\nconnector:\n  protocol: singer\n  launch: {{kind: local, command: ["./tap-shop"]}}\n\n'
+        "config: {}\n"
+    )
+
+
 def test_a_failing_check_fails_and_the_file_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = {"type": "CONNECTION_STATUS", "connectionStatus": {"status": "FAILED", "message": "no such shop"}}
     command = _program(place, {"properties": {}})
@@ -110,6 +147,8 @@ def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: P
         (["destination-postgres", *_REGISTRY], "it is a destination"),
         (["fakre", *_REGISTRY], "Did you mean source-faker?"),
         (["x"], "Name the path or URL of one with --registry"),
+        (["tap-x", *_REGISTRY], "A tap is named by --pypi, --command or --image"),
+        (["x", "--manifest", "m.yaml", "--protocol", "singer"], "A tap is named by --pypi, --command or --image"),
         (["x", "--pypi", "a==1", "--command", "b"], "--pypi and --command exclude each other"),
         (["x", "--pypi", "a>=1"], "'a>=1' is not pinned to one version"),
         (["x", "--manifest", "none.yaml"], "there is no such file"),
@@ -134,15 +173,20 @@ def test_no_file_is_written_over_unless_forced(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("options", "count"), [((), 12), (("--no-input",), None)])
+@pytest.mark.parametrize("program", [_program, _tap])
 def test_a_terminal_is_asked_for_what_is_required(
-    place: Place, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], count: int | None
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    program: Callable[[Place], str],
+    options: tuple[str, ...],
+    count: int | None,
 ) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, b"many\n12\n")  # the first one is no number, and is asked for again
     try:
         with os.fdopen(theirs) as terminal:
             monkeypatch.setattr(sys, "stdin", terminal)
-            done = place.run("init", "shop", "--command", _program(place), *options)
+            done = place.run("init", "shop", "--command", program(place), *options)
     finally:
         os.close(ours)
     assert ("How many" in done.err, "must be a whole number" in done.err) == (bool(count), bool(count))
