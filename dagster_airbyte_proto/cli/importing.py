@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.initialising import connection_name
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.states import put_state
@@ -58,6 +59,7 @@ def import_project(
     saved = _saved(states, project)
     folder = into or Path()
     chosen = _chosen(project, taps, file)
+    _refuse_one_name_for_two(chosen)
     moved = [_moved(call, tap, project, file.parent, folder) for tap in chosen]
     for each in moved:
         if each.path.exists() and not force:
@@ -122,11 +124,25 @@ def _chosen(project: "Project", names: Sequence[str], file: Path) -> list["Tap"]
     return [known[name] for name in dict.fromkeys(names)] if names else list(project.taps)
 
 
+def _refuse_one_name_for_two(taps: Sequence["Tap"]) -> None:
+    """In a folder each as well: state and tables belong to a name."""
+    made: dict[str, str] = {}
+    for tap in taps:
+        name = connection_name(tap.name)
+        first = made.setdefault(name, tap.name)
+        if first != tap.name:
+            raise ConfigError(
+                "naming the connections",
+                f"{first} and {tap.name} would both be called {name}, and share state and tables",
+                remedy=f"Give one of them another name in the project, or import one alone: --tap {tap.name}.",
+            )
+
+
 def _moved(call: Call, tap: "Tap", project: "Project", root: Path, folder: Path) -> _Moved:
     from dagster_airbyte_proto.connection.meltano import config_of
     from dagster_airbyte_proto.connection.meltano_streams import chosen_streams
 
-    connection = re.sub("[^a-z0-9_]+", "_", tap.name.lower().removeprefix("tap-")).strip("_") or "tap"
+    connection = connection_name(tap.name)
     path = folder / f"{connection}.yaml"
     config = config_of(tap, project, str(root.absolute()), _dotenv(root))
     launch, left = _launch(tap, root, folder)

@@ -87,6 +87,20 @@ def test_a_file_that_is_there_is_not_written_over(place: Place) -> None:
     assert "tap.sh" in (place.folder / "files.yaml").read_text()
 
 
+def test_two_taps_whose_connections_would_have_one_name_are_refused_before_anything_is_written(place: Place) -> None:
+    _project(place)
+    project = place.folder / "project" / "meltano.yml"
+    project.write_text(project.read_text().replace("name: tap-files", "name: tap_shop"))
+    refused = place.run("import", "project/meltano.yml")
+    assert refused.code == 2
+    assert refused.err == (
+        "error: naming the connections: tap-shop and tap_shop would both be called shop, and share state and tables\n"
+        "Give one of them another name in the project, or import one alone: --tap tap_shop.\n"
+    )
+    assert [path.name for path in place.folder.glob("*.yaml")] == ["airbyte-proto.yaml"]
+    assert place.json("import", "project/meltano.yml", "--tap", "tap_shop")["connections"][0]["connection"] == "shop"
+
+
 def test_what_is_not_there_is_named(place: Place) -> None:
     _project(place)
     for words, found in {
