@@ -12,6 +12,7 @@ from typing import Any
 
 from dagster_airbyte_proto.model import Catalog, PlannedStream, State, StreamId
 from dagster_airbyte_proto.protocols import airbyte_catalog, airbyte_messages, airbyte_records, airbyte_state
+from dagster_airbyte_proto.protocols.catalogs import catalog_message
 from dagster_airbyte_proto.protocols.session import (
     Event,
     FileArgument,
@@ -75,7 +76,7 @@ class AirbyteSource:
         return airbyte_catalog.parse_catalog(message)
 
     def catalog_message(self, catalog: Catalog) -> bytes:
-        return airbyte_catalog.catalog_message(catalog)
+        return catalog_message(stream.raw for stream in catalog.streams)
 
     def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
         return airbyte_state.merged(old, new)

@@ -5,13 +5,14 @@ fields that no version of the protocol's text names.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, ReadMode, Stream, StreamId, WriteMode
-from dagster_airbyte_proto.protocols.raw_json import PartError, array, items, members, value
+from dagster_airbyte_proto.protocols.catalogs import catalog_message, catalog_of, violation
+from dagster_airbyte_proto.protocols.raw_json import members
 
 # A source needs to know no more than this of what becomes of its records. Models refuse what they do not know, and
 # `overwrite_dedup` is in none of the CDK's.
@@ -29,25 +30,11 @@ def parse_catalog(message: bytes) -> Catalog:
     parts = members(message) or {}
     if "streams" not in parts:
         parts = members(parts.get("catalog", b"null")) or {}
-    offered = items(parts.get("streams", b"null"))
-    if offered is None:
-        raise _violation("it has no list of streams")
-    streams = tuple(_stream(raw, position) for position, raw in enumerate(offered))
-    seen: set[StreamId] = set()
-    for stream in streams:
-        if stream.id in seen:
-            raise _violation("two streams have this name", stream=str(stream.id))
-        seen.add(stream.id)
-    return Catalog(streams=streams)
-
-
-def catalog_message(catalog: Catalog) -> bytes:
-    """The catalog as JSON, with each stream's own bytes."""
-    return b'{"streams":' + array([stream.raw for stream in catalog.streams]) + b"}"
+    return catalog_of(parts.get("streams", b"null"), _stream, name="name")
 
 
 def configured_catalog(streams: tuple[PlannedStream, ...], *, sync_id: int) -> bytes:
-    return b'{"streams":' + array([_configured(planned, sync_id) for planned in streams]) + b"}"
+    return catalog_message(_configured(planned, sync_id) for planned in streams)
 
 
 def _configured(planned: PlannedStream, sync_id: int) -> bytes:
@@ -65,19 +52,15 @@ def _configured(planned: PlannedStream, sync_id: int) -> bytes:
     return b'{"stream":' + planned.stream.raw + b"," + msgspec.json.encode(configured)[1:]
 
 
-def _stream(raw: bytes, position: int) -> Stream:
-    try:
-        fields = value(raw)
-    except PartError as error:
-        raise _violation(f"stream number {position + 1} cannot be read") from error
-    if not isinstance(fields, dict) or not isinstance(fields.get("name"), str):
-        raise _violation(f"stream number {position + 1} has no name")
+def _stream(fields: Mapping[str, Any], raw: bytes) -> Stream | None:
+    if not isinstance(fields.get("name"), str):
+        return None
     namespace = fields.get("namespace")
     stream = StreamId.of(fields["name"], namespace if isinstance(namespace, str) else None)
     # `schema` is how the older text's examples spell it.
     schema = fields.get("json_schema", fields.get("schema")) or {}
     if not isinstance(schema, dict):
-        raise _violation(f"its schema is {json.dumps(schema)[:40]}, not an object", stream=str(stream))
+        raise violation(f"its schema is {json.dumps(schema)[:40]}, not an object", stream=stream)
     return Stream(
         id=stream,
         json_schema=schema,
@@ -106,7 +89,3 @@ def _path(raw: Any) -> FieldPath:
     """A path, also where a connector writes a bare name for a path of one."""
     steps = [raw] if isinstance(raw, str) else raw
     return tuple(step for step in steps if isinstance(step, str)) if isinstance(steps, list) else ()
-
-
-def _violation(found: str, *, stream: str | None = None) -> ProtocolViolation:
-    return ProtocolViolation("reading the connector's catalog", found, stream=stream)

@@ -21,6 +21,7 @@ from dagster_airbyte_proto.protocols import (
     singer_spec,
     singer_state,
 )
+from dagster_airbyte_proto.protocols.catalogs import catalog_message
 from dagster_airbyte_proto.protocols.session import (
     CatalogEvent,
     CheckEvent,
@@ -118,7 +119,7 @@ class SingerSource:
         return singer_catalog.parse_catalog(message)
 
     def catalog_message(self, catalog: Catalog) -> bytes:
-        return singer_catalog.catalog_message(catalog.streams)
+        return catalog_message(stream.raw for stream in catalog.streams)
 
     def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
         return singer_state.merged(old, new)

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, Stream, StreamId
-from dagster_airbyte_proto.protocols.raw_json import PartError, array, items, members, value, with_member
+from dagster_airbyte_proto.protocols.catalogs import catalog_message, catalog_of, violation
+from dagster_airbyte_proto.protocols.raw_json import members, value, with_member
 from dagster_airbyte_proto.protocols.session import ReadRequest
 from dagster_airbyte_proto.protocols.singer_messages import names
 
@@ -29,32 +29,17 @@ _Breadcrumb = tuple[str, ...]
 
 def parse_catalog(message: bytes) -> Catalog:
     """Raises ProtocolViolation."""
-    offered = items((members(message) or {}).get("streams", b"null"))
-    if offered is None:
-        raise _violation("it has no list of streams")
-    streams = tuple(_stream(raw, position) for position, raw in enumerate(offered))
-    seen: set[StreamId] = set()
-    for stream in streams:
-        if stream.id in seen:
-            raise _violation("two streams have this tap_stream_id", stream=str(stream.id))
-        seen.add(stream.id)
-    return Catalog(streams=streams)
-
-
-def catalog_message(streams: tuple[Stream, ...]) -> bytes:
-    """The catalog as JSON, with each stream's own bytes."""
-    return b'{"streams":' + array([stream.raw for stream in streams]) + b"}"
+    return catalog_of((members(message) or {}).get("streams", b"null"), _stream, name="tap_stream_id")
 
 
 def selected_catalog(request: ReadRequest, *, marks_schemas: bool) -> bytes:
     """The catalog of a read. Old taps look for what is selected in the schemas too."""
     planned = {each.id: each for each in request.streams}
     offered = {stream.id: stream for stream in request.offered} | {each.id: each.stream for each in request.streams}
-    entries = [
+    return catalog_message(
         _entry(stream, planned.get(stream.id), request.fields.get(stream.id), marks_schemas=marks_schemas)
         for stream in offered.values()
-    ]
-    return b'{"streams":' + array(entries) + b"}"
+    )
 
 
 def other_names(request: ReadRequest) -> dict[StreamId, tuple[StreamId, ...]]:
@@ -81,19 +66,15 @@ def follows_the_log(planned: PlannedStream) -> bool:
     return is_offered_so or (planned.stream.may_follow_log and not planned.cursor)
 
 
-def _stream(raw: bytes, position: int) -> Stream:
-    try:
-        entry = value(raw)
-    except PartError as error:
-        raise _violation(f"stream number {position + 1} cannot be read") from error
-    name = (entry.get("tap_stream_id") or entry.get("stream")) if isinstance(entry, dict) else None
+def _stream(entry: Mapping[str, Any], raw: bytes) -> Stream | None:
+    name = entry.get("tap_stream_id") or entry.get("stream")
     if not isinstance(name, str):
-        raise _violation(f"stream number {position + 1} has no tap_stream_id")
+        return None
     stream, metadata = StreamId.of(name), _metadata(entry)
     root = metadata.get((), {})
     schema = entry.get("schema") or {}
     if not isinstance(schema, dict):
-        raise _violation("its schema is not an object", stream=str(stream))
+        raise violation("its schema is not an object", stream=stream)
     method, forced = _method(entry, root), root.get("forced-replication-method")
     valid = names(root.get("valid-replication-keys"))
     key = _first(entry.get("replication_key"), root.get("replication-key"), *(valid if len(valid) == 1 else ()))
@@ -195,12 +176,8 @@ def _unsupported(metadata: Mapping[_Breadcrumb, Mapping[str, Any]]) -> tuple[str
     return tuple(name for name, about in own.items() if about.get("inclusion") == "unsupported")
 
 
-def _without(schema: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+def _without(schema: Mapping[str, Any], unsent: Collection[str]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
-    return {**schema, "properties": {name: rule for name, rule in properties.items() if name not in names}}
-
-
-def _violation(found: str, *, stream: str | None = None) -> ProtocolViolation:
-    return ProtocolViolation("reading the tap's catalog", found, stream=stream)
+    return {**schema, "properties": {name: rule for name, rule in properties.items() if name not in unsent}}
