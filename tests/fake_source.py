@@ -57,7 +57,7 @@ import sys
 # What it imports is most of what it costs, and in the tests it is started thousands of times.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import Any, NoReturn
 
@@ -76,9 +76,14 @@ _SPEC = {
 
 
 def command(scenario: Path | None = None) -> list[str]:
-    """What to launch. Without site packages, and compiled as whoever imports it has it, it starts in 20 ms."""
-    compiled = globals().get("__cached__")
-    program = compiled if compiled and os.path.exists(compiled) else __file__  # noqa: PTH110
+    """What to launch."""
+    return launched(globals(), scenario)
+
+
+def launched(module: Mapping[str, Any], scenario: Path | None) -> list[str]:
+    """A module as a program. Without site packages, and compiled as whoever imports it has it, it starts in 20 ms."""
+    compiled = module.get("__cached__")
+    program = compiled if compiled and os.path.exists(compiled) else module["__file__"]  # noqa: PTH110
     words = [sys.executable, "-I", "-S", os.path.realpath(program)]
     return words if scenario is None else [*words, "--scenario", str(scenario)]
 
@@ -180,13 +185,7 @@ class Read:
         self._every: int = scenario.get("state_every", 10)
 
     def run(self) -> None:
-        turns = [self._turns(stream) for stream in self._streams]
-        if not self._scenario.get("interleave", False):
-            for turn in turns:
-                for _ in turn:
-                    pass
-        while turns:
-            turns = [turn for turn in turns if next(turn, self) is not self]
+        take_turns([self._turns(stream) for stream in self._streams], self._scenario)
 
     def _turns(self, stream: Stream) -> Iterator[None]:
         """Sends the stream, pausing after each record."""
@@ -250,6 +249,16 @@ class Read:
         if self._scenario.get("statuses", True):
             told = {"stream_descriptor": stream.descriptor, "status": status}
             self._output.write(trace({"type": "STREAM_STATUS", "stream_status": told}))
+
+
+def take_turns(turns: list[Iterator[None]], scenario: dict[str, Any]) -> None:
+    """Runs what sends the streams, one after the other or record by record."""
+    if not scenario.get("interleave", False):
+        for turn in turns:
+            for _ in turn:
+                pass
+    while turns:
+        turns = [turn for turn in turns if next(turn, turns) is not turns]
 
 
 def descriptor(name: str, written: dict[str, Any]) -> dict[str, Any]:
@@ -373,16 +382,10 @@ def main(arguments: list[str]) -> int:
             options[word] = next(words)
         else:
             verbs.append(word)
-    verb = verbs[0]
-    config = _file(options["--config"]) if "--config" in options else {}
-    written = config.get("scenario", options.get("--scenario", {}))
-    scenario = _file(written) if isinstance(written, str) else written
-    output = Output(scenario.get("failure") if verb == "read" else None)
+    verb, scenario = verbs[0], scenario_of(options)
     if verb in scenario.get("answers", {}):
-        answer = scenario["answers"][verb]
-        for line in answer.get("lines", []):
-            output.line(line)
-        return int(answer.get("exit_code", 0))
+        return answered(scenario["answers"][verb])
+    output = Output(scenario.get("failure") if verb == "read" else None)
     if verb == "spec":
         output.write({"type": "SPEC", "spec": _SPEC})
     elif verb == "check":
@@ -391,10 +394,24 @@ def main(arguments: list[str]) -> int:
         streams = [offered(name, stream) for name, stream in scenario["streams"].items()]
         output.write({"type": "CATALOG", "catalog": {"streams": streams}})
     else:
-        states = _file(options["--state"]) if "--state" in options else []
-        _read(scenario, selected(scenario, _file(options["--catalog"]), states), output)
+        states = content(options["--state"]) if "--state" in options else []
+        _read(scenario, selected(scenario, content(options["--catalog"]), states), output)
         return int(scenario.get("exit_code", 0))
     return 0
+
+
+def scenario_of(options: Mapping[str, str]) -> dict[str, Any]:
+    """What it is told to do, by its config or its command line."""
+    config = content(options["--config"]) if "--config" in options else {}
+    written = config.get("scenario", options.get("--scenario", {}))
+    found: dict[str, Any] = content(written) if isinstance(written, str) else written
+    return found
+
+
+def answered(answer: dict[str, Any]) -> int:
+    """Prints what stands in the place of a verb's own answer."""
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in answer.get("lines", [])).encode())
+    return int(answer.get("exit_code", 0))
 
 
 def _read(scenario: dict[str, Any], streams: list[Stream], output: Output) -> None:
@@ -408,12 +425,16 @@ def _read(scenario: dict[str, Any], streams: list[Stream], output: Output) -> No
     Read(scenario, streams, output).run()
 
 
-def _file(path: str) -> Any:
+def content(path: str) -> Any:
     with open(path, "rb") as file:  # noqa: PTH123
         return json.loads(file.read())
 
 
-if __name__ == "__main__":
+def run(main: Callable[[list[str]], int]) -> NoReturn:
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    run(main)

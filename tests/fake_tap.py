@@ -63,10 +63,7 @@ options:
 
 def command(scenario: Path | None = None) -> list[str]:
     """What to launch, as `fake_source.command` has it."""
-    compiled = globals().get("__cached__")
-    program = compiled if compiled and os.path.exists(compiled) else __file__  # noqa: PTH110
-    words = [sys.executable, "-I", "-S", os.path.realpath(program)]
-    return words if scenario is None else [*words, "--scenario", str(scenario)]
+    return fake_source.launched(globals(), scenario)
 
 
 class Output(fake_source.Output):
@@ -95,13 +92,7 @@ class Read:
     def run(self) -> None:
         if "first_state" in self._scenario:
             self._output.write({"type": "STATE", "value": self._scenario["first_state"]})
-        turns = [self._turns(stream) for stream in self._streams]
-        if not self._scenario.get("interleave", False):
-            for turn in turns:
-                for _ in turn:
-                    pass
-        while turns:
-            turns = [turn for turn in turns if next(turn, self) is not self]
+        fake_source.take_turns([self._turns(stream) for stream in self._streams], self._scenario)
 
     def _turns(self, stream: fake_source.Stream) -> Iterator[None]:
         """Sends the stream, pausing after each record."""
@@ -215,16 +206,13 @@ def main(arguments: list[str]) -> int:
     words = iter(arguments)
     for word in words:
         options[word] = "" if word in flags else next(words)
-    config = _file(options["--config"]) if "--config" in options else {}
-    written = config.get("scenario", options.get("--scenario", {}))
-    scenario = _file(written) if isinstance(written, str) else written
+    scenario = fake_source.scenario_of(options)
     kind = scenario.get("tap", "sdk")
     for line in scenario.get("log", []):
         print(line, file=sys.stderr, flush=True)  # noqa: T201 - stderr is what is asked for
     verb = next((flag[2:] for flag in ("--about", "--help", "--discover", "--test") if flag in options), "read")
     if verb in scenario.get("answers", {}):
-        sys.stdout.write("".join(f"{line}\n" for line in scenario["answers"][verb].get("lines", [])))
-        return int(scenario["answers"][verb].get("exit_code", 0))
+        return fake_source.answered(scenario["answers"][verb])
     if verb == "about":
         if kind != "sdk":
             return 2
@@ -242,17 +230,13 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(json.dumps({"streams": entries}, indent=2) + "\n")
     elif verb == "read":
         chosen = "--properties" if kind == "old" else "--catalog"
-        told = _file(options["--state"]) if "--state" in options else {}
+        told = fake_source.content(options["--state"]) if "--state" in options else {}
         if "new_config" in scenario:
             _write(options["--config"], scenario["new_config"])
-        Read(scenario, _file(options[chosen]), told, Output(scenario.get("failure"), spaced=kind != "sdk")).run()
+        catalog = fake_source.content(options[chosen])
+        Read(scenario, catalog, told, Output(scenario.get("failure"), spaced=kind != "sdk")).run()
         return int(scenario.get("exit_code", 0))
     return 0
-
-
-def _file(path: str) -> Any:
-    with open(path, "rb") as file:  # noqa: PTH123
-        return json.loads(file.read())
 
 
 def _write(path: str, written: Any) -> None:
@@ -261,6 +245,4 @@ def _write(path: str, written: Any) -> None:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.exit(code)
+    fake_source.run(main)
