@@ -20,7 +20,7 @@ _SEEN_WITHIN_MILLISECONDS = 60_000
 _MOST_ZOOM_STEPS = 12
 _GROUP_HEAD_PIXELS = 70
 # Below 60 % the nodes of a graph are drawn without their contents.
-_LARGE_WINDOW: ViewportSize = {"width": 1440, "height": 1300}
+_LARGE_WINDOW: ViewportSize = {"width": 1440, "height": 1560}
 # Two looks at a canvas that agree are this far apart: more than a frame of an animation.
 _CANVAS_IS_STILL = """async canvas => {
     const look = () => canvas.toDataURL();
