@@ -5,13 +5,9 @@ readers may pass it over by, and which of its rows do not count.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows
+from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.delta_log import Metadata, added_file, partition_text
 from dagster_airbyte_proto.tables.delta_stats import Footer, read_footer
 from dagster_airbyte_proto.tables.delta_vectors import deletion_vector
@@ -49,10 +45,10 @@ def placed(metadata: Metadata, part: StagedRows, files: Sequence[StagedFile]) ->
 
 def added(places: Sequence[Placed], files: Sequence[StagedFile], location: str) -> Iterator[str]:
     """Their `add` actions, in the table at a location. A file without a row that counts has none."""
-    deleted = _deleted_rows(files)
+    deleted = deleted_rows(files, LOCAL)
     for file, partition, footer in places:
         gone = deleted.get(file.path)
-        if gone is not None and len(np.unique(gone)) == file.rows:
+        if gone is not None and len(gone) == file.rows:
             continue
         path = without_file_scheme(file.path).removeprefix(f"{location}/")
         deletes = None if gone is None else deletion_vector(gone, location, LOCAL)
@@ -77,19 +73,3 @@ def _partition(metadata: Metadata, part: StagedRows, file: StagedFile) -> dict[s
             "iceberg} in the settings.",
             stream=str(part.stream),
         ) from error
-
-
-def _deleted_rows(files: Sequence[StagedFile]) -> dict[str, npt.NDArray[np.int64]]:
-    """By the paths of the files that the rows are in."""
-    paths = [file.path for file in files if file.content is FileContent.POSITION_DELETES]
-    tables = [_position_deletes(path) for path in paths]
-    if not tables:
-        return {}
-    grouped = pa.concat_tables(tables).group_by("file_path").aggregate([("pos", "list")])
-    rows = zip(grouped["file_path"].to_pylist(), grouped["pos_list"], strict=True)
-    return {path: np.asarray(each.values.to_numpy(), dtype=np.int64) for path, each in rows}
-
-
-def _position_deletes(path: str) -> pa.Table:
-    filesystem, place = LOCAL.at(path)
-    return pq.read_table(place, filesystem=filesystem, columns=["file_path", "pos"], partitioning=None)

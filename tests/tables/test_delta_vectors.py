@@ -23,15 +23,15 @@ def read(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize(
     "rows",
-    [[0], [5, 3, 3], [65535, 65536, 1 << 31], range(0, 200_000, 2), [*range(5000), 70_000, *range(140_000, 145_000)]],
-    ids=["one", "no order", "several parts", "dense", "dense and not"],
+    [[0], [65535, 65536, 1 << 31], range(0, 200_000, 2), [*range(5000), 70_000, *range(140_000, 145_000)]],
+    ids=["one", "several parts", "dense", "dense and not"],
 )
 def test_what_is_written_is_what_is_deleted(tmp_path: Path, rows: "list[int] | range") -> None:
     folder = tmp_path / "ta ble"
     folder.mkdir()
     told = deletion_vector(np.array(rows, dtype=np.int64), str(folder), LOCAL)
     vector = msgspec.convert(told, DeletionVector)
-    assert vector.cardinality == len(set(rows))
+    assert vector.cardinality == len(rows)
     if vector.path is None:
         data = _decoded(vector.path_or_inline)[: told["sizeInBytes"]]
     else:
@@ -39,7 +39,7 @@ def test_what_is_written_is_what_is_deleted(tmp_path: Path, rows: "list[int] | r
         size = struct.unpack(">i", content[told["offset"] :][:4])[0]
         data = content[told["offset"] + 4 :][:size]
         assert (content[:1], size, content[-4:]) == (b"\x01", told["sizeInBytes"], struct.pack(">I", zlib.crc32(data)))
-    assert read(data) == sorted(set(rows))
+    assert read(data) == list(rows)
     assert (vector.path is None) == (len(rows) < 5000)
 
 
