@@ -90,6 +90,14 @@ def optional(kind: Any) -> Any:
     return {name: False if name in required else optional(value) for name, value in kind.items()}
 
 
+def has_type(kind: Type, name: str) -> bool:
+    """Whether a type is that one, or has it inside."""
+    if isinstance(kind, str):
+        return kind == name
+    inside = [field["type"] for field in kind["fields"]] if kind["type"] == "struct" else list(kind.values())
+    return any(has_type(each, name) for each in inside if isinstance(each, str | dict))
+
+
 def key_ids(columns: Columns, keys: tuple[str, ...]) -> list[int]:
     """The field ids of key columns. Raises TableError for a key that is no column."""
     by_name = {field["name"].casefold(): int(field["id"]) for field in columns["fields"]}

@@ -31,7 +31,7 @@ from dagster_airbyte_proto.tables.iceberg_log import (
 from dagster_airbyte_proto.tables.iceberg_order import keep_order
 from dagster_airbyte_proto.tables.in_spark import greatest, rows_of
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
-from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings, refuse_unfenced, storage_of
+from dagster_airbyte_proto.tables.spark import LateSession, SparkSettings, refuse_unfenced
 from dagster_airbyte_proto.tables.storage import LOCAL, Storage, without_file_scheme
 from dagster_airbyte_proto.tables.writer import (
     ICEBERG,
@@ -304,7 +304,7 @@ class IcebergTables:
                 refuse_unfenced(session, self.catalog, self._warehouse)
                 try:
                     self._opened = JavaIceberg(session, self.catalog)
-                    self._storage = storage_of(session, self.catalog)
+                    self._storage = self._opened.storage
                 except CALL_ERRORS as error:
                     raise ConfigError(
                         f"opening catalog {self.catalog}",

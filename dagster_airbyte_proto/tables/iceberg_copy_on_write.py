@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from py4j.java_gateway import JavaMember
 from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from dagster_airbyte_proto.model import FileContent, Merge, StagedFile, StagedRows
 from dagster_airbyte_proto.tables.iceberg_jvm import JavaTable, java_items
@@ -93,14 +94,15 @@ class CopyOnWrite:
         by_path = defaultdict(list)
         for file in files:
             if file.content is FileContent.POSITION_DELETES:
-                described = self._table.delete_file(file, part)
-                for path in self._spoken_of(file):
-                    by_path[path].append(described)
+                for described in self._table.delete_files(file, part):
+                    only = described.referencedDataFile()
+                    for path in self._spoken_of(file) if only is None else [str(only)]:
+                        by_path[path].append(described)
         rows = [file for file in files if file.content is FileContent.ROWS]
         keys = [file for file in files if file.content is FileContent.EQUALITY_DELETES]
         return _Staged(
             [_Holder(self._table.data_file(file, part), by_path[file.path]) for file in rows],
-            [self._table.delete_file(file, part) for file in keys],
+            [described for file in keys for described in self._table.delete_files(file, part)],
         )
 
     def _spoken_of(self, file: StagedFile) -> list[str]:
@@ -167,9 +169,10 @@ class CopyOnWrite:
         if not holders:
             return []
         with self._staged_for_spark(holders) as (rows, _):
-            found = rows.where("_deleted").select("_file").distinct().collect()
-        paths = {str(path) for [path] in found}
-        return [each for each in holders if str(each.file.location()) in paths]
+            # Of Iceberg's own `_file` and `_deleted` Spark knows nothing here in tables of the third format.
+            found = rows.groupBy(f.input_file_name()).count().collect()
+        left = {str(path): int(count) for path, count in found}
+        return [each for each in holders if left.get(str(each.file.location())) != int(each.file.recordCount())]
 
     def _rewritten(self, holders: Sequence[_Holder]) -> list[Any]:
         """The files' rows in new files, but for those that deletes take out."""

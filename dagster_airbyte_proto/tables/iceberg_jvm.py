@@ -6,6 +6,7 @@ py4j gives every Python thread its own connection and its own thread in the JVM,
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -13,14 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import FileContent, PartitionField, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Columns
-from dagster_airbyte_proto.tables.columns import key_ids, optional
+from dagster_airbyte_proto.tables.columns import has_type, key_ids, optional
+from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg_partitions import create_partitioned, partition_data, unpartitioned
+from dagster_airbyte_proto.tables.iceberg_vectors import vectors
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
+from dagster_airbyte_proto.tables.spark import storage_of
 from dagster_airbyte_proto.tables.writer import REPLACING, landing
 
+_FORMAT_VERSION = "format-version"
+_WITH_VECTORS = 3
 _PROPERTIES = {
-    "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
@@ -68,6 +73,8 @@ class JavaTable:
 
     def evolve(self, wanted: Columns) -> None:
         """Adds and widens columns until `wanted` fits."""
+        if (version := _format_version(wanted)) > self.log.format_version:
+            self._table.updateProperties().set(_FORMAT_VERSION, str(version)).commit()
         update = self._table.updateSchema().caseSensitive(False)
         update.unionByNameWith(self._iceberg.schema(wanted)).commit()
 
@@ -75,7 +82,8 @@ class JavaTable:
         """Without making it the current one. Does nothing if others were given ids since the table was `seen`."""
         base = self.metadata()
         if int(base.lastColumnId()) == seen.last_column_id:
-            self.replace(base, self.changed(base).addSchema(self._iceberg.schema(columns)).build())
+            changed = self.changed(base).upgradeFormatVersion(max(_format_version(columns), seen.format_version))
+            self.replace(base, changed.addSchema(self._iceberg.schema(columns)).build())
 
     def change(self, part: StagedRows, history: History) -> Any:
         """The change that lands a part, not yet committed, to be refused if anything came in since `history`.
@@ -172,8 +180,9 @@ class JavaTable:
         for file in files:
             if file.content is FileContent.ROWS:
                 change.addRows(self.data_file(file, part))
-            else:
-                change.addDeletes(self.delete_file(file, part))
+                continue
+            for deletes in self.delete_files(file, part):
+                change.addDeletes(deletes)
         return change
 
     def remove_all(self, change: Any, base: Snapshot | None, scope: Any) -> None:
@@ -215,18 +224,35 @@ class JavaTable:
         metrics = self._iceberg.metrics_config.forTable(self._table)
         return self._described(file, self._placed(self._iceberg.data_files.builder, part, file), metrics)
 
-    def delete_file(self, file: StagedFile, part: StagedRows) -> Any:
-        """A staged file of deletes, as Iceberg describes one."""
+    def delete_files(self, file: StagedFile, part: StagedRows) -> Sequence[Any]:
+        """A staged file of deletes, as Iceberg describes one: positions as a vector for each of their data files, where
+        the table's format has no other. Writes these."""
         builder = self._placed(self._iceberg.file_metadata.deleteFileBuilder, part, file)
         if file.content is FileContent.POSITION_DELETES:
-            if self.log.format_version > 2:
-                raise TableError("committing a load", "format 3 tables take no position delete files")
+            if self.log.format_version >= _WITH_VECTORS:
+                return self._vectors(file, part)
             # Whole paths in the file's bounds tell readers that it speaks of one data file only.
-            return self._described(file, builder.ofPositionDeletes(), self._iceberg.metrics_config.forPositionDelete())
+            config = self._iceberg.metrics_config.forPositionDelete()
+            return [self._described(file, builder.ofPositionDeletes(), config)]
         columns = self.log.columns_of("committing a load", part.aside.schema_id if part.aside else None)
         ids = self._iceberg.int_array(key_ids(columns, part.keys))
         metrics = self._iceberg.metrics_config.forTable(self._table)
-        return self._described(file, builder.ofEqualityDeletes(ids), metrics)
+        return [self._described(file, builder.ofEqualityDeletes(ids), metrics)]
+
+    def _vectors(self, file: StagedFile, part: StagedRows) -> list[Any]:
+        # Not beside the staged files: a sweep of their folder would take it for one that nobody announced.
+        path = self._table.locationProvider().newDataLocation(f"{uuid4().hex}-deletes.puffin")
+        content, inside = vectors(deleted_rows([file], self._iceberg.storage))
+        with closing(self._table.io().newOutputFile(path).create()) as stream:
+            stream.write(content)
+        described = []
+        for vector in inside:
+            builder = self._placed(self._iceberg.file_metadata.deleteFileBuilder, part, file).ofPositionDeletes()
+            builder.withPath(path).withFormat("PUFFIN").withFileSizeInBytes(len(content)).withRecordCount(vector.rows)
+            builder.withReferencedDataFile(vector.data_file)
+            builder.withContentOffset(vector.offset).withContentSizeInBytes(vector.size_bytes)
+            described.append(builder.build())
+        return described
 
     def _placed(self, builder: Callable[[Any], Any], part: StagedRows, file: StagedFile) -> Any:
         """A file's builder, in its partition or the part's slice."""
@@ -264,6 +290,7 @@ class JavaIceberg:
 
     def __init__(self, session: SparkSession, catalog: str) -> None:
         self._gateway: Any = session.sparkContext._gateway
+        self.storage = storage_of(session, catalog)
         jvm: Any = session._jvm
         # A catalog is made from the config of the calling thread's session, and a new thread of the gateway has none.
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
@@ -303,7 +330,7 @@ class JavaIceberg:
         builder = self._catalog.buildTable(self._identifier(name), schema)
         if slice_column is not None:
             builder.withPartitionSpec(self._specs.builderFor(schema).identity(slice_column).build())
-        for key, value in _PROPERTIES.items():
+        for key, value in {**_PROPERTIES, _FORMAT_VERSION: str(_format_version(columns))}.items():
             builder.withProperty(key, value)
         if comment:
             builder.withProperty("comment", comment)
@@ -341,6 +368,11 @@ class JavaIceberg:
         for i, value in enumerate(values):
             array[i] = value
         return array
+
+
+def _format_version(columns: Columns) -> int:
+    """The oldest format that has such columns, which the most readers know."""
+    return 3 if has_type(columns, "variant") else 2
 
 
 def java_items(iterable: Any) -> Iterator[Any]:
