@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+import pyarrow as pa
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.class_archive import class_archive
@@ -69,7 +71,8 @@ class SparkSettings(NamedTuple):
 
 
 class QueryResult(NamedTuple):
-    """Columns, and rows of values that JSON knows: what it lacks (dates, decimals, bytes, NaN) is text."""
+    """Columns, and rows of values that JSON knows: what it lacks (dates, decimals, bytes, NaN) is text, and so is a
+    VARIANT, whose JSON it is."""
 
     columns: tuple[str, ...]
     rows: list[list[Any]]
@@ -174,7 +177,8 @@ def query(session: SparkSession, sql: str) -> QueryResult:
         answer = session.sql(sql).toArrow()
     except CALL_ERRORS as error:
         raise TableError("running the query", first_line(error)) from error
-    columns = [[_plain(value) for value in column.to_pylist(maps_as_pydicts="lossy")] for column in answer.columns]
+    values = [(column.to_pylist(maps_as_pydicts="lossy"), column.type) for column in answer.columns]
+    columns = [[_plain(value, kind) for value in column] for column, kind in values]
     return QueryResult(tuple(answer.column_names), [list(row) for row in zip(*columns, strict=True)])
 
 
@@ -336,14 +340,23 @@ def kept_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, dict):
-        return {str(_plain(name)): _plain(item) for name, item in value.items()}
+        if _is_variant(kind):
+            return VariantVal(value["value"], value["metadata"]).toJson()
+        if pa.types.is_map(kind):
+            return {str(_plain(name, kind.key_type)): _plain(item, kind.item_type) for name, item in value.items()}
+        return {name: _plain(item, kind.field(name).type) for name, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(item, kind.value_type) for item in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
     is_number = value is None or (isinstance(value, bool | int | float) and math.isfinite(value))
     return value if is_number else str(value)
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    """As Spark marks one."""
+    return pa.types.is_struct(kind) and any((field.metadata or {}).get(b"variant") == b"true" for field in kind)

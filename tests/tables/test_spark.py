@@ -113,12 +113,14 @@ def test_a_query_answers_in_what_json_knows(spark: SparkSession) -> None:
         spark,
         "select 1 as i, 1.50BD as d, date'2026-01-02' as day, timestamp'2026-01-02 03:04:05' as t,"
         " timestamp_ntz'2026-01-02 03:04:05' as n, X'00ff' as b, array(struct(1 as x)) as a,"
-        " map('k', date'2026-01-02') as m, null as z, 'é' as s, double('NaN') as f, 2 as i",
+        " map('k', date'2026-01-02') as m, null as z, 'é' as s, double('NaN') as f, parse_json('{\"x\":1.50}') as v,"
+        " array(struct(map('k', parse_json('[1]')) as m)) as vs, 2 as i",
     )
-    assert answer.columns == ("i", "d", "day", "t", "n", "b", "a", "m", "z", "s", "f", "i")
+    assert answer.columns == ("i", "d", "day", "t", "n", "b", "a", "m", "z", "s", "f", "v", "vs", "i")
     [row] = json.loads(json.dumps(answer.rows, allow_nan=False))
     day, noon = "2026-01-02", "2026-01-02T03:04:05"
-    assert row == [1, "1.50", day, f"{noon}+00:00", noon, "00ff", [{"x": 1}], {"k": day}, None, "é", "nan", 2]
+    plain = [1, "1.50", day, f"{noon}+00:00", noon, "00ff", [{"x": 1}], {"k": day}, None, "é", "nan"]
+    assert row == [*plain, '{"x":1.50}', [{"m": {"k": "[1]"}}], 2]
 
 
 @pytest.mark.spark
