@@ -52,10 +52,11 @@ class Merge(StrEnum):
 
 
 class ObjectsAs(StrEnum):
-    """What objects with declared properties land as. Any other object is JSON text."""
+    """What objects land as. A STRUCT is one with declared properties; any other is JSON text then."""
 
     JSON = "json"
     STRUCT = "struct"
+    VARIANT = "variant"
 
 
 class IntegersAs(StrEnum):

@@ -10,12 +10,16 @@ from dagster_airbyte_proto.schema.value_types import value_type
 
 PAGE = Path(__file__).parent.parent / "docs" / "types.md"
 BEGIN, END = "<!-- the table: python -m tests.types_table -->\n", "<!-- its end -->\n"
-OTHERS = TypeChoices(ObjectsAs.STRUCT, IntegersAs.DECIMAL, NumbersAs.DECIMAL)
+CHOICES = (
+    TypeChoices(),
+    TypeChoices(ObjectsAs.STRUCT, IntegersAs.DECIMAL, NumbersAs.DECIMAL),
+    TypeChoices(ObjectsAs.VARIANT, IntegersAs.DECIMAL, NumbersAs.DECIMAL),
+)
 
 
 class Row(NamedTuple):
-    """`lands` are JSON texts that a column of the schema holds, with what Spark shows of them as text; `nulled` are
-    those that it does not."""
+    """`lands` are JSON texts that a column of the schema holds, with what Spark shows of them as text (with one choice
+    after the other, as far as that differs from the one before); `nulled` are those that it does not."""
 
     name: str
     schema: dict[str, Any]
@@ -47,13 +51,17 @@ ROWS = (
         ('"2024-01-01T00:00:00+02:00"',)),
     Row("time", {"type": "string", "format": "time"}, (('"23:59:59.5Z"', "23:59:59.5Z"),), ('"24:00"',)),
     Row("binary", {"type": "string", "contentEncoding": "base64"}, (('"aGk="', "hi"),), ('"a"',)),
-    Row("object", {"type": "object"}, (('{"b": 1,"a":[]}', '{"b": 1,"a":[]}'),), ('{"a": NaN}',)),
+    Row("object", {"type": "object"},
+        (('{"b": 1.50,"a":[]}', '{"b": 1.50,"a":[]}|{"b": 1.50,"a":[]}|{"a":[],"b":1.5}'),), ('{"a": NaN}',)),
     Row("object with properties", {"type": "object", "properties": {"city": {"type": "string"}, "since": _MOMENT}},
         (('{"city":"Bern","since":"1191-01-01T00:00:00Z"}',
-          '{"city":"Bern","since":"1191-01-01T00:00:00Z"}|{Bern, 1191-01-01 00:00:00}'),), ()),
+          ('{"city":"Bern","since":"1191-01-01T00:00:00Z"}|{Bern, 1191-01-01 00:00:00}|'
+           '{"city":"Bern","since":"1191-01-01T00:00:00Z"}')),), ()),
     Row("array of integers", {"type": "array", "items": _WHOLE}, (("[1, null]", "[1, null]"),), ("1",)),
     Row("array of arrays", {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
         (('[["a"],[]]', "[[a], []]"),), ("{}",)),
+    Row("array of objects", {"type": "array", "items": {"type": "object"}},
+        (('[{"a": 1}]', '[{"a": 1}]|[{"a": 1}]|[{"a":1}]'),), ("1", "[NaN]")),
     Row("array of anything", {"type": "array"}, (('[1, "a"]', '[1, "a"]'),), ("[NaN]",)),
     Row("union", {"oneOf": [{"type": "string"}, _WHOLE]}, (('"a"', '"a"'), ("1", "1")), ("NaN",)),
     Row("integer or null", {"oneOf": [{"type": "null"}, _WHOLE]}, (("null", "NULL"), ("1", "1")), ('"a"',)),
@@ -64,10 +72,9 @@ ROWS = (
 def table() -> str:
     lines = ["| values | schema | column | with every other choice of `types` |", "|---|---|---|---|"]
     for row in ROWS:
-        usual, other = (
-            column_type(value_type(row.schema, {}, choices).in_table) for choices in (TypeChoices(), OTHERS)
-        )
-        cells = (row.name, f"`{json.dumps(row.schema)}`", f"`{usual}`", "" if usual == other else f"`{other}`")
+        usual, *others = dict.fromkeys(column_type(value_type(row.schema, {}, choices).in_table) for choices in CHOICES)
+        other = " or ".join(f"`{each}`" for each in others)
+        cells = (row.name, f"`{json.dumps(row.schema)}`", f"`{usual}`", other)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

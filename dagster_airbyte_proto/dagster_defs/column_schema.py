@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import PlannedStream, TypeChoices, WriteMode
-from dagster_airbyte_proto.schema.columns import Columns, ValueType
+from dagster_airbyte_proto.schema.columns import VARIANT, Columns, ValueType
 from dagster_airbyte_proto.tables.writer import DEDUPLICATING, SLICE_COLUMN
 
 SOURCE_ASSET = "airbyte_proto/source_asset"
@@ -31,6 +31,7 @@ _TYPES = {
     pa.large_binary(): "binary",
     pa.timestamp("us"): "timestamp_ntz",
     pa.timestamp("us", "UTC"): "timestamp",
+    VARIANT: "variant",
 }
 _KEY = ["primary key"]
 _SLICE = dg.TableColumn(SLICE_COLUMN, "string", "the partition that the row is of")

@@ -24,6 +24,8 @@ DELETED_AT = ("_ab_cdc_deleted_at", SDC_DELETED_AT)
 """The field by which a source that follows a database's log says that a row was deleted there: any value but null."""
 
 INSTANT = pa.timestamp("us", "UTC")
+VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])
+"""Any value at all in a binary encoding, as Parquet files have it. No struct of ours has parts that cannot be null."""
 CHANGES = pa.list_(pa.struct([("field", pa.string()), ("change", pa.string()), ("reason", pa.string())]))
 METADATA = pa.schema(
     [
@@ -53,7 +55,7 @@ SDC = pa.schema(
 
 class Kind(StrEnum):
     """What a value is. STRUCT is an object that has a column of its own for each member; JSON is any value at all, kept
-    as its own text."""
+    as its own text, and VARIANT one whose text is encoded."""
 
     STRING = "string"
     BOOLEAN = "boolean"
@@ -68,6 +70,7 @@ class Kind(StrEnum):
     BINARY = "binary"
     STRUCT = "struct"
     JSON = "json"
+    VARIANT = "variant"
 
 
 _IN_TABLE = {
@@ -83,10 +86,11 @@ _IN_TABLE = {
     Kind.LOCAL_TIMESTAMP: pa.timestamp("us"),
     Kind.BINARY: pa.binary(),
     Kind.JSON: pa.string(),
+    Kind.VARIANT: VARIANT,
 }
 _READ_AS_IS = {Kind.STRING, Kind.BOOLEAN, Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER, Kind.DECIMAL}
 # Arrow's parser dies of a decimal such as 1e-99: it looks beyond the end of its powers of ten.
-_READ_RAW = {Kind.JSON, Kind.BIG_INTEGER, Kind.DECIMAL}
+_READ_RAW = {Kind.JSON, Kind.VARIANT, Kind.BIG_INTEGER, Kind.DECIMAL}
 
 
 class ValueType(NamedTuple):
@@ -122,6 +126,11 @@ class ValueType(NamedTuple):
         return not self.passed_over and all(member.type.is_read_whole for member in self.members)
 
     @property
+    def is_json_text(self) -> bool:
+        """Whether it is read as JSON text, whatever its table makes of that."""
+        return self.kind in (Kind.JSON, Kind.VARIANT) and not self.depth
+
+    @property
     def is_raw(self) -> bool:
         """Whether its raw text is wanted, or that of a part of it: the JSON parser must not read it."""
         return self.kind in _READ_RAW or any(member.type.is_raw for member in self.members)
@@ -153,7 +162,7 @@ class Column(NamedTuple):
 
 
 class Pruning(NamedTuple):
-    """What stays of an object that lands as JSON text: members at the paths in `keep`, or all where it is empty, but
+    """What stays of an object that is read as JSON text: members at the paths in `keep`, or all where it is empty, but
     for those in `drop`. The paths start inside the object."""
 
     keep: tuple[FieldPath, ...] = ()
@@ -234,6 +243,17 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     def nested(self) -> tuple[Column, ...]:
         """The columns made for keys that lie inside objects."""
         return tuple(column for column in self.all if column.is_nested)
+
+
+def nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """As Arrow's own, of a table's type. Of a VARIANT the whole is null, and no part: Parquet takes no other."""
+    if kind == VARIANT:
+        parts = [pa.repeat(pa.scalar(b"", field.type), rows) for field in kind]
+    elif pa.types.is_struct(kind):
+        parts = [nulls(rows, field.type) for field in kind]
+    else:
+        return pa.nulls(rows, kind)
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.repeat(True, rows))
 
 
 def member_at(kind: ValueType, path: FieldPath) -> tuple[ValueType, FieldPath]:

@@ -67,11 +67,12 @@ def table_columns(planned: PlannedStream) -> Columns:
     keys = tuple(by_path[path].name for path in planned.primary_key)
     for path in planned.primary_key:
         kind = by_path[path].type
-        if kind.depth or kind.kind is Kind.STRUCT:
+        if kind.depth or kind.kind in (Kind.STRUCT, Kind.VARIANT):
             what = "an array" if kind.depth else "an object"
             raise ConfigError("plan the keys", f"{'.'.join(path)} is {what}, and no key", stream=str(planned.id))
-    columns = shaped(Columns((*top, *nested), keys, planned.cursor, is_whole=is_whole), planned)
-    return _with_sdc(columns) if planned.sdc_columns else columns
+    made = shaped(Columns((*top, *nested), keys, planned.cursor, is_whole=is_whole), planned)
+    _refuse_cursor(planned, made)
+    return _with_sdc(made) if planned.sdc_columns else made
 
 
 def _comment(schema: Any, source: str, name: str) -> str:
@@ -145,6 +146,16 @@ def _require(planned: PlannedStream, root: Schema, path: FieldPath, doing: str) 
         )
 
 
+def _refuse_cursor(planned: PlannedStream, columns: Columns) -> None:
+    """A VARIANT is not looked into again once it is made."""
+    column = columns.order_column
+    if planned.write not in _UNKEYED and column is not None and column.type.kind is Kind.VARIANT:
+        cursor = ".".join(planned.cursor)
+        found = f"the cursor is {cursor}, and {column.name} lands as a VARIANT, which has no order"
+        remedy = "Add types: {objects: json} to the stream's options."
+        raise ConfigError("plan the cursor", found, remedy=remedy, stream=str(planned.id))
+
+
 def _undeclared(root: Schema, path: FieldPath) -> int | None:
     """Which step of a path leads nowhere. An object that declares no properties may hold anything, a key too."""
     for depth, step in enumerate(path):
@@ -182,7 +193,7 @@ def _key_columns(planned: PlannedStream, top: Mapping[FieldPath, Column], taken:
 
 
 def _key_type(planned: PlannedStream, owner: Column, path: FieldPath) -> ValueType:
-    """As the struct has it that the key lies in; by the schema where the object is JSON text."""
+    """As the struct has it that the key lies in; by the schema where the object is read as JSON text."""
     reached, beyond = member_at(owner.type, path[1:])
     root = planned.stream.json_schema
     return value_type(_at(root, path), root, planned.types) if beyond else reached

@@ -182,7 +182,7 @@ class _Shaped:
             pruning, kind = self._pruning(field), self._fields[field].type
             if pruning == Pruning() or kind.kind is Kind.STRUCT:
                 continue
-            if kind != ValueType(Kind.JSON):
+            if not kind.is_json_text:
                 self._refuse(f"{field} has no members to choose from", f"Name {field} as a whole.")
             found[name] = pruning
         return found

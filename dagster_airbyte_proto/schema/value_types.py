@@ -148,6 +148,8 @@ class _Reader:
 
     def _object(self, flat: _Flat) -> ValueType:
         """A struct only where all that such an object may hold has a name."""
+        if self._choices.objects is ObjectsAs.VARIANT:
+            return ValueType(Kind.VARIANT)
         properties = _mapping(flat.schema.get("properties"))
         is_open = any(_mapping(flat.schema.get(word)) for word in ("additionalProperties", "patternProperties"))
         if self._choices.objects is not ObjectsAs.STRUCT or is_open or not properties:

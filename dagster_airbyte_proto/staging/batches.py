@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
-from dagster_airbyte_proto.schema.columns import Column, Columns
+from dagster_airbyte_proto.schema.columns import Column, Columns, Kind
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.coercion import coerced
 from dagster_airbyte_proto.staging.fast import FastRoad
@@ -68,6 +68,7 @@ class SegmentParser:
         self._planned = planned
         self._shaper = shaper_of(columns, hash_key)
         self._columns = columns
+        self._variants = [column for column in columns.all if column.type.kind is Kind.VARIANT]
         self._shape = shape
         self._sync_id = sync_id
         self._row_names = RowNames(seed)
@@ -105,13 +106,16 @@ class SegmentParser:
         rows, now_microseconds = len(wire.emitted_at), moments.now
         top = self._columns.top
         arrays = {
-            column.name: coerced(column, array, wire.changes) for column, array in zip(top, wire.arrays, strict=True)
+            column.name: array if column.type.kind is Kind.VARIANT else coerced(column, array, wire.changes)
+            for column, array in zip(top, wire.arrays, strict=True)
         }
         for column in self._columns.nested:
             arrays[column.name] = self._nested_key(column, arrays, wire)
         is_wanted = None
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shaped(arrays)
+        for column in self._variants:  # Not before: keys and members were cut out of their text.
+            arrays[column.name] = coerced(column, arrays[column.name], wire.changes)
         if self._shape.emitted_at:
             extracted = extracted_at(wire.emitted_at, now_microseconds, wire.changes)
         else:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import Column, Kind, ValueType
+from dagster_airbyte_proto.schema.columns import Column, Kind, ValueType, nulls
 from dagster_airbyte_proto.staging.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, Slots
 from dagster_airbyte_proto.staging.times import (
     Coerced,
@@ -22,6 +22,7 @@ from dagster_airbyte_proto.staging.times import (
     times,
     timestamps,
 )
+from dagster_airbyte_proto.staging.variants import variants
 
 _Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -32,15 +33,17 @@ def coerced(column: Column, wire: pa.Array, changes: Changes) -> pa.Array:
 
 
 def _coerced(kind: ValueType, wire: pa.Array, slots: Slots, changes: Changes) -> pa.Array:
-    if kind.kind not in _COERCIONS and kind.kind is not Kind.STRUCT:
+    if kind.kind not in _COERCIONS and kind.kind not in (Kind.STRUCT, Kind.VARIANT):
         return wire
     if wire.null_count == len(wire):
-        return pa.nulls(len(wire), kind.in_table)
+        return nulls(len(wire), kind.in_table)
     if kind.depth:
         inner = _coerced(kind.item, wire.values, slots.elements(wire.offsets.to_numpy()), changes)
         return pa.ListArray.from_arrays(wire.offsets, inner, mask=wire.is_null())
     if kind.kind is Kind.STRUCT:
         return _struct(kind, wire, slots, changes)
+    if kind.kind is Kind.VARIANT:
+        return variants(wire, slots, changes)
     return _leaf(kind.kind, wire, slots, changes)
 
 

@@ -22,7 +22,7 @@ import pyarrow.json as pj
 
 from dagster_airbyte_proto.model import FieldPath, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
-from dagster_airbyte_proto.schema.columns import Column, Columns, Kind
+from dagster_airbyte_proto.schema.columns import Column, Columns
 from dagster_airbyte_proto.staging.changes import Changes
 from dagster_airbyte_proto.staging.envelope import emitted_type, names_decoder, parse_schema, raw_decoder, whole_decoder
 from dagster_airbyte_proto.staging.ignored import Declared
@@ -243,8 +243,7 @@ def _all_are(array: pa.Array | None, value: str) -> bool:
 
 
 def _from_raws(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Array:
-    is_text = column.type.kind is Kind.JSON and not column.type.depth
-    return text_array(raws) if is_text else wire_array(column, raws, changes)
+    return text_array(raws) if column.type.is_json_text else wire_array(column, raws, changes)
 
 
 def _sample(segment: bytes) -> list[bytes]:

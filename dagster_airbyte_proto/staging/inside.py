@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import FieldPath
-from dagster_airbyte_proto.schema.columns import Kind, ValueType, member_at
+from dagster_airbyte_proto.schema.columns import ValueType, member_at
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members
 
 
@@ -19,7 +19,7 @@ def reached(array: pa.Array, kind: ValueType, path: FieldPath) -> tuple[pa.Array
 
 def texts_at(array: pa.Array, kind: ValueType, path: FieldPath) -> list[Raw]:
     """What each row's JSON text has at the path; nothing where the array is no JSON text."""
-    if kind.kind is not Kind.JSON or kind.depth:
+    if not kind.is_json_text:
         return [MISSING] * len(array)
     return [_inside(text, path) for text in array.to_pylist()]
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import FileContent, SortField, StagedFile
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.columns import META
+from dagster_airbyte_proto.schema.columns import META, nulls
 from dagster_airbyte_proto.schema.names import folded
 from dagster_airbyte_proto.staging.area import Folder, on_disk, remove, settle
 from dagster_airbyte_proto.staging.sorting import Places, in_order
@@ -143,9 +143,7 @@ def _aligned(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
             raise InternalError("write a staged file", f"the table lacks the columns {', '.join(sorted(lacking))}")
         places |= {spelled[folded(name)]: places[name] for name in unknown}
     arrays = [
-        _fitted(batch.column(places[field.name]), field.type)
-        if field.name in places
-        else pa.nulls(len(batch), field.type)
+        _fitted(batch.column(places[field.name]), field.type) if field.name in places else nulls(len(batch), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -172,7 +170,7 @@ def _fitted(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array |
     inside = [
         _fitted(values.field(known[field.name.casefold()]), field.type)
         if field.name.casefold() in known
-        else pa.nulls(len(values), field.type)
+        else nulls(len(values), field.type)
         for field in kind
     ]
     return pa.StructArray.from_arrays(inside, fields=list(kind), mask=mask)

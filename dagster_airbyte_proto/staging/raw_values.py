@@ -63,7 +63,7 @@ def _array(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes)
         return _lists(kind, raws, slots, changes)
     if kind.kind is Kind.STRUCT:
         return _objects(kind, raws, slots, changes)
-    if kind.kind is Kind.JSON:
+    if kind.is_json_text:
         return _texts(raws, slots, changes)
     if kind.kind in _PLAIN_DECIMALS:
         return _decimals(kind, raws, slots, changes)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import FieldPath, SchemaPolicy
-from dagster_airbyte_proto.schema.columns import CHANGES, META
+from dagster_airbyte_proto.schema.columns import CHANGES, META, nulls
 from dagster_airbyte_proto.schema.evolution import Misfit
 from dagster_airbyte_proto.schema.names import folded
 from dagster_airbyte_proto.staging.batches import Parsed
@@ -150,7 +150,7 @@ def _has_value(array: pa.Array, path: FieldPath) -> pa.Array:
 def _nulled(array: pa.Array, path: FieldPath, kind: pa.DataType) -> pa.Array:
     """Nulls where `path` leads, of the type that the table has there."""
     if not path or pa.types.is_map(array.type):
-        return pa.nulls(len(array), kind)
+        return nulls(len(array), kind)
     if pa.types.is_struct(array.type):
         place, parts = _place(array.type, path[0]), [pc.struct_field(array, [i]) for i in range(array.type.num_fields)]
         names = [field.name for field in array.type]

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.schema.columns import VARIANT
 from dagster_airbyte_proto.schema.evolution import Columns, Type
 
 FIELD_ID = b"PARQUET:field_id"
@@ -34,6 +35,7 @@ _PLAIN: dict[pa.DataType, str] = {
     pa.time64("us"): "time",
     pa.timestamp("us"): "timestamp",
     pa.timestamp("us", "UTC"): "timestamptz",
+    VARIANT: "variant",
 }
 _ARROW = {
     "boolean": pa.bool_(),
@@ -48,6 +50,7 @@ _ARROW = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
     "uuid": pa.binary(16),
+    "variant": VARIANT,
 }
 _SIZED = re.compile(r"(decimal|fixed)[(\[]\s*(\d+)\s*(?:,\s*(\d+)\s*)?[)\]]")
 
@@ -174,7 +177,7 @@ def _sized(kind: str) -> pa.DataType | None:
 
 
 def _is_writable(field: Columns) -> bool:
-    """False for an optional column that holds what Parquet from here cannot (variant, geometry, nanoseconds)."""
+    """False for an optional column that holds what Parquet from here cannot (geometry, nanoseconds)."""
     try:
         _arrow(field["type"])
     except KeyError:

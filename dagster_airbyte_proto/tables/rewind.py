@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.schema.columns import nulls
 from dagster_airbyte_proto.schema.replacing import ids_of
 from dagster_airbyte_proto.tables.care import Rewinder, Rewinding, TablePast
 from dagster_airbyte_proto.tables.columns import arrow_schema
@@ -182,7 +183,7 @@ class IcebergRewinder:
         """One for each slice that ever had a row. Of one row: where no row is, no change can conflict."""
         fields = [pa.field(field.name, field.type) for field in arrow_schema(log.columns)]
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.table([pa.nulls(1, field.type) for field in fields], pa.schema(fields)), sink)
+        pq.write_table(pa.table([nulls(1, field.type) for field in fields], pa.schema(fields)), sink)
         content = sink.getvalue().to_pybytes()
         if log.slice_column is None:
             return [self._barrier_file(table, content)]

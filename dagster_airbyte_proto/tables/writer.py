@@ -55,6 +55,7 @@ class Abilities(NamedTuple):
     has_copy_on_write: bool = False
     has_clustering: bool = False
     has_new_columns_with_rows: bool = False
+    has_variants: bool = False
 
 
 ICEBERG = Abilities(
@@ -63,9 +64,10 @@ ICEBERG = Abilities(
     has_copy_on_write=True,
     has_clustering=True,
     has_new_columns_with_rows=True,
+    has_variants=True,
 )
-FOLDER = Abilities("folder", transforms=TRANSFORMS, has_new_columns_with_rows=True)
-DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)), has_new_columns_with_rows=True)
+FOLDER = Abilities("folder", transforms=TRANSFORMS, has_new_columns_with_rows=True, has_variants=True)
+DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)), has_new_columns_with_rows=True, has_variants=True)
 PARQUET = Abilities(
     "parquet",
     frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)),

@@ -5,7 +5,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.model import TypeChoices
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -13,7 +12,7 @@ from dagster_airbyte_proto.tables.iceberg import IcebergTables
 from dagster_airbyte_proto.tables.spark import SparkSettings
 from tests.fidelity.lines import offer_lines, record_line
 from tests.sync.conftest import OpenShop
-from tests.types_table import OTHERS, PAGE, ROWS, page
+from tests.types_table import CHOICES, PAGE, ROWS, page
 
 
 def test_the_page_has_the_table_as_it_is() -> None:
@@ -21,18 +20,18 @@ def test_the_page_has_the_table_as_it_is() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("choices", "number"), [(TypeChoices(), 0), (OTHERS, -1)], ids=["usual", "chosen"])
+@pytest.mark.parametrize("number", range(len(CHOICES)), ids=["usual", "structs", "variants"])
 def test_each_row_of_the_table_goes_through_to_spark(
-    choices: TypeChoices, number: int, shop: OpenShop, spark: SparkSession, spark_settings: SparkSettings
+    number: int, shop: OpenShop, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:
-    stream = f"types{len(str(number))}"
+    stream = f"types{number}"
     texts = {f"c{at}": [*(text for text, _ in row.lands), *row.nulled] for at, row in enumerate(ROWS)}
     longest = max(map(len, texts.values()))
     records = [{name: some[at] for name, some in texts.items() if at < len(some)} for at in range(longest)]
     place = shop(read="full_refresh", write="overwrite")
     properties = {f"c{at}": row.schema for at, row in enumerate(ROWS)}
     output = b"".join(record_line(stream, record) for record in records)
-    offer_lines(place, stream, properties, output, types=msgspec.to_builtins(choices))
+    offer_lines(place, stream, properties, output, types=msgspec.to_builtins(CHOICES[number]))
     engine = Engine(Settings.load(place.home), tables=IcebergTables(spark, spark_settings))
 
     told = sync_connection(engine, Connection.from_file(place.connection_file)).streams[stream]
@@ -43,7 +42,7 @@ def test_each_row_of_the_table_goes_through_to_spark(
     rows = [list(row.values()) for row in found.rename_columns(list(map(str, range(len(ROWS) + 1)))).to_pylist()]
     assert len(rows) == longest
     for at, row in enumerate(ROWS):
-        landed = [None if each == "NULL" else each.split("|")[number] for _, each in row.lands]
+        landed = [None if each == "NULL" else each.split("|")[: number + 1][-1] for _, each in row.lands]
         assert [each[at] for each in rows][: len(landed)] == landed, row.name
         is_noted = [any(field.split(".")[0] == f"c{at}" for field in each[-1]) for each in rows]
         nulled = range(len(landed), len(landed) + len(row.nulled))

@@ -37,6 +37,7 @@ from tests.conformance.table_writer import (
     taken_out,
 )
 from tests.tables.parted import land, parted, row
+from tests.tables.things import THINGS, shown, upsert
 
 pytestmark = pytest.mark.spark
 
@@ -237,3 +238,15 @@ def test_replaced_columns_are_every_readers_and_go_back_with_their_rows(
 def _of_day(part: StagedRows, day: str | None) -> StagedRows:
     files = tuple(msgspec.structs.replace(file, partition=(day,)) for file in part.files)
     return msgspec.structs.replace(part, files=files, partitioned_by=("day",))
+
+
+def test_a_table_that_stands_gets_a_column_of_variants(spark: SparkSession, delta: DeltaTables) -> None:
+    name = table_name()
+    target = delta.prepare(TableSpec(name, pa.schema([("id", pa.int64())]), ("id",)))
+    delta.commit("l1", part(target, WriteMode.APPEND, [{"id": 1}, {"id": 2}]))
+    target = delta.prepare(TableSpec(name, THINGS, ("id",)))
+    # The first replaces a row by a job of Spark, the second everything by reference.
+    delta.commit("l2", upsert(target, WriteMode.APPEND_DEDUP, [(2, "0"), (2, '{"b":1.50,"a":[]}')]))
+    assert shown(spark, target) == [[1, None, None], [2, '{"a":[],"b":1.5}', ['{"a":[],"b":1.5}']]]
+    delta.commit("l3", upsert(target, WriteMode.OVERWRITE_DEDUP, [(3, "0"), (3, "[1]")]))
+    assert shown(spark, target) == [[3, "[1]", ["[1]"]]]

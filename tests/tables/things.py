@@ -1,0 +1,36 @@
+"""Rows with VARIANTs, alone and in lists, as staging makes them and Spark shows them."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.model import FileContent, StagedRows, WriteMode
+from dagster_airbyte_proto.schema.columns import VARIANT
+from dagster_airbyte_proto.staging.changes import Changes, Slots
+from dagster_airbyte_proto.staging.variants import variants
+from dagster_airbyte_proto.tables.spark import query
+from dagster_airbyte_proto.tables.writer import TableTarget
+from tests.conformance.table_writer import part_of, put, taken_out
+
+THINGS = pa.schema([("id", pa.int64()), ("thing", VARIANT), ("things", pa.list_(VARIANT))])
+
+
+def encoded(texts: Sequence[str | None]) -> pa.Array:
+    return variants(pa.array(texts, pa.string()), Slots(("thing",)), Changes())
+
+
+def upsert(target: TableTarget, write: WriteMode, things: Sequence[tuple[int, str]]) -> StagedRows:
+    """Rows as staging would hand them over, of which the first is taken out again."""
+    ids = pa.array([number for number, _ in things])
+    inside = encoded([text for _, text in things])
+    lists = pa.ListArray.from_arrays(pa.array(range(len(ids) + 1), pa.int32()), inside)
+    rows = put(target, pa.table([ids, inside, lists], schema=target.schema))
+    keys = pa.table([ids.unique()], schema=pa.schema([target.schema.field("id")]))
+    deletes = [taken_out(target, rows, 0), put(target, keys, FileContent.EQUALITY_DELETES)]
+    return part_of(target, write, rows, *deletes)
+
+
+def shown(spark: SparkSession, target: TableTarget) -> list[list[object]]:
+    texts = "to_json(thing), transform(things, thing -> to_json(thing))"
+    return query(spark, f"select id, {texts} from {target.qualified} order by id").rows
