@@ -1,6 +1,6 @@
 """Parquet files in the table's own schema, field ids included: zstd level 1, row groups of a few segments."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -11,10 +11,12 @@ import pyarrow.parquet as pq
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import FileContent, SortField, StagedFile
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.columns import META, nulls
+from dagster_airbyte_proto.schema.columns import META, VARIANT, nulls
 from dagster_airbyte_proto.schema.names import folded
 from dagster_airbyte_proto.staging.area import Folder, on_disk, remove, settle
+from dagster_airbyte_proto.staging.footers import TellingFile
 from dagster_airbyte_proto.staging.sorting import Places, in_order
+from dagster_airbyte_proto.tables.columns import FIELD_ID
 
 ROW_GROUP_BYTES: Final = 32 << 20
 SORTED_BYTES: Final = 64 << 20
@@ -49,6 +51,7 @@ class OpenFile:
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._sink: pa.NativeFile | None = None
+        self._telling: TellingFile | None = None
         self.waiting_bytes = 0
         self.rows = 0
 
@@ -87,7 +90,10 @@ class OpenFile:
         if self._writer is None or self._sink is None:
             raise InternalError("close a staged file", "it has no rows")
         with on_disk("close a staged file", self.uri, size_bytes=self.size_bytes):
-            self._writer.close()
+            if self._telling is None:
+                self._writer.close()
+            else:
+                self._telling.end(self._writer)
             size_bytes = self.size_bytes
             self._sink.close()
         settle(self._folder, self._path)
@@ -108,8 +114,10 @@ class OpenFile:
     def _opened(self, first: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
             self._sink = self._folder.filesystem.open_output_stream(self._path)
+            if ids := frozenset(_variant_ids(self._schema)):
+                self._telling = TellingFile(self._sink, ids)
             self._writer = pq.ParquetWriter(
-                self._sink,
+                self._telling or self._sink,
                 self._schema,
                 compression="zstd",
                 compression_level=1,
@@ -147,6 +155,19 @@ def _aligned(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _variant_ids(fields: Iterable[pa.Field]) -> Iterator[int]:
+    """The field ids of VARIANTs, wherever they are."""
+    for field in fields:
+        if field.type == VARIANT and FIELD_ID in (field.metadata or {}):
+            yield int(field.metadata[FIELD_ID])
+        elif pa.types.is_struct(field.type):
+            yield from _variant_ids(field.type)
+        elif pa.types.is_list(field.type):
+            yield from _variant_ids([field.type.value_field])
+        elif pa.types.is_map(field.type):
+            yield from _variant_ids([field.type.item_field])
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field:

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,15 +16,20 @@ from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, Shaping, TypeChoices, WriteMode
+from dagster_airbyte_proto.schema.columns import VARIANT
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.area import Folder
 from dagster_airbyte_proto.staging.changes import Changes, Slots
+from dagster_airbyte_proto.staging.parquet import OpenFile
 from dagster_airbyte_proto.staging.variants import LARGEST_BYTES, variants
+from dagster_airbyte_proto.tables.columns import arrow_schema, columns_of
 from tests.staging.conftest import parse, plan, record
 
 _WHOLE = {"type": "integer"}
 _OBJECT = {"type": "object", "properties": {"n": _WHOLE}}
 _TYPECAST = "DESTINATION_TYPECAST_ERROR"
 _SIZE = "DESTINATION_FIELD_SIZE_LIMITATION"
+_INSIDE = pa.struct([("thing", VARIANT), ("n", pa.int64())])
 _Encoded = dict[str, bytes] | None
 
 
@@ -78,6 +86,25 @@ _VALUES = st.recursive(
 def test_any_value_is_what_spark_makes_of_it(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert _encoded(text)[0] == [_by_spark(text)]
+
+
+def test_files_tell_other_readers_where_variants_are(tmp_path: Path) -> None:
+    texts = ['{"n":1.50,"b":["x",{"c":null}]}', None, "7"]
+    values = [None if text is None else json.loads(text) for text in texts]
+    thing = variants(pa.array(texts, pa.string()), Slots(("thing",)), Changes())
+    wanted = pa.schema([("id", pa.int64()), ("thing", VARIANT), ("things", pa.list_(VARIANT)), ("inside", _INSIDE)])
+    file = OpenFile(Folder.at(str(tmp_path)), "rows.parquet", arrow_schema(columns_of(wanted)))
+    for _ in range(3):
+        lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), thing)
+        file.write(pa.table({"id": range(3), "thing": thing, "things": lists}))
+        file.write_waiting()
+    path = file.close().path
+    assert pq.read_table(path).num_rows == 9
+    kinds = "typeof(thing), typeof(things), typeof(inside)"
+    rows = duckdb.execute(f"select {kinds}, thing::json, things::json from '{path}'").fetchall()
+    assert {row[:3] for row in rows} == {("VARIANT", "VARIANT[]", "STRUCT(thing VARIANT, n BIGINT)")}
+    assert [row[3] and json.loads(row[3]) for row in rows] == values * 3
+    assert [json.loads(row[4]) for row in rows] == [[value] for value in values] * 3
 
 
 def test_the_last_of_equal_names_counts_as_everywhere() -> None:

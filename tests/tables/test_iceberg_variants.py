@@ -24,7 +24,7 @@ from tests.conformance.table_writer import (
     taken_out,
 )
 from tests.staging.test_variants import TEXTS
-from tests.tables.things import THINGS, encoded, shown, upsert
+from tests.tables.things import THINGS, encoded, shown, upsert, written
 
 pytestmark = pytest.mark.spark
 
@@ -57,7 +57,7 @@ def test_spark_finds_what_it_would_make_of_the_text_itself(spark: SparkSession, 
     schema = pa.schema([("text", pa.string()), ("thing", VARIANT)])
     target = iceberg.prepare(TableSpec(table_name(), schema))
     rows = pa.table([pa.array(texts, pa.string()), encoded(texts)], schema=target.schema)
-    iceberg.commit("l1", part_of(target, WriteMode.APPEND, put(target, rows)))
+    iceberg.commit("l1", part_of(target, WriteMode.APPEND, written(target, rows)))
 
     parsed = "parse_json(text) as parsed, variant_get(thing, '$.\U0001f600', 'string') as face"
     found = spark.sql(f"select text, thing, {parsed} from {target.qualified}").collect()
@@ -96,7 +96,7 @@ def test_a_generation_brings_variants_with_itsshown(spark: SparkSession, iceberg
     texts = pa.schema([("id", pa.int64()), ("thing", pa.string()), ("things", pa.list_(pa.string()))])
     before = iceberg.prepare(TableSpec(name, texts, ("id",)))
     rows = pa.table([pa.array([1]), pa.array(["{}"]), pa.array([["{}"]])], schema=before.schema)
-    iceberg.commit("l1", part_of(before, WriteMode.OVERWRITE, put(before, rows)))
+    iceberg.commit("l1", part_of(before, WriteMode.OVERWRITE, written(before, rows)))
     target = iceberg.prepare(TableSpec(name, THINGS, ("id",), replaces=True))
     assert query(spark, f"select thing from {target.qualified}").rows == [["{}"]]
     load = upsert(target, WriteMode.OVERWRITE_DEDUP, [(1, "0"), (1, "[1]")])

@@ -1,13 +1,16 @@
 """Rows with VARIANTs, alone and in lists, as staging makes them and Spark shows them."""
 
+import uuid
 from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.model import FileContent, StagedRows, WriteMode
+from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, WriteMode
 from dagster_airbyte_proto.schema.columns import VARIANT
+from dagster_airbyte_proto.staging.area import Folder, make
 from dagster_airbyte_proto.staging.changes import Changes, Slots
+from dagster_airbyte_proto.staging.parquet import OpenFile
 from dagster_airbyte_proto.staging.variants import variants
 from dagster_airbyte_proto.tables.spark import query
 from dagster_airbyte_proto.tables.writer import TableTarget
@@ -20,12 +23,21 @@ def encoded(texts: Sequence[str | None]) -> pa.Array:
     return variants(pa.array(texts, pa.string()), Slots(("thing",)), Changes())
 
 
+def written(target: TableTarget, rows: pa.Table) -> StagedFile:
+    """A file of rows, by the hand of staging."""
+    folder = Folder.at(f"{target.location}/data/{uuid.uuid4()}", target.storage)
+    make(folder)
+    file = OpenFile(folder, "rows.parquet", target.schema)
+    file.write(rows)
+    return file.close()
+
+
 def upsert(target: TableTarget, write: WriteMode, things: Sequence[tuple[int, str]]) -> StagedRows:
     """Rows as staging would hand them over, of which the first is taken out again."""
     ids = pa.array([number for number, _ in things])
     inside = encoded([text for _, text in things])
     lists = pa.ListArray.from_arrays(pa.array(range(len(ids) + 1), pa.int32()), inside)
-    rows = put(target, pa.table([ids, inside, lists], schema=target.schema))
+    rows = written(target, pa.table([ids, inside, lists], schema=target.schema))
     keys = pa.table([ids.unique()], schema=pa.schema([target.schema.field("id")]))
     deletes = [taken_out(target, rows, 0), put(target, keys, FileContent.EQUALITY_DELETES)]
     return part_of(target, write, rows, *deletes)
