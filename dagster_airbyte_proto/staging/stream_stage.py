@@ -175,7 +175,9 @@ class StreamStage:
 
     def _write(self, part: Portion, chunks: int) -> None:
         segment, lines = self._take(chunks)
-        parsed = self._parser.parse(segment, lines, _now(), self._held_since)
+        now = _now()
+        parsed = self._parser.parse(segment, lines, now, self._held_since)
+        self._held_since = now  # What is still held came before, and is to be told as later than what is read.
         self.foreign.update(parsed.foreign)
         part.write(parsed, lines, len(segment))
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -144,6 +145,22 @@ def test_marked_bytes_follow_what_the_records_take_once_written(write: WriteMode
     assert foretold / 2 < in_files + in_memory < foretold * 2 < came
     assert stage.marked_bytes == 0
     stage.close()
+
+
+def test_when_rows_came_is_told_in_their_order_wherever_they_are_cut(stream_input: Inputs) -> None:
+    planned = msgspec.structs.replace(_USERS, sdc_columns=True)
+    stage = _stage(stream_input(planned), limits=StageLimits())
+    stage.add(_run(0, 500))
+    stage.mark(planned.id)
+    stage.add(_run(500, 500))
+    cuts = [stage.cut(planned.id)]
+    stage.mark(planned.id)
+    cuts.append(stage.cut(planned.id))
+    rows = [row for part in cuts if part for row in rows_of(part)]
+    assert [row["id"] for row in rows] == list(range(1000))
+    for name in ("_sdc_batched_at", "_sdc_received_at", "_sdc_sequence"):
+        assert (told := [row[name] for row in rows]) == sorted(told)
+    assert rows[0]["_sdc_batched_at"] <= rows[0]["_sdc_received_at"]
 
 
 def test_the_table_is_not_asked_for_before_its_first_rows() -> None:
