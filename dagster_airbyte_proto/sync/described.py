@@ -68,6 +68,7 @@ class Described:
         has_rows = self._stage.emitted(stream) > 0
         is_other = _essence(columns) != _essence(self._columns[stream])
         if is_other and has_rows:
+            self._told[stream] = event  # Where it cannot go on with that now, the next sync begins with it.
             self._close(run, columns)
         if is_other:
             self._shapes.begin([planned], {stream: columns})

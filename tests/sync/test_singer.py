@@ -215,6 +215,16 @@ def test_a_stream_of_which_nothing_is_told_lands_as_json_text(tap: OpenShop) -> 
     assert shop.rows("users")[-1]["id"] == 4
 
 
+def test_what_landed_whole_with_a_key_gets_its_columns_in_the_next_sync(tap: OpenShop) -> None:
+    shop = tap(write="append_dedup")
+    rows = [{"id": n // 2, "size": n} for n in range(4)]
+    scenario = {"streams": {"users": {"rows": rows, "told_at": [[3, {"id": {"type": "integer"}, **_MORE}]]}}}
+    report = shop.sync_of(scenario)
+    assert "its key was _airbyte_key__airbyte_data_id, is id" in str(report.streams["users"].error)
+    assert shop.sync_of(scenario).status is SyncStatus.COMPLETE
+    assert sorted((row["id"], row["size"]) for row in shop.rows("users")) == [(0, 1), (1, 3)]
+
+
 def test_what_is_not_selected_is_not_sent_and_has_no_column(tap: OpenShop) -> None:
     shop = tap()
     shop.modes = {"users": {"select": ["id", "name", "updated_at"]}}
