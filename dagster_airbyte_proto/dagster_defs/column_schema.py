@@ -112,6 +112,7 @@ def code_version(connection: Connection, planned: PlannedStream) -> str:
         (planned.read, planned.write, planned.primary_key, planned.cursor, planned.table),
         *([planned.shaping] if planned.shaping else []),
         *([planned.types] if planned.types != TypeChoices() else []),
+        *(["sdc_columns"] if planned.sdc_columns else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
 

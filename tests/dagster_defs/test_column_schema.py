@@ -158,6 +158,7 @@ def test_the_source_asset_may_be_said_in_any_way(said: Any) -> None:
         _planned(primary_key=(("at",),)),
         _planned(cursor=("at",)),
         _planned(table=TableName("shop", "people")),
+        _planned(sdc_columns=True),
     ],
 )
 def test_the_code_version_changes_with_what_changes_the_table(changed: PlannedStream) -> None:
