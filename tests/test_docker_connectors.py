@@ -102,6 +102,7 @@ def test_a_tap_tells_and_lands_the_same_from_an_image(house: House) -> None:
         told = house.said("sync", "batches.yaml", code=1)["streams"]["people"]
     assert (told["status"], told["committed"]) == ("failed", 0)
     assert told["error"] == (
-        "reading from the connector (stream people): it hands over files that stand in its container\n"
+        "reading from the connector (stream people): it hands records over in files, and one in a container "
+        "could name any that we may read\n"
         "Take batch_config out of its config."
     )

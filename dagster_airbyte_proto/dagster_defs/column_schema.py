@@ -96,9 +96,10 @@ def source_asset(metadata: Mapping[str, Any]) -> dg.AssetKey | None:
 
 def column_lineage(columns: Columns, upstream: dg.AssetKey) -> dg.TableColumnLineage:
     """Each column and the field of `upstream` that it is made of, by the name that the source gives it. None of ours,
-    which are made of nothing."""
+    which are made of nothing, nor one that holds whole records."""
+    told = [] if columns.is_whole else columns.all
     return dg.TableColumnLineage(
-        {column.name: [dg.TableColumnDep(asset_key=upstream, column_name=column.path[0])] for column in columns.all}
+        {column.name: [dg.TableColumnDep(asset_key=upstream, column_name=column.path[0])] for column in told}
     )
 
 

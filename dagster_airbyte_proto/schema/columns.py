@@ -20,8 +20,7 @@ WHOLE_RECORD = "_airbyte_data"
 
 SDC_DELETED_AT = "_sdc_deleted_at"
 DELETED_AT = ("_ab_cdc_deleted_at", SDC_DELETED_AT)
-"""What connectors call the field that only records of deleted rows have."""
-"""The field by which a source that follows a database's log says that a row was deleted there: any value but null."""
+"""By which of these fields a source that follows a database's log says that a row was deleted: any value but null."""
 
 INSTANT = pa.timestamp("us", "UTC")
 VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])

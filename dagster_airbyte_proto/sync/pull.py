@@ -245,7 +245,8 @@ class Pull:
 
     def _on_batch(self, run: StreamRun, event: BatchEvent) -> None:
         if not self._around.reads_files:
-            found, remedy = "it hands over files that stand in its container", "Take batch_config out of its config."
+            found = "it hands records over in files, and one in a container could name any that we may read"
+            remedy = "Take batch_config out of its config."
             self._landing.fail(run, ConnectorError(READING, found, remedy=remedy, stream=str(run.planned.id)))
             return
         try:
