@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,13 @@ from hypothesis import HealthCheck, settings
 from tests.postgres import PostgresServer, programs, running_server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.spark import SparkSettings
     from tests.object_store import ObjectStore
+    from tests.tap_home import TapHome
 
 # A machine that is busy is no fault of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -120,3 +124,16 @@ def object_store() -> "Iterator[ObjectStore]":
 
     with running_store() as store:
         yield store
+
+
+@pytest.fixture(params=["folders", pytest.param("dagster", marks=pytest.mark.spark)])
+def open_tap(
+    request: pytest.FixtureRequest, tmp_path: Path, connector_environments: Path
+) -> "Callable[[Mapping[str, str]], TapHome]":
+    """A home for a real tap, by its launch."""
+    from tests.tap_home import Assets, Folders, TapHome
+
+    if request.param == "folders":
+        return partial(TapHome, tmp_path, connector_environments, Folders())
+    spark, settings = (request.getfixturevalue(name) for name in ("spark", "spark_settings"))
+    return partial(TapHome, tmp_path, connector_environments, Assets(spark, settings))

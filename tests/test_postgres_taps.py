@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -142,7 +141,7 @@ class _Zoo:
 
     def sync(self) -> dict[str, int]:
         """How many rows of each table were committed."""
-        return {name.removeprefix("zoo-"): told.committed for name, told in self._home.sync().items()}
+        return {name.removeprefix("zoo-"): committed for name, committed in self._home.sync().items()}
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         return self._home.rows(f"zoo-{table}")
@@ -187,9 +186,9 @@ def database(postgres_server: PostgresServer) -> Iterator[psycopg.Connection[Any
 
 
 @pytest.fixture
-def connect(tap: _Tap, tmp_path: Path, connector_environments: Path, postgres_server: PostgresServer) -> Connect:
+def connect(tap: _Tap, open_tap: Callable[..., TapHome], postgres_server: PostgresServer) -> Connect:
     def connected(**streams: Mapping[str, Any]) -> _Zoo:
-        home = TapHome(tmp_path, connector_environments, {"package": tap.package, "executable": "tap-postgres"})
+        home = open_tap({"package": tap.package, "executable": "tap-postgres"})
         return _Zoo(tap, home, postgres_server.port, streams)
 
     return connected
