@@ -20,20 +20,22 @@ from tests.machine_container import REPOSITORY, machine_image, machine_volumes
 
 pytestmark = pytest.mark.docker
 
+# Images of our own: other tests run at the same time, and ours count the containers of an image.
+_OURS = "OF=signals"
 _HANGING = {**USERS, "failure": {"kind": "hang", "after": 15}}
 _EITHER = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 @pytest.fixture
 def source() -> Iterator[Image]:
-    with python_image({"/fake_source.py": Path(fake_source.__file__)}, ["-S", "/fake_source.py"]) as image:
+    with python_image({"/fake_source.py": Path(fake_source.__file__)}, ["-S", "/fake_source.py"], ENV=_OURS) as image:
         yield image
 
 
 @pytest.fixture
 def mute() -> Iterator[Image]:
     """One that answers nothing, and lives."""
-    with python_image({}, ["-c", "import time; time.sleep(600)"]) as image:
+    with python_image({}, ["-c", "import time; time.sleep(600)"], ENV=_OURS) as image:
         yield image
 
 

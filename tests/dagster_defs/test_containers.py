@@ -32,7 +32,7 @@ class Runs:
     """The shop, whose connector is an image, in runs or steps that are in containers and see this machine's files."""
 
     def __init__(self, place: Shop, connector: Image, own: Image) -> None:
-        self.place, self._own, self.daemon = place, own, connector.daemon
+        self.place, self._own, self._connector, self.daemon = place, own, connector, connector.daemon
         self._instance = place.folder / "dagster"
         place.more["connector"] = {"protocol": "airbyte", "launch": {"kind": "docker", "image": connector.name}}
 
@@ -86,7 +86,7 @@ class Runs:
             return Run(instance, run_id)
 
     def connectors(self) -> list[Container]:
-        return [each for each in containers(self.daemon) if each.labels.get("connection") == "shop"]
+        return [each for each in containers(self.daemon) if each.image == self._connector.name]
 
 
 def _path() -> str:
@@ -97,7 +97,8 @@ def _path() -> str:
 def runs(quick_folder: Path) -> Iterator[Runs]:
     program = ["-S", "/fake_source.py"]
     with (
-        python_image({"/fake_source.py": Path(fake_source.__file__)}, program) as connector,
+        # An image of our own: other tests run at the same time, and ours count its containers.
+        python_image({"/fake_source.py": Path(fake_source.__file__)}, program, ENV="OF=runs") as connector,
         machine_image() as own,
     ):
         yield Runs(Shop(quick_folder), connector, own)
