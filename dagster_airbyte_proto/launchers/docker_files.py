@@ -57,7 +57,8 @@ def put(daemon: docker.APIClient, container: str, files: Mapping[str, bytes], ow
 
 
 def taken(daemon: docker.APIClient, container: str, path: str) -> bytes | None:
-    """What stands in a file, whether the container runs or not; None where there is none, or one that is very large."""
+    """What stands in a file, whether the container runs or not; None where there is none, or one that is very large. A
+    link is none: where it leads is not in the archive."""
     try:
         chunks, about = daemon.get_archive(container, path)
     except NotFound:
@@ -65,7 +66,8 @@ def taken(daemon: docker.APIClient, container: str, path: str) -> bytes | None:
     if about["size"] > LARGEST_CHANGED_BYTES:
         return None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-        file = archive.extractfile(archive.getmembers()[0])
+        member = archive.getmembers()[0]
+        file = archive.extractfile(member) if member.isfile() else None
         return file.read() if file else None
 
 

@@ -17,7 +17,7 @@ _VERSION = b"\x01"
 
 def deletion_vector(rows: Positions, location: str, storage: Storage) -> dict[str, Any]:
     """What an `add` action says of the deleted rows of its file (in order, each once), which is in the table at a
-    location. Durable on return."""
+    location. Writes what does not fit into the log."""
     data = bitmap(rows)
     told = {"sizeInBytes": len(data), "cardinality": len(rows)}
     if len(data) <= _LONGEST_IN_LOG:

@@ -128,6 +128,12 @@ class LiveLauncherConformance(LauncherConformance):
         assert leftovers() == []
         assert connector.changed_file() == b"migrated"
 
+    def test_a_link_in_the_place_of_a_file_is_not_followed(self, launcher: Launcher) -> None:
+        connector = start(launcher, "link", config=b"secret")
+        assert read_all(connector) == b""
+        assert report_of(connector).code == 0
+        assert connector.changed_file() is None
+
     def test_files_are_gone_after_a_stop(self, launcher: Launcher, leftovers: Leftovers) -> None:
         connector = start(launcher, "ignore_sigterm")
         assert connector.read(_PATIENCE_SECONDS) == LINE

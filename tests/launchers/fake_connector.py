@@ -45,6 +45,13 @@ def folder() -> None:
     os.write(1, "\n".join([str(config.parent), *modes, content]).encode())
 
 
+def link() -> None:
+    """Puts a link in the place of its config."""
+    config = Path(sys.argv[2])
+    config.unlink()
+    config.symlink_to("/etc/passwd")
+
+
 def environment() -> None:
     os.write(1, os.environ.get("FAKE", "").encode())
 
