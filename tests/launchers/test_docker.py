@@ -148,9 +148,10 @@ def test_one_that_somebody_kills_has_ended_so(fake_image: Image) -> None:
     assert fake_image.leftovers() == []
 
 
-def test_an_image_that_is_not_there_is_told_by_name() -> None:
-    launcher = DockerLauncher(docker_images.Image("airbyte-proto-test/none:1", pull="never"))
-    with pytest.raises(ConfigError, match="there is no image airbyte-proto-test/none:1"):
+def test_an_image_that_is_not_there_is_told_by_name(fake_image: Image) -> None:
+    name = f"{fake_image.name}-none"
+    launcher = DockerLauncher(docker_images.Image(name, pull="never"))
+    with pytest.raises(ConfigError, match=f"there is no image {name}"):
         launcher.identity()
 
 
