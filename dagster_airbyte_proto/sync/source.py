@@ -155,7 +155,11 @@ class Source:
         kept = self._kept(self._offers.told(self.connection.name, self.identity, self.config_digest))
         if kept is None:
             return {}
-        return {event.stream: event for event in _TOLD.decode(kept)}
+        try:
+            return {event.stream: event for event in _TOLD.decode(kept)}
+        except msgspec.ValidationError as error:  # Another version's.
+            self._log.write("WARN", f"what is kept of what the connector told of its streams cannot be used: {error}")
+            return {}
 
     def keep_told(self, told: Iterable[SchemaEvent]) -> None:
         message = msgspec.json.encode([*told])

@@ -1,5 +1,6 @@
 """Syncs of a tap: what a sync has to do otherwise where connectors speak Singer."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -150,6 +151,19 @@ def test_a_column_that_is_told_of_before_the_first_row_is_there(tap: OpenShop) -
     assert again.streams["users"].schema_changes == ()
     silent = shop.sync_of({"streams": {"users": {"records": 4, "unsaid": True, **never}}})
     assert silent.streams["users"].schema_changes == ()
+
+
+def test_what_is_kept_of_what_a_tap_told_is_heard_anew_where_it_cannot_be_used(tap: OpenShop) -> None:
+    shop = tap()
+    scenario = _of(3, values={"size": 7}, told=_MORE)
+    shop.sync_of(scenario)
+    (file,) = shop.home.glob("catalogs/cached/told-*.json")
+    kept = file.read_bytes()
+    file.write_text(json.dumps({**json.loads(kept), "message": [{"stream": "users"}]}))
+    report = shop.sync_of(scenario)
+    assert report.status is SyncStatus.COMPLETE
+    assert "told of its streams cannot be used" in shop.log(report)
+    assert file.read_bytes() == kept
 
 
 def test_a_column_that_is_told_of_between_rows_is_there_from_then_on(tap: OpenShop) -> None:
