@@ -30,15 +30,21 @@ _LONGEST = (
     "test_connectors.py",
     "fidelity/test_smoke_source.py",
     "sync/test_iceberg_crashes.py",
-    "dagster_defs/test_spark_runs.py",
     "tables/test_delta.py",
+    "sync/test_year.py",
+    "test_postgres_taps.py",
+    "dagster_defs/test_spark_runs.py",
+    "test_docker_connectors.py",
     "tables/test_iceberg_zombies.py",
     "tables/test_iceberg_care.py",
     "tables/test_catalogs.py",
     "sync/test_object_store.py",
     "test_example.py",
+    "test_taps.py",
+    "dagster_defs/test_containers.py",
+    "cli/test_signals_and_containers.py",
 )
-"""Files that take minutes."""
+"""Files that take the better part of a minute, and more."""
 
 # As a short-lived one has them; but this one lives through hundreds of tests, and without the optimising compiler a JVM
 # has room for a fifth of the code, which it then drops and compiles again. And Hadoop runs chmod and readlink for each
