@@ -307,6 +307,9 @@ class JavaIceberg:
         self.manifest_files = iceberg.ManifestFiles
         self.metrics_config, self.parquet = iceberg.MetricsConfig, iceberg.parquet.ParquetUtil
         self.expressions = iceberg.expressions.Expressions
+        # A name of which py4j does not know that it is a package's is looked for in every jar, each time.
+        self._string, self._int = jvm.java.lang.String, jvm.int
+        self._known: dict[TableName, Any] = {}
 
     def create_namespace(self, namespace: str) -> None:
         levels = self._strings([namespace])
@@ -355,16 +358,18 @@ class JavaIceberg:
         return self._schemas.fromJson(msgspec.json.encode(columns).decode())
 
     def int_array(self, values: Sequence[int]) -> Any:
-        array = self._gateway.new_array(self._gateway.jvm.int, len(values))
+        array = self._gateway.new_array(self._int, len(values))
         for i, value in enumerate(values):
             array[i] = value
         return array
 
     def _identifier(self, name: TableName) -> Any:
-        return self._identifiers.of(self._namespace.of(self._strings([name.namespace])), name.name)
+        if name not in self._known:
+            self._known[name] = self._identifiers.of(self._namespace.of(self._strings([name.namespace])), name.name)
+        return self._known[name]
 
     def _strings(self, values: Sequence[str]) -> Any:
-        array = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(values))
+        array = self._gateway.new_array(self._string, len(values))
         for i, value in enumerate(values):
             array[i] = value
         return array
