@@ -7,6 +7,7 @@ once it has exited: so it is asked only when both streams have ended, and a stop
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -198,10 +199,15 @@ class DockerConnector:
             stopped=self._asked_to_stop,
             seconds=time.monotonic() - self._started_at,
             stderr_tail=self._stderr.lines(),
-            reason=f"it took more than the {self._held.memory} that `memory` in its launch gives it"
-            if state.get("OOMKilled")
-            else "",
+            reason=self._reason(by_signal, is_out_of_memory=bool(state.get("OOMKilled"))),
         )
+
+    def _reason(self, by_signal: int | None, *, is_out_of_memory: bool) -> str:
+        limit = f"more than the {self._held.memory} that `memory` in its launch gives it"
+        if is_out_of_memory:
+            return f"it took {limit}"
+        # Of its memory the daemon hears apart from its end: now and then later, or never.
+        return f"it may have taken {limit}" if by_signal == signal.SIGKILL and not self._asked_to_stop else ""
 
 
 def _not_begun(held: Held, report: ExitReport) -> ProtoError | None:
