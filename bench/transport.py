@@ -1,7 +1,8 @@
 """What it costs to read a connector from a container beside reading it from a process: `python -m bench.transport`.
 
-The same program plays the same file, and nobody looks at what it says. CPU seconds for a gigabyte: of us, who read; and
-of the daemon, which carries every byte. Rounds alternate; medians.
+The same program plays the same file, and nobody looks at what it says: once in an image with a shell, whose output goes
+past the daemon, and once in one without. CPU seconds for a gigabyte: of us, who read, and of the daemon with what it
+runs beside a container. Rounds alternate; medians.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +49,7 @@ class Read(NamedTuple):
 def _daemon_seconds() -> float:
     found = 0.0
     for process in psutil.process_iter(["name"]):
-        if process.info["name"] in ("dockerd", "containerd"):
+        if process.info["name"] in ("dockerd", "containerd", "containerd-shim"):
             times = process.cpu_times()
             found += times.user + times.system
     return found
@@ -74,12 +76,19 @@ def _read(launcher: Launcher, recording: str, catalog: str) -> Read:
 @contextmanager
 def _contenders(recording: Path, catalog: Path) -> Iterator[dict[str, Callable[[], Read]]]:
     volumes = (f"{recording}:/recording:ro", f"{catalog}:/catalog:ro")
-    with python_image({"/replay_source.py": _PROGRAM}, ["-S", "/replay_source.py"]) as image:
+    program = ["-S", "/replay_source.py"]
+    with (
+        python_image({"/replay_source.py": _PROGRAM}, program) as image,
+        python_image({"/replay_source.py": _PROGRAM}, program, has_shell=False) as bare,
+    ):
         process = LocalLauncher((sys.executable, "-S", str(_PROGRAM)))
-        container = DockerLauncher(image.launched(), Confinement(network="none", volumes=volumes))
-        yield {
-            "local": lambda: _read(process, str(recording), str(catalog)),
-            "docker": lambda: _read(container, "/recording", "/catalog"),
+        confinement = Confinement(network="none", volumes=volumes)
+        contained = {
+            "docker": DockerLauncher(image.launched(), confinement),
+            "docker, by its daemon": DockerLauncher(bare.launched(), confinement),
+        }
+        yield {"local": lambda: _read(process, str(recording), str(catalog))} | {
+            name: partial(_read, launcher, "/recording", "/catalog") for name, launcher in contained.items()
         }
 
 
@@ -87,7 +96,7 @@ def _row(name: str, reads: list[Read]) -> tuple[str, ...]:
     gigabytes = reads[0].size_bytes / GIGABYTE
     seconds = (statistics.median(getattr(each, field) for each in reads) for field in Read._fields[1:])
     wall, ours, daemons = seconds
-    told = f"{daemons / gigabytes:.2f}" if name == "docker" else ""
+    told = f"{daemons / gigabytes:.2f}" if name != "local" else ""
     return name, f"{gigabytes:.2f}", f"{1000 * gigabytes / wall:.0f}", f"{ours / gigabytes:.2f}", told
 
 

@@ -19,6 +19,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers import docker_images
 from dagster_airbyte_proto.launchers.docker_containers import LABEL
 from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
+from dagster_airbyte_proto.launchers.docker_fifo import SHELL
 from tests.needs import lacks
 
 _REPOSITORY = "airbyte-proto-test"
@@ -48,10 +49,14 @@ class Image(NamedTuple):
 
 
 @contextmanager
-def python_image(files: Mapping[str, Path], arguments: Sequence[str], **config: str) -> Iterator[Image]:
+def python_image(
+    files: Mapping[str, Path], arguments: Sequence[str], *, has_shell: bool = True, **config: str
+) -> Iterator[Image]:
     """An image that runs this Python with arguments, and has the files. It is made once, and stays. Skips the test
     where there is no engine."""
     daemon = _daemon()
+    if has_shell:
+        files = {**files, SHELL: Path(SHELL).resolve()}
     changes = [f"ENTRYPOINT {_json([_python(), *arguments])}", *(f"{key} {value}" for key, value in config.items())]
     digest = hashlib.sha256("\n".join(changes).encode())
     for place, file in files.items():

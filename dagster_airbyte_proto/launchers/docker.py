@@ -16,6 +16,7 @@ from dagster_airbyte_proto.launchers import docker_guardian
 from dagster_airbyte_proto.launchers.deployment import Deployment
 from dagster_airbyte_proto.launchers.docker_containers import VERB, Container, containers, labelled, remove
 from dagster_airbyte_proto.launchers.docker_daemon import answers, open_daemon
+from dagster_airbyte_proto.launchers.docker_fifo import Fifo, created_with, hands_on, is_beside_us
 from dagster_airbyte_proto.launchers.docker_files import FOLDER, VOLUME, numbers_of, put, user_of
 from dagster_airbyte_proto.launchers.docker_images import Described, Image, described, entrypoint, identity
 from dagster_airbyte_proto.launchers.docker_networks import own_network
@@ -89,17 +90,19 @@ class DockerLauncher:
                 if self._is_orphan(each):
                     remove(daemon, each.name)
         name = f"airbyte-proto-{uuid4().hex[:12]}"
-        guardian = _guardian(name)
+        guardian, fifo = _guardian(name), None
         try:
             with answers("starting the connector", image):
-                self._create(client, name, invocation, environment)
+                fifo = self._made(client, name, invocation, environment)
                 put(daemon, name, invocation.files, numbers_of(daemon, name, self._user(daemon)))
                 stdout, stderr = (_attached(daemon, name, each) for each in ("stdout", "stderr"))
                 memory, watched = self._confinement.memory, invocation.changeable
-                held = Held(daemon, name, stdout, stderr, guardian, image, memory, watched)
+                held = Held(daemon, name, stdout, stderr, guardian, image, memory, watched, fifo)
                 daemon.start(name)
         except BaseException:
             give_up(daemon, name, guardian)
+            if fifo is not None:
+                fifo.remove()
             raise
         return DockerConnector(held, self._options)
 
@@ -111,14 +114,35 @@ class DockerLauncher:
     def _user(self, daemon: docker.APIClient) -> str:
         return user_of(self._described(daemon), self._confinement.user)
 
-    def _create(
+    def _made(
         self, client: docker.DockerClient, name: str, invocation: Invocation, environment: Mapping[str, str]
+    ) -> Fifo | None:
+        """Makes the container. Gives the pipe that its stdout goes to, where that is not the daemon."""
+        daemon = client.api
+        info, found = daemon.info(), self._described(daemon)
+        kwargs = self._kwargs(daemon, info, labelled({**self._labels, VERB: invocation.verb}), environment)
+        mount = Mount(VOLUME, name, type="volume", labels=kwargs["labels"])
+
+        def create(entry: list[str], *mounts: Mount) -> None:
+            self._create(client, name, invocation, {**kwargs, "entrypoint": entry, "mounts": [mount, *mounts]})
+
+        entry = entrypoint(self._image, found)
+        variables = [*kwargs["environment"], *(each.partition("=")[0] for each in found["Config"].get("Env") or ())]
+        fifo = None
+        if is_beside_us(daemon, info, kwargs) and hands_on(variables):
+            parent = self._options.runs_folder
+            fifo = created_with(daemon, name, lambda fifo: create(fifo.opened_for(entry), fifo.mount), parent)
+        if fifo is None:
+            create(entry)
+        return fifo
+
+    def _create(
+        self, client: docker.DockerClient, name: str, invocation: Invocation, kwargs: Mapping[str, Any]
     ) -> None:
         network, *networks = self._networks(client.api)
         arguments = [
             f"{FOLDER}/{each.name}" if isinstance(each, FileArgument) else each for each in invocation.arguments
         ]
-        kwargs = self._kwargs(client.api, name, labelled({**self._labels, VERB: invocation.verb}), environment)
         try:
             client.containers.create(self._image.name, arguments, name=name, network_mode=network, **kwargs)
         except (TypeError, InvalidArgument) as error:
@@ -131,7 +155,11 @@ class DockerLauncher:
             client.api.connect_container_to_network(name, each)
 
     def _kwargs(
-        self, daemon: docker.APIClient, name: str, labels: Mapping[str, str], environment: Mapping[str, str]
+        self,
+        daemon: docker.APIClient,
+        info: Mapping[str, Any],
+        labels: Mapping[str, str],
+        environment: Mapping[str, str],
     ) -> dict[str, Any]:
         """Those of `containers.create`. What is given comes in beside these, and takes the place of none."""
         confined, deployment = self._confinement, self._deployment
@@ -139,11 +167,10 @@ class DockerLauncher:
         privileges = () if confined.new_privileges else ("no-new-privileges",)
         return (
             given
-            | self._limits(daemon)
+            | self._limits(info)
             | {
                 "cap_add": list(confined.capabilities),
                 "cap_drop": ["ALL"],
-                "entrypoint": entrypoint(self._image, self._described(daemon)),
                 "environment": {
                     **_ENVIRONMENT,
                     "WORKER_CONNECTOR_IMAGE": self._image.name,
@@ -155,7 +182,6 @@ class DockerLauncher:
                 "labels": dict(labels),
                 # Nothing of what it says is to lie on the daemon's disk.
                 "log_config": {"Type": "none", "Config": {}},
-                "mounts": [Mount(VOLUME, name, type="volume", labels=dict(labels))],
                 "platform": self._image.platform,
                 "read_only": confined.read_only,
                 "security_opt": [*privileges, *given.get("security_opt", ())],
@@ -166,9 +192,9 @@ class DockerLauncher:
             }
         )
 
-    def _limits(self, daemon: docker.APIClient) -> dict[str, Any]:
+    def _limits(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """What it may take. Which of it the daemon does not limit is told: a rootless one may pass over all."""
-        confined, info = self._confinement, daemon.info()
+        confined = self._confinement
         unlimited = [word for key, word in _LIMITS.items() if info.get(key) is False]
         if unlimited and self._options.on_notice is not None:
             self._options.on_notice(f"Docker's daemon limits no {', no '.join(unlimited)}: it has no cgroups for that")

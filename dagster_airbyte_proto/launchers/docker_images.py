@@ -57,13 +57,11 @@ def identity(image: Image, found: Described) -> str:
     return " ".join([f"{name}@{digest}", *image.command])
 
 
-def entrypoint(image: Image, found: Described) -> list[str] | None:
-    """What to run, where the image does not run it by itself. Raises ConfigError where nobody says."""
-    if image.command:
-        return list(image.command)
+def entrypoint(image: Image, found: Described) -> list[str]:
+    """What to run. Raises ConfigError where nobody says."""
     config = found["Config"]
-    if config.get("Entrypoint"):
-        return None
+    if own := image.command or config.get("Entrypoint"):
+        return list(own)
     for each in config.get("Env") or ():
         if each.startswith("AIRBYTE_ENTRYPOINT="):
             return shlex.split(each.partition("=")[2])

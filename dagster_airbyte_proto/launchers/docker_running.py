@@ -1,8 +1,9 @@
 """A running container: the side of it that we hold.
 
 Its stdout and stderr come over a socket each, so that who does not read one does not stop the other; and the daemon
-waits for who reads slowly. While something that a container wrote is unread, the daemon may answer nothing about it
-once it has exited: so it is asked only when both streams have ended, and a stop reads on, or lets go of them.
+waits for who reads slowly. Where what it says goes past the daemon, the socket tells its end. While something that a
+container wrote is unread, the daemon may answer nothing about it once it has exited: so it is asked only when both
+streams have ended, and a stop reads on, or lets go of them.
 """
 
 import os
@@ -21,15 +22,17 @@ from dagster_airbyte_proto.errors import ConnectorError, InternalError, ProtoErr
 from dagster_airbyte_proto.launchers import docker_guardian
 from dagster_airbyte_proto.launchers.docker_containers import remove
 from dagster_airbyte_proto.launchers.docker_daemon import UNREACHABLE, innermost, refusal
+from dagster_airbyte_proto.launchers.docker_fifo import CALLED, Fifo
 from dagster_airbyte_proto.launchers.docker_files import FOLDER, taken
 from dagster_airbyte_proto.launchers.docker_frames import Frames
 from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
+from dagster_airbyte_proto.launchers.running import CHUNK_BYTES
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
 
-_CHUNK_BYTES = 1 << 20
 _END_SECONDS = 30.0
 _FIRST_SIGNAL_CODE = 128
-_NOT_EXECUTED, _INIT_SAYS = (126, 127), "[FATAL tini"
+_INIT_SAYS = "[FATAL tini"
+_NOT_EXECUTED = {126: "permission denied", 127: "no such file or directory"}
 
 
 class Guardian(NamedTuple):
@@ -62,12 +65,15 @@ class Held(NamedTuple):
     image: str
     memory: str
     watched: tuple[str, bytes] | None = None
+    fifo: Fifo | None = None
 
     def remove(self) -> None:
         """The container, its files and its guardian. Safe where the container is gone, or was never made."""
         for each in (self.stdout, self.stderr):
             _shut(each)
         give_up(self.daemon, self.name, self.guardian)
+        if self.fifo is not None:
+            self.fifo.remove()
 
 
 class DockerConnector:
@@ -80,6 +86,10 @@ class DockerConnector:
         self._stderr = StderrTail(options.on_stderr)
         self._reading = threading.Lock()
         self._has_stdout = True
+        self._poll = select.poll()
+        for each in (held.stdout, held.fifo):
+            if each is not None:
+                self._poll.register(each, select.POLLIN)
         self._asked_to_stop = False
         self._ended = threading.Event()
         self._report: ExitReport | None = None
@@ -95,12 +105,17 @@ class DockerConnector:
     def _read(self, timeout_seconds: float) -> bytes | None:
         deadline = time.monotonic() + timeout_seconds
         while self._has_stdout:
-            if not _is_readable(self._held.stdout, max(0.0, deadline - time.monotonic())):
+            stdout, fifo = self._held.stdout, self._held.fifo
+            readable = [each for each, _ in self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000)]
+            if not readable:
                 return None
-            chunk = _received(self._held.stdout)
-            if not chunk:
+            if stdout.fileno() not in readable:
+                assert fifo is not None, "nothing else is asked after"
+                return fifo.read()
+            if not (chunk := _received(stdout)):
                 self._has_stdout = False
-            elif payload := self._frames.feed(chunk):
+                return b"" if fifo is None else fifo.rest()
+            if payload := self._frames.feed(chunk):
                 return payload
         return b""
 
@@ -211,11 +226,12 @@ class DockerConnector:
 
 
 def _not_begun(held: Held, report: ExitReport) -> ProtoError | None:
-    """The error of a container that began and whose init then found no program to run."""
+    """The error of a container that began and whose init, or the shell before it, then found no program to run."""
     last = report.stderr_tail[-1] if report.stderr_tail else ""
-    if report.code not in _NOT_EXECUTED or not last.startswith(_INIT_SAYS):
+    meaning = _NOT_EXECUTED.get(report.code or 0)
+    if meaning is None or not last.startswith((_INIT_SAYS, f"{CALLED}: ")):
         return None
-    told = last.partition("] ")[2]
+    told = last.partition("] ")[2] if last.startswith(_INIT_SAYS) else f"exec failed: {meaning} ({last})"
     theirs = held.daemon.inspect_image(held.image)["Architecture"]
     if theirs != (here := held.daemon.version()["Arch"]):
         # The init may say something else of such a program: it then tries the shell, as if it were a script.
@@ -231,16 +247,10 @@ def give_up(daemon: docker.APIClient, name: str, guardian: Guardian) -> None:
         guardian.hand_over()
 
 
-def _is_readable(stream: socket.socket, timeout_seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(stream, select.POLLIN)
-    return bool(poll.poll(timeout_seconds * 1000))
-
-
 def _received(stream: socket.socket) -> bytes:
     """The next bytes; none at the end, nor where the daemon has gone or we have let go."""
     try:
-        return stream.recv(_CHUNK_BYTES)
+        return stream.recv(CHUNK_BYTES)
     except OSError:
         return b""
 

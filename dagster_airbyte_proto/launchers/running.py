@@ -22,7 +22,7 @@ from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
 
 GUARDIAN_END_SECONDS = 10.0
-_CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 _STDERR_CHUNK_BYTES = 64 * 1024
 
 
@@ -57,7 +57,7 @@ class LocalConnector:
         self._ended = threading.Event()
         self._report: ExitReport | None = None
         self._started_at = time.monotonic()
-        _enlarge(self._stdout)
+        enlarge(self._stdout)
         threading.Thread(target=self._watch, name="connector-stderr", daemon=True).start()
 
     def read(self, timeout_seconds: float) -> bytes | None:
@@ -71,7 +71,7 @@ class LocalConnector:
         poll.register(self._stdout, select.POLLIN)
         if not poll.poll(max(0.0, timeout_seconds) * 1000):
             return None
-        chunk = os.read(self._stdout.fileno(), _CHUNK_BYTES)
+        chunk = os.read(self._stdout.fileno(), CHUNK_BYTES)
         if not chunk:
             self._close_stdout()
         return chunk
@@ -183,8 +183,8 @@ class LocalConnector:
         )
 
 
-def _enlarge(pipe: IO[bytes] | None) -> None:
+def enlarge(pipe: IO[bytes] | None) -> None:
     """A pipe of 1 MiB instead of 64 KiB; fewer, larger reads. A limit of the user or of the system may refuse."""
     if pipe is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
         with suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _CHUNK_BYTES)
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, CHUNK_BYTES)

@@ -7,6 +7,8 @@ import pytest
 from tests.images import Image, python_image
 
 FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
+IMAGES = ("fake_image", "bare_image")
+"""What the fixture `image` can be: what a container says goes past the daemon, or through it."""
 
 
 @pytest.fixture
@@ -21,6 +23,20 @@ def fake_image() -> Iterator[Image]:
     """The fake connector as an image."""
     with python_image({"/connector.py": FAKE_CONNECTOR}, ["-S", "/connector.py"]) as image:
         yield image
+
+
+@pytest.fixture
+def bare_image() -> Iterator[Image]:
+    """The same without a shell: all that it says passes through the daemon."""
+    with python_image({"/connector.py": FAKE_CONNECTOR}, ["-S", "/connector.py"], has_shell=False) as image:
+        yield image
+
+
+@pytest.fixture
+def image(request: pytest.FixtureRequest) -> Image:
+    """Either; it is told which by its name."""
+    found: Image = request.getfixturevalue(request.param)
+    return found
 
 
 def write_wheel(folder: Path, name: str, scripts: str, *, version: str = "1.0", requires: str = "") -> None:

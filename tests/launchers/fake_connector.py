@@ -117,6 +117,11 @@ def confinement() -> None:
     os.write(1, "\n".join(f"{key}={value}" for key, value in told.items()).encode())
 
 
+def surroundings() -> None:
+    """Tells where its stdout leads, and what variables it has."""
+    os.write(1, " ".join([str(Path("/proc/self/fd/1").readlink()), *sorted(os.environ)]).encode())
+
+
 def eat_memory() -> None:
     eaten = []
     while True:

@@ -24,7 +24,7 @@ from tests.conformance.launcher import (
     start,
 )
 from tests.images import Image
-from tests.launchers.conftest import FAKE_CONNECTOR
+from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
 from tests.low_code import MANIFEST
 
 MakeLauncher = Callable[[Path, RunOptions], Launcher]
@@ -65,16 +65,17 @@ class TestLocalLaunchers(LocalLauncherConformance):
 
 
 @pytest.mark.docker
+@pytest.mark.parametrize("image", IMAGES, indirect=True)
 class TestDockerLauncher(LiveLauncherConformance):
     @pytest.fixture
-    def launcher(self, fake_image: Image) -> Launcher:
-        options = RunOptions(stop_grace_seconds=0.3)
+    def launcher(self, image: Image, runs_folder: Path) -> Launcher:
+        options = RunOptions(runs_folder=runs_folder, stop_grace_seconds=0.3)
         confinement = Confinement(network="none")
-        return DockerLauncher(fake_image.launched(), confinement, labels={"test": fake_image.test}, options=options)
+        return DockerLauncher(image.launched(), confinement, labels={"test": image.test}, options=options)
 
     @pytest.fixture
-    def leftovers(self, fake_image: Image) -> Leftovers:
-        return fake_image.leftovers
+    def leftovers(self, image: Image, runs_folder: Path) -> Leftovers:
+        return lambda: [*image.leftovers(), *map(str, runs_folder.iterdir())]
 
 
 @pytest.mark.parametrize("make", [_replay], scope="class")
