@@ -108,7 +108,9 @@ def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
 @pytest.fixture(scope="session")
 def connector_environments(pytestconfig: pytest.Config) -> Path:
     """Where virtual environments of real connectors are built, once for all processes of all test runs: beside pytest's
-    own cache, or in the folder that AIRBYTE_PROTO_TEST_CACHE names."""
+    own cache, or in the folder that AIRBYTE_PROTO_TEST_CACHE names. What is in them is compiled when it is imported:
+    the most of it never is."""
+    os.environ.setdefault("UV_COMPILE_BYTECODE", "0")
     folder = os.environ.get("AIRBYTE_PROTO_TEST_CACHE", pytestconfig.rootpath / ".pytest_cache" / "connectors")
     environments = Path(folder).absolute()
     environments.mkdir(parents=True, exist_ok=True)

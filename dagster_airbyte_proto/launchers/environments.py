@@ -71,8 +71,7 @@ class _Installer(NamedTuple):
         pinned = ["--constraint", str(self.pins)] if self.pins.is_file() else []
         if self.uv is not None:
             self._run([self.uv, "venv", "--quiet", "--no-project", "--python", str(self.python), str(folder)], package)
-            # Each sync is a process of its own, and uv leaves it to them to compile (pip does it by itself).
-            install = [self.uv, "pip", "install", "--compile-bytecode", "--python", inside]
+            install = [self.uv, "pip", "install", "--python", inside]
             self._run([*install, *pinned, str(package)], package)
             freeze = [self.uv, "pip", "freeze", "--quiet", "--python", inside]
         else:
@@ -87,6 +86,8 @@ class _Installer(NamedTuple):
 
     def _run(self, command: list[str], package: PinnedPackage) -> bytes:
         environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+        # Each sync is a process of its own, and uv would leave it to them to compile (pip does it by itself).
+        environment.setdefault("UV_COMPILE_BYTECODE", "1")
         done = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, pass_fds=(self.held,), check=False
         )

@@ -11,15 +11,14 @@ from uuid import uuid4
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import FileContent, PartitionField, StagedFile, StagedRows, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Columns
 from dagster_airbyte_proto.tables.columns import has_type, key_ids, optional
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot, TableLog
+from dagster_airbyte_proto.tables.iceberg_metrics import Footers
 from dagster_airbyte_proto.tables.iceberg_partitions import create_partitioned, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.iceberg_vectors import vectors
-from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.spark import storage_of
 from dagster_airbyte_proto.tables.writer import REPLACING, landing
 
@@ -268,21 +267,10 @@ class JavaTable:
         return builder(spec).withPartition(data)
 
     def _described(self, file: StagedFile, builder: Any, metrics_config: Any) -> Any:
-        source = self._table.io().newInputFile(file.path)
-        try:
-            metrics = self._iceberg.parquet.fileMetrics(source, metrics_config)
-        except CALL_ERRORS as error:
-            if failure_of(error) is Failure.MISSING_FILE:
-                # Not every file system's own words say which.
-                raise FileNotFoundError(f"{file.path} is not there") from error
-            raise
-        if metrics.recordCount() != file.rows:
-            raise TableError(
-                "committing a load", f"{file.path} holds {metrics.recordCount()} rows where {file.rows} were staged"
-            )
+        facts = self._iceberg.footers.facts(file, metrics_config)
         # The length that readers will rely on is the file's own.
-        described = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(source.getLength())
-        return described.withMetrics(metrics).build()
+        described = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(facts.size_bytes)
+        return described.withMetrics(facts.metrics).build()
 
 
 class JavaIceberg:
@@ -305,7 +293,7 @@ class JavaIceberg:
         self._specs, self.partition_data = iceberg.PartitionSpec, iceberg.PartitionData
         self.data_files, self.file_metadata = iceberg.DataFiles, iceberg.FileMetadata
         self.manifest_files = iceberg.ManifestFiles
-        self.metrics_config, self.parquet = iceberg.MetricsConfig, iceberg.parquet.ParquetUtil
+        self.metrics_config, self.footers = iceberg.MetricsConfig, Footers(session, self.storage)
         self.expressions = iceberg.expressions.Expressions
         # A name of which py4j does not know that it is a package's is looked for in every jar, each time.
         self._string, self._int = jvm.java.lang.String, jvm.int
