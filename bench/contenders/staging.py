@@ -36,7 +36,7 @@ def _land(task: Task, folder: Path) -> None:
     streams = _planned(Path(task.catalog))
     inputs = [_input(planned, folder) for planned in streams]
     landing = _Landing(protocol, Stage(inputs, protocol.shape, run_id="bench", sync_id=1), [it.id for it in streams])
-    demux = Demux(protocol.shape)
+    demux = Demux(protocol.shape, landing.stage.stream_of)
     with Path(task.recording).open("rb", buffering=0) as recording:
         while chunk := recording.read(_CHUNK_BYTES):
             landing.take(demux.feed(chunk))

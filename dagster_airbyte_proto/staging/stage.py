@@ -100,15 +100,17 @@ class Stage:
 
     def add(self, run: Run) -> int:
         """A run from the demux. How many records it has."""
-        key = (run.stream, run.namespace)
-        route = self._routes.get(key)
-        if route is None:
-            route = self._routes[key] = self._route(run)
+        route = self._route(run.stream, run.namespace)
         if len(route) == 1:
             self._add(route[0], run.lines, run.records)
         else:
             self._add_line_by_line(route, run.lines)
         return run.records
+
+    def stream_of(self, stream: bytes, namespace: bytes | None) -> StreamId | None:
+        """Of which stream records are whose heads say so; None where a head does not tell."""
+        route = self._route(stream, namespace)
+        return route[0] if len(route) == 1 else None
 
     def add_line(self, stream: StreamId, line: bytes) -> None:
         """A record that the protocol read by itself, with its newline or without."""
@@ -188,11 +190,17 @@ class Stage:
         for stream in self._streams:
             self.discard(stream)
 
-    def _route(self, run: Run) -> tuple[StreamId, ...]:
+    def _route(self, stream: bytes, namespace: bytes | None) -> tuple[StreamId, ...]:
         """The stream; or, where the line's head does not tell, all that it may be."""
-        name = _text(run.stream) or ""
-        if run.namespace is not None:
-            return (self.planned(StreamId.of(name, _text(run.namespace))),)
+        route = self._routes.get((stream, namespace))
+        if route is None:
+            route = self._routes[stream, namespace] = self._found_route(stream, namespace)
+        return route
+
+    def _found_route(self, stream: bytes, namespace: bytes | None) -> tuple[StreamId, ...]:
+        name = _text(stream) or ""
+        if namespace is not None:
+            return (self.planned(StreamId.of(name, _text(namespace))),)
         return tuple(self._by_name.get(name, ())) or (self.planned(StreamId.of(name)),)
 
     def _add(self, stream: StreamId, lines: bytes, count: int) -> None:

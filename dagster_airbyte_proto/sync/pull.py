@@ -82,7 +82,7 @@ class Pull:
         self._stage, self._landing = staging
         self._around = around
         self._patience = patience
-        self._demux = Demux(protocol.shape)
+        self._demux = Demux(protocol.shape, self._stage.stream_of)
         self._heard_statuses = False
         self._limited_until = 0.0
         self._unplaced_error: ConnectorError | None = None

@@ -110,7 +110,9 @@ def test_an_endless_line_of_no_stream_is_refused_too() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([b"a", b"ab", b"b" * 70, b"b" * 71, b"c" * 2000]), st.integers(0, 90))),
+    st.lists(
+        st.tuples(st.sampled_from([b"a", b"ab", b"b" * 70, b"b" * 71, b"c" * 2000]), st.integers(0, 90)), max_size=31
+    ),
     st.integers(1, 400),
 )
 def test_a_run_is_as_long_as_its_lines_begin_alike(told: list[tuple[bytes, int]], size: int) -> None:
@@ -123,3 +125,50 @@ def test_a_run_is_as_long_as_its_lines_begin_alike(told: list[tuple[bytes, int]]
         alike = len(list(group))
         expected += [(b'"%b"' % name, alike)] if len(name) < 1000 else [(b'"%b"' % name, 1)] * alike
     assert [(run.stream, run.records) for run in Demux(SHAPE).feed(text) if isinstance(run, Run)] == expected
+
+
+def _by_stream(lines: Iterable[tuple[bytes | None, bytes]]) -> list[dict[bytes, list[bytes]] | bytes]:
+    """What came of each stream before, between and behind the lines that are no records."""
+    told: list[dict[bytes, list[bytes]] | bytes] = [{}]
+    for stream, line in lines:
+        if stream is None:
+            told += [line, {}]
+        else:
+            told[-1].setdefault(stream, []).append(line)  # type: ignore[union-attr]  # the last one is such
+    return told
+
+
+_TURNS = {
+    b"compact": (b'"users"', b'{"type":"RECORD","record":{"stream":"users","data":{"id":%d}}}\n'),
+    b"spaced": (b'"users"', b'{"type": "RECORD", "record": {"stream": "users", "data": {"id": %d}}}\n'),
+    b"long": (b'"%b"' % (b"n" * 90), b'{"type":"RECORD","record":{"stream":"%b","data":{"id":%%d}}}\n' % (b"n" * 90)),
+    b"orders": (b'"orders"', b'{"type":"RECORD","record":{"stream":"orders","data":{"id":%d}}}\n'),
+    b"state": (None, b'{"type":"STATE","state":%d}\n'),
+}
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from(sorted(_TURNS)), min_size=1, max_size=4), st.integers(1, 60)), max_size=6
+    ),
+    st.integers(1, 20_000),
+)
+def test_streams_that_take_turns_keep_their_order_and_their_place_between_other_lines(
+    told: list[tuple[list[bytes], int]], size: int
+) -> None:
+    kinds = [kind for pattern, times in told for kind in pattern * times]
+    lines = [(_TURNS[kind][0], _TURNS[kind][1] % number) for number, kind in enumerate(kinds)]
+    text = b"".join(line for _, line in lines)
+    out = _fed(text[at : at + size] for at in range(0, len(text), size))
+    assert _by_stream(out) == _by_stream(lines)
+
+
+def test_streams_that_take_turns_come_in_few_runs() -> None:
+    turns = b"".join(b"".join(_TURNS[kind][1] % at for kind in (b"compact", b"orders", b"spaced")) for at in range(200))
+    assert sum(1 for _ in Demux(SHAPE).feed(turns)) < 10
+
+
+def test_lines_whose_stream_is_not_certain_stay_where_they_came() -> None:
+    turns = b"".join(_TURNS[kind][1] % at for at in range(100) for kind in (b"compact", b"orders"))
+    uncertain = Demux(SHAPE, lambda stream, _: None if stream == b'"orders"' else stream)
+    assert b"".join(line for _, line in _lines(uncertain.feed(turns))) == turns
