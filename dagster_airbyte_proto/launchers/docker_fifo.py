@@ -1,6 +1,6 @@
 """A way past the daemon: a named pipe of this machine, mounted into a container, that its stdout is sent to.
 
-The daemon copies what a container writes five times on its way to us, at a fraction of what a pipe moves. Where it runs
+What a container writes passes through the daemon at a fraction of what a pipe moves, and costs its CPU. Where that runs
 beside us, and the image has a shell that can open the pipe, nothing has to pass through it; anywhere else all does. The
 container's own stdout is read too, in either case: its end is the end, and what could not open the pipe says it there.
 """

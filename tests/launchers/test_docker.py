@@ -226,6 +226,7 @@ def test_a_program_that_the_image_has_not_is_told_with_the_way_out(image: Image)
         ConfigError, match=r"does not have the program that it is to run: exec .*failed.*o such file"
     ) as refused:
         report_of(connector)
+    assert "/no/such" in refused.value.found
     assert refused.value.remedy == "Set command to a program of the image that speaks the protocol."
 
 
