@@ -136,7 +136,7 @@ def _run_one(case: Case, contender: Contender, choice: Choice) -> tuple[Measured
     figures = (
         f"{cost['cpu_seconds']:8.2f} CPU s {cost['wall_seconds']:8.2f} s {cost['peak_bytes'] / (1 << 20):6.0f} MiB"
     )
-    print(f"{case.name:>18} {contender.name:<14} {figures}", file=sys.stderr, flush=True)
+    print(f"{case.name:>18} {contender.name:<24} {figures}", file=sys.stderr, flush=True)
     return measured, cost
 
 
@@ -165,9 +165,10 @@ def _cost(measured: Measured, folder: Path) -> dict[str, Any]:
 
 
 def _recording(case: Case, contender: Contender) -> Generated | None:
-    if case.recipe is None:
+    recipe = contender.recipe or case.recipe
+    if recipe is None:
         return None
-    recipe = case.recipe._replace(dialect=contender.dialect or case.recipe.dialect)
+    recipe = recipe._replace(dialect=contender.dialect or recipe.dialect)
     folder = _HOME / "data"
     folder.mkdir(parents=True, exist_ok=True)
     return generate(recipe, folder / f"{recipe.name}.jsonl")

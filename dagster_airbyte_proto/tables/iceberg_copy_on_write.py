@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dagster_airbyte_proto.model import FileContent, Merge, StagedFile, StagedRows
-from dagster_airbyte_proto.tables.iceberg_jvm import JavaTable, java_items
+from dagster_airbyte_proto.tables.iceberg_jvm import JavaTable, java_array, java_items
 from dagster_airbyte_proto.tables.iceberg_log import History, Snapshot
 from dagster_airbyte_proto.tables.jvm_errors import CALL_ERRORS
 from dagster_airbyte_proto.tables.storage import Storage
@@ -216,10 +216,8 @@ class CopyOnWrite:
         all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(iceberg.expressions.Expressions.alwaysTrue())
         tasks = self._jvm.java.util.ArrayList()
         for file, deletes in holders:
-            array = self._gateway.new_array(iceberg.DeleteFile, len(deletes))
-            for at, delete in enumerate(deletes):
-                array[at] = delete
-            tasks.add(iceberg.BaseFileScanTask(file, array, schema, specs[int(file.specId())], all_rows))
+            spec, array = specs[int(file.specId())], java_array(self._gateway, iceberg.DeleteFile, deletes)
+            tasks.add(iceberg.BaseFileScanTask(file, array, schema, spec, all_rows))
         return tasks
 
 

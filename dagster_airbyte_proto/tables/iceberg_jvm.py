@@ -346,10 +346,7 @@ class JavaIceberg:
         return self._schemas.fromJson(msgspec.json.encode(columns).decode())
 
     def int_array(self, values: Sequence[int]) -> Any:
-        array = self._gateway.new_array(self._int, len(values))
-        for i, value in enumerate(values):
-            array[i] = value
-        return array
+        return java_array(self._gateway, self._int, values)
 
     def _identifier(self, name: TableName) -> Any:
         if name not in self._known:
@@ -357,15 +354,19 @@ class JavaIceberg:
         return self._known[name]
 
     def _strings(self, values: Sequence[str]) -> Any:
-        array = self._gateway.new_array(self._string, len(values))
-        for i, value in enumerate(values):
-            array[i] = value
-        return array
+        return java_array(self._gateway, self._string, values)
 
 
 def _format_version(columns: Columns) -> int:
     """The oldest format that has such columns, which the most readers know."""
     return 3 if has_type(columns, "variant") else 2
+
+
+def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
+    array = gateway.new_array(kind, len(values))
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
 
 
 def java_items(iterable: Any) -> Iterator[Any]:

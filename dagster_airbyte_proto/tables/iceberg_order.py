@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.model import Ordering
 from dagster_airbyte_proto.schema.evolution import Columns
 from dagster_airbyte_proto.schema.names import folded
+from dagster_airbyte_proto.tables.iceberg_jvm import java_array
 
 _OURS = "airbyte-proto.order"
 _SORTED = "sorted"
@@ -36,9 +37,11 @@ def in_order(session: SparkSession, rewriting: Any, table: Any) -> Any:
     noted = str(table.properties().get(_OURS) or "")
     if noted.startswith(_CLUSTERED):
         ids = noted.removeprefix(_CLUSTERED).split(",")
-        names = [name for name in (table.schema().findColumnName(int(each)) for each in ids) if name is not None]
+        found = (table.schema().findColumnName(int(each)) for each in ids)
+        names = [str(name) for name in found if name is not None]
         if names:
-            return rewriting.zOrder(_strings(session, names))
+            gateway: Any = session.sparkContext._gateway
+            return rewriting.zOrder(java_array(gateway, gateway.jvm.java.lang.String, names))
     return rewriting.sort() if table.sortOrder().isSorted() else rewriting.binPack()
 
 
@@ -67,11 +70,3 @@ def _with_fields(session: SparkSession, builder: Any, columns: Columns, ordering
         else:
             builder = builder.asc(term, iceberg.NullOrder.NULLS_FIRST)
     return builder
-
-
-def _strings(session: SparkSession, values: list[Any]) -> Any:
-    gateway: Any = session.sparkContext._gateway
-    array = gateway.new_array(gateway.jvm.java.lang.String, len(values))
-    for at, value in enumerate(values):
-        array[at] = str(value)
-    return array

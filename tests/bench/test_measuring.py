@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import report
-from bench.cases import GIGABYTE, Cell, Figures, peaks_by_gigabyte
+from bench.cases import GIGABYTE, Cell, Figures, cases, peaks_by_gigabyte
 from bench.process_tree import Sample
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
@@ -45,6 +45,12 @@ def test_a_limit_is_kept_missed_or_not_measured() -> None:
     assert verdicts["staging / bare, CPU"] == "ok"
     assert verdicts["warm sync / bare, CPU"] == "**MISSED**"
     assert verdicts["warm sync / dlt, CPU"] == "not measured"
+
+
+def test_a_whole_run_measures_every_limit() -> None:
+    whole = _figures(*(_cell(case.name, each.name, 1.0) for case in cases(1_000_000, 0) for each in case.contenders))
+    verdicts = {row[0]: row[-1] for row in _rows(report.page(whole, {}, "a run"))}
+    assert {says.split(":")[0] for says, verdict in verdicts.items() if verdict == "not measured"} == {"soak"}
 
 
 def test_memory_is_told_by_the_gigabyte_that_the_source_was_at() -> None:
