@@ -116,7 +116,7 @@ class Demux:
             stream, namespace = head["stream"], head["namespace"] if self._has_namespace else None
             if not self._shape.settles(head):
                 line = first + self._shape.ending_right(text, places[first : line + 1])
-            elif line - first < _SHORT_RUN:
+            elif line - first < _SHORT_RUN and len(newlines) - first >= _MANY_LINES:
                 if self._heads.note(head[0], stream, namespace) or turns is None:
                     turns = self._heads.turns(text, starts, self._reach)
                 if (behind := turns.end(first)) is not None:
