@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -46,12 +46,14 @@ class Read(NamedTuple):
     daemon_seconds: float
 
 
-def _daemon_seconds() -> float:
-    found = 0.0
+def _daemons_seconds() -> dict[int, float]:
+    """Of each process that is Docker's daemon or its; one for a container goes as that ends."""
+    found = {}
     for process in psutil.process_iter(["name"]):
         if process.info["name"] in ("dockerd", "containerd", "containerd-shim"):
-            times = process.cpu_times()
-            found += times.user + times.system
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                found[process.pid] = times.user + times.system
     return found
 
 
@@ -63,10 +65,12 @@ def _read(launcher: Launcher, recording: str, catalog: str) -> Read:
     }
     arguments = ("read", "--config", FileArgument("config.json"), "--catalog", FileArgument("catalog.json"))
     connector = launcher.launch(Invocation(arguments, files), environment={})
-    began, ours, theirs, size = time.monotonic(), time.process_time(), _daemon_seconds(), 0
+    began, ours, theirs, size = time.monotonic(), time.process_time(), _daemons_seconds(), 0
     while chunk := connector.read(60):
         size += len(chunk)
-    read = Read(size, time.monotonic() - began, time.process_time() - ours, _daemon_seconds() - theirs)
+    wall, ours = time.monotonic() - began, time.process_time() - ours
+    theirs_since = sum(seconds - theirs.get(pid, 0.0) for pid, seconds in _daemons_seconds().items())
+    read = Read(size, wall, ours, theirs_since)
     report = connector.wait(60)
     if report is None or not report.ended_cleanly:
         raise RuntimeError(f"the connector {report.how if report else 'does not end'}")
