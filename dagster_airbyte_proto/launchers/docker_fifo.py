@@ -5,11 +5,8 @@ beside us, and the image has a shell that can open the pipe, nothing has to pass
 container's own stdout is read too, in either case: its end is the end, and what could not open the pipe says it there.
 """
 
-import fcntl
 import os
 import sys
-import termios
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +17,7 @@ from docker.errors import APIError, NotFound
 from docker.types import Mount
 
 from dagster_airbyte_proto.launchers.run_folder import RunFolder
-from dagster_airbyte_proto.launchers.running import CHUNK_BYTES, enlarge
+from dagster_airbyte_proto.launchers.stdout_pipe import StdoutPipe
 
 SHELL: Final = "/bin/sh"
 CALLED: Final = "airbyte-proto"
@@ -99,8 +96,8 @@ class Fifo:
         os.mkfifo(path)
         path.chmod(0o622)  # The container's user is another; nobody else gets into the folder.
         # For writing too: so it has no end of its own.
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
-        enlarge(self._file)
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
+        self._pipe = StdoutPipe(file)
         self.mount = Mount(_PLACE, str(path), type="bind", read_only=True)
 
     @classmethod
@@ -117,18 +114,16 @@ class Fifo:
         return [SHELL, "-c", _SCRIPT, CALLED, *entrypoint]
 
     def fileno(self) -> int:
-        return self._file.fileno()
+        return self._pipe.fileno()
 
     def read(self) -> bytes:
         """Some of what is there."""
-        return self._file.read(CHUNK_BYTES) or b""
+        return self._pipe.read()
 
     def rest(self) -> bytes:
         """All that is there, once whoever wrote has ended. More may come where the daemon that told so is the one that
         went away: that is lost with the container."""
-        size = array("i", [0])
-        fcntl.ioctl(self._file, termios.FIONREAD, size)
-        return self._file.read(size[0]) or b""
+        return self._pipe.rest()
 
     def remove(self) -> None:
         """Nobody finds it any more; who reads it may go on. Safe to call twice."""

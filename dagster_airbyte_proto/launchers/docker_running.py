@@ -26,8 +26,8 @@ from dagster_airbyte_proto.launchers.docker_fifo import CALLED, Fifo
 from dagster_airbyte_proto.launchers.docker_files import FOLDER, taken
 from dagster_airbyte_proto.launchers.docker_frames import Frames
 from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
-from dagster_airbyte_proto.launchers.running import CHUNK_BYTES
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
+from dagster_airbyte_proto.launchers.stdout_pipe import CHUNK_BYTES
 
 _END_SECONDS = 30.0
 _FIRST_SIGNAL_CODE = 128

@@ -4,7 +4,6 @@ Two threads touch it: the caller's, which reads stdout, and one of our own, whic
 guardian reports. `stop` may come from a third.
 """
 
-import fcntl
 import os
 import select
 import selectors
@@ -13,16 +12,16 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.launchers import guardian
 from dagster_airbyte_proto.launchers.process import ExitReport, RunOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
+from dagster_airbyte_proto.launchers.stdout_pipe import StdoutPipe
 
 GUARDIAN_END_SECONDS = 10.0
-CHUNK_BYTES = 1024 * 1024
 _STDERR_CHUNK_BYTES = 64 * 1024
 
 
@@ -50,14 +49,13 @@ class LocalConnector:
         self._folder, self._watched = place
         self._stop_seconds = options.stop_grace_seconds + GUARDIAN_END_SECONDS
         self._stderr = StderrTail(options.on_stderr)
-        self._stdout = process.stdout
+        self._stdout = None if process.stdout is None else StdoutPipe(process.stdout)
         self._reading = threading.Lock()
         self._asking = threading.Lock()
         self._asked_to_stop = False
         self._ended = threading.Event()
         self._report: ExitReport | None = None
         self._started_at = time.monotonic()
-        enlarge(self._stdout)
         threading.Thread(target=self._watch, name="connector-stderr", daemon=True).start()
 
     def read(self, timeout_seconds: float) -> bytes | None:
@@ -71,7 +69,7 @@ class LocalConnector:
         poll.register(self._stdout, select.POLLIN)
         if not poll.poll(max(0.0, timeout_seconds) * 1000):
             return None
-        chunk = os.read(self._stdout.fileno(), CHUNK_BYTES)
+        chunk = self._stdout.read()
         if not chunk:
             self._close_stdout()
         return chunk
@@ -181,10 +179,3 @@ class LocalConnector:
             seconds=time.monotonic() - self._started_at,
             stderr_tail=self._stderr.lines(),
         )
-
-
-def enlarge(pipe: IO[bytes] | None) -> None:
-    """A pipe of 1 MiB instead of 64 KiB; fewer, larger reads. A limit of the user or of the system may refuse."""
-    if pipe is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
-        with suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, CHUNK_BYTES)
