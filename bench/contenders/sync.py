@@ -33,7 +33,8 @@ def main() -> None:
     with Path(task.recording).open("rb") as lines, played.open("wb") as some:
         some.writelines(islice(lines, _REHEARSED_LINES))
     with Engine(Settings.load(home)) as engine:
-        connection = _connection("bench", task, {"recording": str(played), "repeat": task.repeat})
+        config = {"recording": str(played), "repeat": task.repeat, **task.options.get("source", {})}
+        connection = _connection("bench", task, config)
         _synced(engine, connection)
         tables = home / "warehouse" / "bench"
         rehearsed = parquet_rows(tables)
