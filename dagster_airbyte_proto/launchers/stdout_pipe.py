@@ -1,8 +1,8 @@
 """The pipe that a program's stdout comes through, read in few and large chunks.
 
 Programs write 8 KiB at a time, and mostly slower than we read. To take a chunk of that size apart costs as much as one
-of 100 KiB, so after a small one what comes within a moment is waited for. While the pipe holds more than a program
-writes in that moment, the program does not notice.
+of 100 KiB, so after a small one what comes within a moment is waited for. The moment is so short that the pipe does
+not fill in it, so that the program never waits for long.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ from typing import IO
 
 CHUNK_BYTES = 1 << 20
 _SMALL_BYTES = 64 << 10
-_MOMENT_SECONDS = 0.01
+_LONGEST_MOMENT_SECONDS = 0.01
 
 
 class StdoutPipe:
@@ -24,16 +24,21 @@ class StdoutPipe:
         self._file = file
         self._has_room = _enlarged(file)
         self._was_small = False
+        self._moment_seconds = _LONGEST_MOMENT_SECONDS
 
     def fileno(self) -> int:
         return self._file.fileno()
 
     def read(self) -> bytes:
         """Some of what is there. For who knows that there is something, or that it has ended."""
-        if self._was_small and self._has_room:
-            time.sleep(_MOMENT_SECONDS)
+        waits = self._was_small and self._has_room
+        if waits:
+            time.sleep(self._moment_seconds)
         chunk = self._file.read(CHUNK_BYTES) or b""
         self._was_small = len(chunk) < _SMALL_BYTES
+        if waits:
+            nearly_full = len(chunk) > CHUNK_BYTES // 2
+            self._moment_seconds = min(self._moment_seconds * (0.5 if nearly_full else 2), _LONGEST_MOMENT_SECONDS)
         return chunk
 
     def rest(self) -> bytes:
