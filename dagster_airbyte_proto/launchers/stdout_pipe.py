@@ -14,7 +14,8 @@ from typing import IO
 
 CHUNK_BYTES = 1 << 20
 _SMALL_BYTES = 64 << 10
-_LONGEST_MOMENT_SECONDS = 0.01
+_PLAIN_PIPE_BYTES = 64 << 10
+_SHORTEST_MOMENT_SECONDS, _LONGEST_MOMENT_SECONDS = 0.00001, 0.01
 
 
 class StdoutPipe:
@@ -22,7 +23,7 @@ class StdoutPipe:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._has_room = _enlarged(file)
+        self._room_bytes = _enlarged(file)
         self._was_small = False
         self._moment_seconds = _LONGEST_MOMENT_SECONDS
 
@@ -31,14 +32,15 @@ class StdoutPipe:
 
     def read(self) -> bytes:
         """Some of what is there. For who knows that there is something, or that it has ended."""
-        waits = self._was_small and self._has_room
-        if waits:
+        waited = self._was_small
+        if waited:
             time.sleep(self._moment_seconds)
         chunk = self._file.read(CHUNK_BYTES) or b""
+        if waited:
+            nearly_full = len(chunk) > self._room_bytes // 2
+            moment = self._moment_seconds * (0.5 if nearly_full else 2)
+            self._moment_seconds = min(max(moment, _SHORTEST_MOMENT_SECONDS), _LONGEST_MOMENT_SECONDS)
         self._was_small = len(chunk) < _SMALL_BYTES
-        if waits:
-            nearly_full = len(chunk) > CHUNK_BYTES // 2
-            self._moment_seconds = min(self._moment_seconds * (0.5 if nearly_full else 2), _LONGEST_MOMENT_SECONDS)
         return chunk
 
     def rest(self) -> bytes:
@@ -51,8 +53,8 @@ class StdoutPipe:
         self._file.close()
 
 
-def _enlarged(pipe: IO[bytes]) -> bool:
-    """Whether it has 1 MiB instead of 64 KiB. A limit of the user or of the system may refuse."""
+def _enlarged(pipe: IO[bytes]) -> int:
+    """How much the pipe holds: 1 MiB where no limit of the user or of the system refuses that."""
     with suppress(OSError, AttributeError):
-        return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, CHUNK_BYTES) >= CHUNK_BYTES
-    return False
+        return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, CHUNK_BYTES)
+    return _PLAIN_PIPE_BYTES
