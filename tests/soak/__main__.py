@@ -98,7 +98,9 @@ def _options(words: list[str]) -> _Options:
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
     parser.add_argument("--year", type=int, default=0, metavar="DAYS", help="and then a year of a connection")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--at-once", type=int, default=0, metavar="N", help="default: 1 with JVMs, else the processors")
+    parser.add_argument(
+        "--at-once", type=int, default=0, metavar="N", help="default: processors; 1 where each has a JVM"
+    )
     told = parser.parse_args(words)
     if told.tables != "iceberg" and told.through == "dagster":
         parser.error("--through dagster takes --tables iceberg")
@@ -108,7 +110,8 @@ def _options(words: list[str]) -> _Options:
         parser.error("--launch docker takes --tables folder and kills, one at a time")
     if told.launch == "docker":
         told.at_once = 1
-    at_once = told.at_once or (os.cpu_count() or 1 if told.tables == "folder" else 1)
+    has_jvms = told.tables != "folder" and (told.kills or told.year)
+    at_once = told.at_once or (1 if has_jvms else os.cpu_count() or 1)
     return _Options(told.kills, told.tables, told.through, told.launch, told.matrix, told.year, told.seed, at_once)
 
 
