@@ -51,9 +51,11 @@ def _cells(figures: Figures) -> str:
     for cell in figures.values():
         versions = ", ".join(f"{name} {number}" for name, number in cell.versions.items())
         peaks = f"{cell.peak_bytes / (1 << 20):.0f}", f"{cell.tree_peak_bytes / (1 << 20):.0f}"
+        runs = str(len(cell.cpu_of_runs)), f"{min(cell.cpu_of_runs):.2f} to {max(cell.cpu_of_runs):.2f}"
         seconds = f"{cell.cpu_seconds:.2f}", f"{cell.wall_seconds:.2f}", f"{cell.whole_cpu_seconds:.2f}"
-        rows.append((cell.case, cell.contender, f"{cell.rows:,}", *seconds, *peaks, versions))
-    heads = ["case", "contender", "rows", "CPU s", "wall s", "CPU s with start-up", "peak MiB", "peak MiB, tree", "of"]
+        rows.append((cell.case, cell.contender, f"{cell.rows:,}", *runs, *seconds, *peaks, versions))
+    heads = ["case", "contender", "rows", "runs", "their CPU s", "CPU s", "wall s", "CPU s with start-up", "peak MiB",
+             "peak MiB, tree", "of"]  # fmt: skip
     return table(heads, rows)
 
 

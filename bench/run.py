@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="100,000 records, one round, no soak")
     parser.add_argument("--records", type=int, help="of the normal case; the others follow")
-    parser.add_argument("--rounds", type=int, help="times that each case is run through (3)")
+    parser.add_argument("--rounds", type=int, help="times that each case is run through (3); of the normal one a third")
     parser.add_argument("--soak-gigabytes", type=float, help="through one sync (10); 0 for none")
     parser.add_argument("--cases", help="only these, comma-separated")
     parser.add_argument("--contenders", help="only these, comma-separated")
@@ -89,8 +89,8 @@ def _choice(arguments: argparse.Namespace) -> Choice:
 
 
 def _setting(choice: Choice) -> str:
-    rounds = "one round" if choice.rounds == 1 else f"medians of {choice.rounds} rounds"
-    return f"{datetime.now(UTC):%Y-%m-%d}, {choice.records:,} records in the normal case, {rounds}, peaks the highest."
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return f"{today}, {choice.records:,} records in the normal case, medians of the runs, peaks the highest."
 
 
 def _ignored_by_git() -> None:
@@ -106,7 +106,8 @@ def _run(choice: Choice) -> tuple[Figures, list[str]]:
         if choice.cases and case.name not in choice.cases:
             continue
         runs: dict[str, list[tuple[Measured, dict[str, Any]]]] = {}
-        for _ in range(1 if case.once else choice.rounds):  # A B A B, so that a busy minute falls on all alike
+        rounds = 1 if case.once else choice.rounds * case.times
+        for _ in range(rounds):  # A B A B, so that a busy minute falls on all alike
             for contender in list(contenders):
                 try:
                     runs.setdefault(contender.name, []).append(_run_one(case, contender, choice))

@@ -23,7 +23,7 @@ print(json.dumps(run_measured(command, folder=folder, environment=dict(os.enviro
 
 
 def _cell(case: str, contender: str, cpu_seconds: float) -> Cell:
-    return Cell(case, contender, cpu_seconds, 1.0, cpu_seconds, 1 << 20, 1 << 20, 10, (), {"it": "1"})
+    return Cell(case, contender, cpu_seconds, (cpu_seconds,), 1.0, cpu_seconds, 1 << 20, 1 << 20, 10, (), {"it": "1"})
 
 
 def _figures(*cells: Cell) -> Figures:
