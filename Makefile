@@ -10,6 +10,9 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $
 N ?= 100
 LAUNCH ?= local
 
+# Thousands of Pythons are started here; what they import is to be compiled once, not by each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
 
