@@ -10,8 +10,10 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $
 N ?= 100
 LAUNCH ?= local
 
-# Thousands of Pythons are started here; what they import is to be compiled once, not by each of them.
+# Thousands of Pythons are started here. What they import is to be compiled once, not by each of them; and OpenBLAS, which
+# comes with numpy, has its threads turn idly for a tenth of a second in each.
 unexport PYTHONDONTWRITEBYTECODE
+test kills matrix: export OPENBLAS_NUM_THREADS = 1
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
