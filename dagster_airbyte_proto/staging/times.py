@@ -23,6 +23,7 @@ _DAY: Final = 86_400_000_000
 _FIRST: Final = _FIRST_DAY * _DAY
 _LAST: Final = 2_932_897 * _DAY - 1
 _SHORTEST_TIMESTAMP: Final = len("2020-01-01T00:00")
+_TRIED_FIRST: Final = 32
 
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
 _DATE = (
@@ -143,12 +144,17 @@ def _odd_local_timestamps(text: pa.Array) -> Coerced:
 
 
 def _cast_whole(text: pa.Array, *zones: str | None) -> Coerced | None:
-    """All of it as Arrow reads it, in one of the zones; None where that would fail, or take a date for a time."""
+    """All of it as Arrow reads it, in one of the zones; None where that would fail, or take a date for a time.
+
+    A few are tried first: where a cast fails, Arrow words an error for each value that it cannot read.
+    """
     if not _is_long_enough(text):
         return None
+    few = text[:_TRIED_FIRST]
     for unit in ("us", "ns"):
         for zone in zones:
             try:
+                few.cast(pa.timestamp(unit, zone))
                 found = text.cast(pa.timestamp(unit, zone))
             except pa.ArrowInvalid:
                 continue
