@@ -24,7 +24,12 @@ from dagster_airbyte_proto.staging.changes import SIZE_LIMITATION, TYPECAST_ERRO
 from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, elements, members, text_array
 
 _NULL = b"null"
-_PLAIN_DECIMALS = {Kind.BIG_INTEGER: r"^-?\d{1,38}$", Kind.DECIMAL: r"^-?\d{1,29}(\.\d{1,9})?$"}
+_PLAIN_NUMBERS = {
+    Kind.INTEGER: r"^-?\d{1,18}(\.0+)?$",
+    Kind.BIG_INTEGER: r"^-?\d{1,38}(\.0+)?$",
+    Kind.DECIMAL: r"^-?\d{1,29}(\.\d{1,9})?$",
+}
+_POINT_ZERO = r"\.0+$"
 _BLOCK = 64
 _NUMBER = re.compile(rb"[+-]?\d++(\.\d++)?([eE][+-]?\d{1,9})?")
 _DIGITS = Context(prec=40)
@@ -47,7 +52,6 @@ _ANY_NUMBER = msgspec.json.Decoder(list[float | bool | str | list[Any] | dict[st
 _ANYTHING = msgspec.json.Decoder(list[Any])
 _OF_ANY_TYPE: Mapping[Kind, tuple[msgspec.json.Decoder[list[Any]], type]] = {
     Kind.BOOLEAN: (_ANYTHING, bool),
-    Kind.INTEGER: (_ANYTHING, int),
     Kind.NUMBER: (_ANY_NUMBER, float),
     **dict.fromkeys((Kind.STRING, *_TIMES), (_ANYTHING, str)),
 }
@@ -65,8 +69,6 @@ def _array(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes)
         return _objects(kind, raws, slots, changes)
     if kind.is_json_text:
         return _texts(raws, slots, changes)
-    if kind.kind in _PLAIN_DECIMALS:
-        return _decimals(kind, raws, slots, changes)
     return _scalars(kind, raws, slots, changes)
 
 
@@ -125,6 +127,8 @@ def _scalars(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Change
     if values is not None:
         with suppress(pa.ArrowInvalid, OverflowError):
             return pa.array(values, kind.on_wire)
+    if kind.kind in _PLAIN_NUMBERS:
+        return _numbers(kind, raws, slots, changes)
     misfits: list[tuple[int, str]] = []
     read = _SCALARS.get(kind.kind, _string_only)
     values = [
@@ -135,10 +139,14 @@ def _scalars(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Change
     return pa.array(values, kind.on_wire)
 
 
-def _decimals(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+def _numbers(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+    """What is plainly such a number is cast together; the rest is looked at one by one."""
     text = text_array(raws)
-    is_plain = pc.match_substring_regex(text, _PLAIN_DECIMALS[kind.kind])
-    plain = pc.if_else(is_plain, text, pa.scalar(None, pa.string())).cast(kind.on_wire)
+    is_plain = pc.match_substring_regex(text, _PLAIN_NUMBERS[kind.kind])
+    plain = pc.if_else(is_plain, text, pa.scalar(None, pa.string()))
+    if kind.kind is not Kind.DECIMAL and pc.any(pc.match_substring(plain, ".")).as_py():
+        plain = pc.replace_substring_regex(plain, _POINT_ZERO, "")
+    plain = plain.cast(kind.on_wire)
     is_odd = pc.fill_null(pc.invert(is_plain), False)
     odd = np.flatnonzero(is_odd.to_numpy(zero_copy_only=False))
     if not len(odd):
@@ -165,8 +173,6 @@ def _guessed(kind: Kind, raws: Sequence[Raw]) -> Iterator[Any]:
         values = _whole(decoder, block)
         if values is None:
             yield from [_UNREAD] * len(block)
-        elif expected is int:
-            yield from (v if v is None or (type(v) is int and -(1 << 63) <= v < 1 << 63) else _UNREAD for v in values)
         else:
             yield from (v if v is None or type(v) is expected else _UNREAD for v in values)
 

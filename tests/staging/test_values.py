@@ -46,6 +46,9 @@ LANDED: list[tuple[Mapping[str, Any], str, Any]] = [
     (_INTEGER, "-9223372036854775808", -(1 << 63)),
     (_INTEGER, "1.0", 1),
     (_INTEGER, "1e3", 1000),
+    (_INTEGER, "-7.000", -7),
+    (_INTEGER, "-0.0", 0),
+    (_INTEGER, "9223372036854775807.0", (1 << 63) - 1),
     (_INTEGER, "null", None),
     (_NUMBER, "1", 1.0),
     (_NUMBER, "123456789012345678901234567890", 1.2345678901234568e29),
@@ -60,6 +63,7 @@ LANDED: list[tuple[Mapping[str, Any], str, Any]] = [
     (_BIG, '"-12"', Decimal(-12)),
     (_BIG, "1e37", Decimal(10) ** 37),
     (_BIG, "120e-1", Decimal(12)),
+    (_BIG, "12345678901234567890123456789012345678.0", Decimal("12345678901234567890123456789012345678")),
     (_DATE, '"2008-08-20"', dt.date(2008, 8, 20)),
     (_TIME, '"23:59:59.5"', "23:59:59.5"),
     (_INSTANT, '"2008-08-20T10:00:00Z"', dt.datetime(2008, 8, 20, 10, tzinfo=_UTC)),
@@ -73,6 +77,8 @@ LANDED: list[tuple[Mapping[str, Any], str, Any]] = [
     (_BINARY, '"aGk="', b"hi"),
     (_OBJECT, '{"b": 1,  "a":null}', '{"b": 1,  "a":null}'),
     (_OBJECT, '"text"', '"text"'),
+    (_OBJECT, "true", "true"),
+    (_OBJECT, "null", None),
     (_OBJECT, _DEEP, _DEEP),
     (_OBJECT, '{"a":"\\ud800"}', '{"a":"\\ud800"}'),
     (_UNION, '"x"', '"x"'),
@@ -88,7 +94,10 @@ NULLED: list[tuple[Mapping[str, Any], str, str]] = [
     (_INTEGER, "9223372036854775808", _SIZE),
     (_INTEGER, "1" * 5000, _SIZE),
     (_INTEGER, "1e999999999", _SIZE),
+    (_INTEGER, "9223372036854775808.0", _SIZE),
     (_INTEGER, "1.5", _TYPECAST),
+    (_INTEGER, "1.00000000000000000000000001", _TYPECAST),
+    (_INTEGER, '"\udcff"', _TYPECAST),
     (_INTEGER, '"1"', _TYPECAST),
     (_INTEGER, "NaN", _TYPECAST),
     (_NUMBER, "NaN", _TYPECAST),
@@ -102,6 +111,7 @@ NULLED: list[tuple[Mapping[str, Any], str, str]] = [
     (_BOOLEAN, '"true"', _TYPECAST),
     (_BIG, "1" * 39, _SIZE),
     (_BIG, "1.5", _TYPECAST),
+    (_BIG, '"\udcff"', _TYPECAST),
     (_BIG, "1e-99", _TYPECAST),
     (_BIG, "1e-999999999", _TYPECAST),
     (_BIG, "1e999999999", _SIZE),
@@ -255,6 +265,22 @@ def test_a_record_that_does_not_say_when_gets_now_and_a_note(rest: str) -> None:
     now = dt.datetime.fromtimestamp(EMITTED_AT / 1000 + 5, _UTC)
     assert parsed.batch.column("_airbyte_extracted_at").to_pylist() == [now]
     assert _changes(parsed) == [_nulled("emitted_at")]
+
+
+def test_a_column_of_whole_numbers_takes_every_spelling_of_one() -> None:
+    values = {
+        "5": 5,
+        "5.0": 5,
+        '"n/a"': None,
+        "6.5": None,
+        "1e3": 1000,
+        "null": None,
+        "-12.00": -12,
+        "1234567890123456789": 1234567890123456789,
+    }
+    parsed = parse(_planned(_INTEGER), *(record(f'{{"id":1,"v":{text}}}') for text in values), record('{"id":2}'))
+    assert parsed.batch.column("v").to_pylist() == [*values.values(), None]
+    assert [row for row in range(len(values) + 1) if _changes(parsed, row)] == [2, 3]
 
 
 @pytest.mark.parametrize("bad", ["", '"x"'])
