@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote
 
 import psutil
 import yaml
@@ -55,14 +54,8 @@ class IcebergHouse(House):
         return [load_id for load_id in found.column("load_id").to_pylist() if load_id]
 
     def loose_files(self) -> list[str]:
-        """Not those of compactions, which no load names and a snapshot does."""
-        loose = super().loose_files()
-        return sorted(set(loose) - self._in_snapshots()) if loose else []
-
-    def _in_snapshots(self) -> set[str]:
-        places = (self.home / "warehouse" / "shop").iterdir()
-        tables = (self._read(place.name, "#all_files") for place in places)
-        return {path for each in tables if each for path in each.toArrow().column("file_path").to_pylist()}
+        """Those of syncs: no load names what a compaction writes, and a killed one leaves it to `table expire`."""
+        return [path for path in super().loose_files() if Path(path).parent.name.startswith("run-")]
 
     def aside(self) -> list[str]:
         found = (self._read(stream, "#refs") for stream in ("users", "orders"))
@@ -85,21 +78,9 @@ class DeltaHouse(IcebergHouse):
     def landed(self, stream: str) -> list[str]:
         return [action["txn"]["appId"] for action in self._log(stream) if "txn" in action]
 
-    def loose_files(self) -> list[str]:
-        """The log has Parquet files too."""
-        return [path for path in super().loose_files() if "_delta_log" not in path]
-
     def aside(self) -> list[str]:
         """Delta has no branches."""
         return []
-
-    def _in_snapshots(self) -> set[str]:
-        return {
-            str(place / unquote(action["add"]["path"]))
-            for place in (self.home / "warehouse" / "shop").iterdir()
-            for action in self._log(place.name)
-            if "add" in action
-        }
 
     def _log(self, stream: str) -> list[dict[str, Any]]:
         log = self.home / "warehouse" / "shop" / stream / "_delta_log"
