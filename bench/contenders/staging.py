@@ -28,7 +28,6 @@ _LOAD_BYTES = 128 << 20
 def main() -> None:
     task = Task.from_argument(sys.argv[1])
     folder = Path(task.folder)
-    pa.scalar(0)  # At its first scalar pyarrow imports pandas, where there is one; imports are not what is measured.
     measure(lambda: _land(task, folder), lambda: parquet_rows(folder), {"pyarrow": pa.__version__})
 
 
