@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="100,000 records, one round, no soak")
     parser.add_argument("--records", type=int, help="of the normal case; the others follow")
-    parser.add_argument("--rounds", type=int, help="times that each case is run through (3), and the normal one thrice")
+    parser.add_argument("--rounds", type=int, help="how often each case is run through (3); the normal one thrice that")
     parser.add_argument("--soak-gigabytes", type=float, help="through one sync (10); 0 for none")
     parser.add_argument("--cases", help="only these, comma-separated")
     parser.add_argument("--contenders", help="only these, comma-separated")
