@@ -72,7 +72,7 @@ def open_ground(
         runner = Zygote(environment)
         ground = Ground(runner, House, everywhere, (10, 80), mark, folder)
     else:
-        house = partial(IcebergHouse, session=session)
+        house = partial(IcebergHouse, session=session, kills_compactions=True)
         is_run = through == "dagster"
         runner = SparkSteps(environment) if is_run else CommandLine(environment)
         weapons = (python,) if is_run else (*everywhere, jvm, jvm)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 import psutil
 import yaml
@@ -24,9 +25,10 @@ class IcebergHouse(House):
 
     format = "iceberg"
 
-    def __init__(self, folder: Path, session: SparkSession) -> None:
+    def __init__(self, folder: Path, session: SparkSession, *, kills_compactions: bool = False) -> None:
         super().__init__(folder)
         self._session = session
+        self._kills_compactions = kills_compactions
         self.settings_file = self.home / "settings.yaml"
         self.errors_file = folder / "stderr.txt"
         # A JVM that is killed leaves its scratch files: here they go with the house.
@@ -54,8 +56,17 @@ class IcebergHouse(House):
         return [load_id for load_id in found.column("load_id").to_pylist() if load_id]
 
     def loose_files(self) -> list[str]:
-        """Those of syncs: no load names what a compaction writes, and a killed one leaves it to `table expire`."""
-        return [path for path in super().loose_files() if Path(path).parent.name.startswith("run-")]
+        """Not those of compactions, which no load names and a snapshot does. One that is killed leaves its own, outside
+        of the folders of runs, to `table expire`."""
+        loose = super().loose_files()
+        if self._kills_compactions:
+            loose = [path for path in loose if Path(path).parent.name.startswith("run-")]
+        return sorted(set(loose) - self._in_snapshots()) if loose else []
+
+    def _in_snapshots(self) -> set[str]:
+        places = (self.home / "warehouse" / "shop").iterdir()
+        tables = (self._read(place.name, "#all_files") for place in places)
+        return {path for each in tables if each for path in each.toArrow().column("file_path").to_pylist()}
 
     def aside(self) -> list[str]:
         found = (self._read(stream, "#refs") for stream in ("users", "orders"))
@@ -78,9 +89,21 @@ class DeltaHouse(IcebergHouse):
     def landed(self, stream: str) -> list[str]:
         return [action["txn"]["appId"] for action in self._log(stream) if "txn" in action]
 
+    def loose_files(self) -> list[str]:
+        """The log has Parquet files too."""
+        return [path for path in super().loose_files() if "_delta_log" not in path]
+
     def aside(self) -> list[str]:
         """Delta has no branches."""
         return []
+
+    def _in_snapshots(self) -> set[str]:
+        return {
+            str(place / unquote(action["add"]["path"]))
+            for place in (self.home / "warehouse" / "shop").iterdir()
+            for action in self._log(place.name)
+            if "add" in action
+        }
 
     def _log(self, stream: str) -> list[dict[str, Any]]:
         log = self.home / "warehouse" / "shop" / stream / "_delta_log"
