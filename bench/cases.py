@@ -106,13 +106,12 @@ def _beside(name: str, recipe: Recipe, *contenders: Contender) -> tuple[Contende
 
 
 class Cell(NamedTuple):
-    """The medians of one contender in one case, and the CPU seconds of each run."""
+    """One contender in one case: the seconds of each run, in the order of the rounds, and medians."""
 
     case: str
     contender: str
-    cpu_seconds: float
     cpu_of_runs: tuple[float, ...]
-    wall_seconds: float
+    wall_of_runs: tuple[float, ...]
     whole_cpu_seconds: float
     peak_bytes: int
     tree_peak_bytes: int
@@ -132,12 +131,14 @@ class Limit(NamedTuple):
     figure: Callable[[Figures], float | None]
 
 
-def ratio(what: tuple[str, str], of: tuple[str, str], field: str = "cpu_seconds") -> Callable[[Figures], float | None]:
+def ratio(what: tuple[str, str], of: tuple[str, str], field: str = "cpu_of_runs") -> Callable[[Figures], float | None]:
+    """Of the two within each round, which had the same minutes of the machine; the median of the rounds."""
+
     def figure(figures: Figures) -> float | None:
         if what not in figures or of not in figures:
             return None
-        below = getattr(figures[of], field)
-        return float(getattr(figures[what], field) / below) if below else None
+        pairs = zip(getattr(figures[what], field), getattr(figures[of], field), strict=True)
+        return float(median(seconds / beside for seconds, beside in pairs))
 
     return figure
 
@@ -202,22 +203,19 @@ LIMITS = (
     Limit("soak: peak in the last GB / in the second", 1.0, soak_growth),
     Limit(
         "cold sync of 1,000 faker users / PyAirbyte, wall", 1.0,
-        ratio(("cold", "sync"), ("cold", "pyairbyte"), "wall_seconds"),
+        ratio(("cold", "sync"), ("cold", "pyairbyte"), "wall_of_runs"),
     ),
 )  # fmt: skip
 
 
 def cell(case: Case, contender: Contender, measured: list[Measured], costs: list[dict[str, Any]]) -> Cell:
-    """The medians of the rounds; peaks are the highest of any round."""
-    whole = [run.cpu_seconds for run in measured]
-    of_runs = tuple(cost["cpu_seconds"] for cost in costs)
+    """Peaks are the highest of any round."""
     return Cell(
         case=case.name,
         contender=contender.name,
-        cpu_seconds=median(of_runs),
-        cpu_of_runs=of_runs,
-        wall_seconds=median([cost["wall_seconds"] for cost in costs]),
-        whole_cpu_seconds=median(whole),
+        cpu_of_runs=tuple(cost["cpu_seconds"] for cost in costs),
+        wall_of_runs=tuple(cost["wall_seconds"] for cost in costs),
+        whole_cpu_seconds=median(run.cpu_seconds for run in measured),
         peak_bytes=max(cost["peak_bytes"] for cost in costs),
         tree_peak_bytes=max(run.tree_peak_bytes for run in measured),
         rows=costs[-1]["rows"],

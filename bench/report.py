@@ -5,6 +5,7 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 
 from bench.cases import LIMITS, Figures, peaks_by_gigabyte
 
@@ -52,7 +53,8 @@ def _cells(figures: Figures) -> str:
         versions = ", ".join(f"{name} {number}" for name, number in cell.versions.items())
         peaks = f"{cell.peak_bytes / (1 << 20):.0f}", f"{cell.tree_peak_bytes / (1 << 20):.0f}"
         runs = str(len(cell.cpu_of_runs)), f"{min(cell.cpu_of_runs):.2f} to {max(cell.cpu_of_runs):.2f}"
-        seconds = f"{cell.cpu_seconds:.2f}", f"{cell.wall_seconds:.2f}", f"{cell.whole_cpu_seconds:.2f}"
+        medians = median(cell.cpu_of_runs), median(cell.wall_of_runs), cell.whole_cpu_seconds
+        seconds = [f"{each:.2f}" for each in medians]
         rows.append((cell.case, cell.contender, f"{cell.rows:,}", *runs, *seconds, *peaks, versions))
     heads = ["case", "contender", "rows", "runs", "their CPU s", "CPU s", "wall s", "CPU s with start-up", "peak MiB",
              "peak MiB, tree", "of"]  # fmt: skip

@@ -90,7 +90,7 @@ def _choice(arguments: argparse.Namespace) -> Choice:
 
 def _setting(choice: Choice) -> str:
     today = f"{datetime.now(UTC):%Y-%m-%d}"
-    return f"{today}, {choice.records:,} records in the normal case, medians of the runs, peaks the highest."
+    return f"{today}, {choice.records:,} records in the normal case; medians of rounds and runs, peaks the highest."
 
 
 def _ignored_by_git() -> None:
@@ -107,8 +107,8 @@ def _run(choice: Choice) -> tuple[Figures, list[str]]:
             continue
         runs: dict[str, list[tuple[Measured, dict[str, Any]]]] = {}
         rounds = 1 if case.once else choice.rounds * case.times
-        for _ in range(rounds):  # A B A B, so that a busy minute falls on all alike
-            for contender in list(contenders):
+        for number in range(rounds):  # A B B A, so that a busy minute falls on all alike, and none is always the last
+            for contender in contenders[:: -1 if number % 2 else 1]:
                 try:
                     runs.setdefault(contender.name, []).append(_run_one(case, contender, choice))
                 except (Failed, CalledProcessError) as failure:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import report
-from bench.cases import GIGABYTE, Cell, Figures, cases, peaks_by_gigabyte
+from bench.cases import GIGABYTE, Cell, Figures, cases, peaks_by_gigabyte, ratio
 from bench.process_tree import Sample
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
@@ -22,8 +22,9 @@ print(json.dumps(run_measured(command, folder=folder, environment=dict(os.enviro
 """
 
 
-def _cell(case: str, contender: str, cpu_seconds: float) -> Cell:
-    return Cell(case, contender, cpu_seconds, (cpu_seconds,), 1.0, cpu_seconds, 1 << 20, 1 << 20, 10, (), {"it": "1"})
+def _cell(case: str, contender: str, *cpu_seconds: float) -> Cell:
+    walls = tuple(1.0 for _ in cpu_seconds)
+    return Cell(case, contender, cpu_seconds, walls, 1.0, 1 << 20, 1 << 20, 10, (), {"it": "1"})
 
 
 def _figures(*cells: Cell) -> Figures:
@@ -45,6 +46,11 @@ def test_a_limit_is_kept_missed_or_not_measured() -> None:
     assert verdicts["staging / bare, CPU"] == "ok"
     assert verdicts["warm sync / bare, CPU"] == "**MISSED**"
     assert verdicts["warm sync / dlt, CPU"] == "not measured"
+
+
+def test_what_ran_in_the_same_minutes_is_held_against_each_other() -> None:
+    figures = _figures(_cell("normal", "bare", 4.0, 8.0, 4.0), _cell("normal", "sync", 4.8, 9.6, 6.0))
+    assert ratio(("normal", "sync"), ("normal", "bare"))(figures) == 1.2  # 1.5 is what the medians make of it.
 
 
 def test_a_whole_run_measures_every_limit() -> None:
