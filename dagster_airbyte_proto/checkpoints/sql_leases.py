@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from dagster_airbyte_proto.checkpoints.sql_counters import count_up
 from dagster_airbyte_proto.checkpoints.sql_schema import connections, leases
@@ -21,6 +21,8 @@ def enlist(tx: Connection, connection: str) -> None:
     """Makes the connection's row if it has none, and lines up."""
     first = {"connection": connection, "fence": 0, "sync_id": 0, "version": 0}
     if tx.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # A tenth of a start, which who has SQLite does not need.
+
         tx.execute(postgresql.insert(connections).values(first).on_conflict_do_nothing())
     else:
         tx.execute(sqlite.insert(connections).values(first).on_conflict_do_nothing())

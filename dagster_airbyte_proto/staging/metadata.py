@@ -14,7 +14,8 @@ from dagster_airbyte_proto.staging.times import timestamps
 _INT64 = pa.int64()
 _UUID_LENGTH = 36
 _COUNTED = np.dtype([("head", "S24"), ("high", "S4"), ("middle", "S4"), ("low", "S4")])
-_FOUR_DIGITS = np.array([b"%04x" % number for number in range(1 << 16)], dtype="S4")
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_FOUR_DIGITS = _DIGITS[np.arange(1 << 16)[:, np.newaxis] >> np.array([12, 8, 4, 0]) & 15].view("S4").ravel()
 _EARLIEST_MILLISECONDS = -62_135_596_800_000  # 0001-01-01
 _LATEST_MILLISECONDS = 253_402_300_800_000  # 10000-01-01
 _SLOTS = Slots(("emitted_at",))
