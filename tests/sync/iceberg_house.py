@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import psutil
+import pyarrow.parquet as pq
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
@@ -90,8 +91,10 @@ class DeltaHouse(IcebergHouse):
         return [action["txn"]["appId"] for action in self._log(stream) if "txn" in action]
 
     def loose_files(self) -> list[str]:
-        """The log has Parquet files too."""
-        return [path for path in super().loose_files() if "_delta_log" not in path]
+        """The log has Parquet files too; and a merge that only deletes leaves a file without rows, which Delta itself
+        writes and does not name."""
+        loose = [path for path in super().loose_files() if "_delta_log" not in path]
+        return [path for path in loose if pq.read_metadata(path).num_rows]
 
     def aside(self) -> list[str]:
         """Delta has no branches."""
