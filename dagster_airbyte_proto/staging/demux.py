@@ -31,21 +31,18 @@ _LONGEST_REACH = 1024
 _MOST_HEADS = 16
 _SHORT_RUN, _MANY_LINES = 4, 32
 _UNKNOWN = -1
-# Lines of so many bytes are not copied out of their chunk.
-_LEAST_VIEWED = 4 << 10
 
-Lines = bytes | memoryview
+
 StreamOf = Callable[[bytes, bytes | None], Hashable | None]
 """Of which stream records are whose heads have these as stream and namespace; None where that is not certain."""
 
 
 class Run(NamedTuple):
-    """Whole record lines of one stream. `stream` and `namespace` are JSON text; None: the line's head does not say.
-    `lines` may be a view, which keeps their whole chunk in memory."""
+    """Whole record lines of one stream. `stream` and `namespace` are JSON text; None: the line's head does not say."""
 
     stream: bytes
     namespace: bytes | None
-    lines: Lines
+    lines: bytes
     records: int
 
 
@@ -104,7 +101,7 @@ class Demux:
         newlines = np.flatnonzero(np.frombuffer(text, np.uint8, end - at, at) == _NEWLINE)
         starts = np.concatenate(([at], newlines + (at + 1)))
         places, shared = starts.tolist(), _shared(text, starts[:-1], self._reach)
-        line, turns, view = 0, None, memoryview(text)
+        line, turns = 0, None
         while line < len(newlines):
             head = self._shape.head_of(text, places[line], places[line + 1])
             if head is None:
@@ -126,9 +123,7 @@ class Demux:
                     yield from turns.runs(places, first, behind)
                     line = behind
                     continue
-            whole = slice(places[first], places[line])
-            lines = view[whole] if _LEAST_VIEWED <= whole.stop - whole.start < len(text) else text[whole]
-            yield Run(stream, namespace, lines, line - first)
+            yield Run(stream, namespace, text[places[first] : places[line]], line - first)
 
 
 class _Heads:

@@ -1,6 +1,6 @@
 """All streams' rows between the connector and the tables: raw lines in, staged Parquet files out.
 
-Belongs to one thread. Memory is bounded by `StageLimits` and a segment or two: past `held_bytes` the streams that hold
+Belongs to one thread. Memory is bounded by `StageLimits.held_bytes` and a segment or two: past it the streams that hold
 most are written out. Whatever is not handed over by `cut` is removed by `discard` or `close`.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.demux import Lines, Run
+from dagster_airbyte_proto.staging.demux import Run
 from dagster_airbyte_proto.staging.portion import Shelf
 from dagster_airbyte_proto.staging.slow import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage
@@ -45,11 +45,10 @@ _LARGEST_SEGMENTS = 4
 
 class StageLimits(NamedTuple):
     """`segment_bytes` of one stream are parsed at once, more where it is wide; `held_bytes` are kept in memory over
-    all streams, and the chunks that some of them are views of, which are `viewed_bytes`."""
+    all streams."""
 
     segment_bytes: int = 8 << 20
     held_bytes: int = 128 << 20
-    viewed_bytes: int = 64 << 20
     file_bytes: int = 128 << 20
 
 
@@ -92,8 +91,6 @@ class Stage:
         self._routes: dict[tuple[bytes, bytes | None], tuple[StreamId, ...]] = {}
         self._unconfigured: Counter[StreamId] = Counter()
         self._memory_bytes = 0
-        self._viewed: object = None
-        self._viewed_bytes = 0
         self.marked_bytes = 0
 
     @property
@@ -103,13 +100,11 @@ class Stage:
 
     def add(self, run: Run) -> int:
         """A run from the demux. How many records it has."""
-        if isinstance(run.lines, memoryview):
-            self._view(run.lines)
         route = self._route(run.stream, run.namespace)
         if len(route) == 1:
             self._add(route[0], run.lines, run.records)
         else:
-            self._add_line_by_line(route, bytes(run.lines))
+            self._add_line_by_line(route, run.lines)
         return run.records
 
     def stream_of(self, stream: bytes, namespace: bytes | None) -> StreamId | None:
@@ -208,19 +203,7 @@ class Stage:
             return (self.planned(StreamId.of(name, _text(namespace))),)
         return tuple(self._by_name.get(name, ())) or (self.planned(StreamId.of(name)),)
 
-    def _view(self, lines: memoryview) -> None:
-        """What is held of a chunk must not keep it for long: the rest of it may be written already, or nobody's."""
-        if lines.obj is self._viewed:
-            return
-        self._viewed = lines.obj
-        size = memoryview(lines.obj).nbytes
-        self._viewed_bytes += size
-        if self._viewed_bytes > self._limits.viewed_bytes:
-            for stage in self._streams.values():
-                stage.copy_views()
-            self._viewed_bytes = size
-
-    def _add(self, stream: StreamId, lines: Lines, count: int) -> None:
+    def _add(self, stream: StreamId, lines: bytes, count: int) -> None:
         stage = self._streams.get(stream)
         if stage is None:
             self._unconfigured[stream] += count

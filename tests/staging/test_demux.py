@@ -24,7 +24,7 @@ _TRANSCRIPT = _USERS * 3 + _SPACED * 2 + _STATE + _ORDERS + _OTHER_ORDER + _USER
 def _lines(items: Iterable[Run | bytes]) -> Iterator[tuple[bytes | None, bytes]]:
     for item in items:
         if isinstance(item, Run):
-            yield from ((item.stream, line + b"\n") for line in bytes(item.lines).split(b"\n")[:-1])
+            yield from ((item.stream, line + b"\n") for line in item.lines.split(b"\n")[:-1])
         else:
             yield None, item
 
