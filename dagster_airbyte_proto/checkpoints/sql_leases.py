@@ -21,7 +21,7 @@ def enlist(tx: Connection, connection: str) -> None:
     """Makes the connection's row if it has none, and lines up."""
     first = {"connection": connection, "fence": 0, "sync_id": 0, "version": 0}
     if tx.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # A tenth of a start, which who has SQLite does not need.
+        from sqlalchemy.dialects import postgresql  # Some 50 ms, which who has SQLite need not wait.
 
         tx.execute(postgresql.insert(connections).values(first).on_conflict_do_nothing())
     else:

@@ -61,7 +61,7 @@ class IcebergHouse(House):
         of the folders of runs, to `table expire`."""
         loose = super().loose_files()
         if self._kills_compactions:
-            loose = [path for path in loose if Path(path).parent.name.startswith("run-")]
+            loose = [path for path in loose if _is_of_a_run(path)]
         return sorted(set(loose) - self._in_snapshots()) if loose else []
 
     def _in_snapshots(self) -> set[str]:
@@ -92,9 +92,9 @@ class DeltaHouse(IcebergHouse):
 
     def loose_files(self) -> list[str]:
         """The log has Parquet files too; and a merge that only deletes leaves a file without rows, which Delta itself
-        writes and does not name."""
+        writes, outside of the folders of runs, and does not name."""
         loose = [path for path in super().loose_files() if "_delta_log" not in path]
-        return [path for path in loose if pq.read_metadata(path).num_rows]
+        return [path for path in loose if _is_of_a_run(path) or pq.read_metadata(path).num_rows]
 
     def aside(self) -> list[str]:
         """Delta has no branches."""
@@ -116,6 +116,11 @@ class DeltaHouse(IcebergHouse):
         assert not part
         table = self.home / "warehouse" / "shop" / stream
         return self._session.read.format("delta").load(str(table)) if any(table.glob("_delta_log/*.json")) else None
+
+
+def _is_of_a_run(path: str) -> bool:
+    """Whether a sync staged this file."""
+    return Path(path).parent.name.startswith("run-")
 
 
 class CommandLine:
