@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import psutil
-import pyarrow.parquet as pq
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
@@ -91,10 +90,9 @@ class DeltaHouse(IcebergHouse):
         return [action["txn"]["appId"] for action in self._log(stream) if "txn" in action]
 
     def loose_files(self) -> list[str]:
-        """The log has Parquet files too; and a merge that only deletes leaves a file without rows, which Delta itself
-        writes, outside of the folders of runs, and does not name."""
-        loose = [path for path in super().loose_files() if "_delta_log" not in path]
-        return [path for path in loose if _is_of_a_run(path) or pq.read_metadata(path).num_rows]
+        """The log has Parquet files too; and a merge writes rows itself, outside of the folders of runs: one that is
+        killed, or that only deletes, leaves a file that no log names to `table expire`."""
+        return [path for path in super().loose_files() if _is_of_a_run(path)]
 
     def aside(self) -> list[str]:
         """Delta has no branches."""
