@@ -33,6 +33,8 @@ _HEAD = (
 
 SHAPE = RecordShape(
     head=re.compile(_HEAD),
+    told=re.compile(rb'"type": ?"RECORD", ?|"stream": ?' + PLAIN_STRING + rb", ?"),
+    type=("type",),
     tails=(b'"type":"RECORD"}\n', b'"type": "RECORD"}\n'),
     data=("record", "data"),
     emitted_at=("record", "emitted_at"),

@@ -22,6 +22,8 @@ _HEAD = rb'\{"type": ?"(?i:record)", ?"stream": ?(?P<stream>' + PLAIN_STRING + r
 
 SHAPE = RecordShape(
     head=re.compile(_HEAD),
+    told=re.compile(rb'"(?:type|stream)": ?' + PLAIN_STRING + rb", ?"),
+    type=("type",),
     data=("record",),
     emitted_at=("time_extracted",),
     namespace=(),

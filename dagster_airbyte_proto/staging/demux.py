@@ -2,14 +2,16 @@
 
 Nothing happens in Python for a line of a run. Where lines begin, and how many bytes each has in common with the one
 before it, is found for all lines of a chunk at once; the protocol's expression then looks at the first line of a run
-alone, and says how many bytes the others must share with it. Where streams take turns, the lines of each come as one
-run: heads that were met before are looked for in all lines at once. Whose records came between its own matters to no
-stream; where a line stands that is no record does. A line longer than a chunk is kept as the pieces it came in, so that
-its cost stays linear in its length.
+alone, and says how many bytes the others must share with it. What it told is blanked in all lines of the run: spaces
+cost the parser next to nothing. Where streams take turns, the lines of each come as one run: heads that were met before
+are looked for in all lines at once. Whose records came between its own matters to no stream; where a line stands that
+is no record does. A line longer than a chunk is kept as the pieces it came in, so that its cost stays linear in its
+length.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
 from itertools import takewhile
 from operator import eq
 from typing import Final, NamedTuple
@@ -31,6 +33,10 @@ _LONGEST_REACH = 1024
 _MOST_HEADS = 16
 _SHORT_RUN, _MANY_LINES = 4, 32
 _UNKNOWN = -1
+_BLANKED_HEADS = 4096
+
+Lines = bytes | bytearray
+"""Whole lines, each with its newline."""
 
 
 StreamOf = Callable[[bytes, bytes | None], Hashable | None]
@@ -38,22 +44,24 @@ StreamOf = Callable[[bytes, bytes | None], Hashable | None]
 
 
 class Run(NamedTuple):
-    """Whole record lines of one stream. `stream` and `namespace` are JSON text; None: the line's head does not say."""
+    """Whole record lines of one stream, blanked of what their head told. `stream` and `namespace` are JSON text; None:
+    the head does not say."""
 
     stream: bytes
     namespace: bytes | None
-    lines: bytes
+    lines: Lines
     records: int
 
 
 class Demux:
-    """Feed it chunks, then `finish`. Each byte comes out once: the records of a stream in the order they came in, and
-    any other line behind all records that came before it."""
+    """Feed it chunks, then `finish`. Each line comes out once: the records of a stream in the order they came in, and
+    any other behind all records that came before it."""
 
     def __init__(
         self, shape: RecordShape, stream_of: StreamOf = lambda *head: head, *, max_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
         self._shape = shape
+        self._blanked = lru_cache(_BLANKED_HEADS)(lambda head: np.void(shape.blanked(head)))
         self._heads = _Heads(stream_of)
         self._has_namespace = "namespace" in shape.head.groupindex
         self._reach = _REACH
@@ -114,16 +122,19 @@ class Demux:
                 shared = _shared(text, starts[:-1], length)
             first, line = line, _end_of_alike(shared, line, length)
             stream, namespace = head["stream"], head["namespace"] if self._has_namespace else None
+            blanked = self._blanked(head[0])
             if not self._shape.settles(head):
                 line = first + self._shape.ending_right(text, places[first : line + 1])
             elif line - first < _SHORT_RUN and len(newlines) - first >= _MANY_LINES:
-                if self._heads.note(head[0], stream, namespace) or turns is None:
+                if self._heads.note(head[0], blanked, stream, namespace) or turns is None:
                     turns = self._heads.turns(text, starts, self._reach)
                 if (behind := turns.end(first)) is not None:
                     yield from turns.runs(places, first, behind)
                     line = behind
                     continue
-            yield Run(stream, namespace, text[places[first] : places[line]], line - first)
+            lines = bytearray(memoryview(text)[places[first] : places[line]])
+            _overwrite(lines, starts[first:line] - places[first], blanked)
+            yield Run(stream, namespace, lines, line - first)
 
 
 class _Heads:
@@ -132,11 +143,11 @@ class _Heads:
     def __init__(self, stream_of: StreamOf) -> None:
         self._stream_of = stream_of
         self._met: set[bytes] = set()
-        self._heads: list[tuple[bytes, int]] = []
+        self._heads: list[tuple[bytes, np.void, int]] = []
         self._streams: dict[Hashable, int] = {}
         self._named: list[tuple[bytes, bytes | None]] = []
 
-    def note(self, head: bytes, stream: bytes, namespace: bytes | None) -> bool:
+    def note(self, head: bytes, blanked: np.void, stream: bytes, namespace: bytes | None) -> bool:
         """Whether lines are known by one more."""
         if head in self._met or len(self._met) == _MOST_HEADS:
             return False
@@ -146,23 +157,25 @@ class _Heads:
         number = self._streams.setdefault(of, len(self._streams))
         if number == len(self._named):
             self._named.append((stream, namespace))
-        self._heads.append((head, number))
+        self._heads.append((head, blanked, number))
         return True
 
     def turns(self, text: bytes, starts: _Places, reach: int) -> "_Turns":
+        lines = bytearray(text)
         heads = _beginnings(text, starts[:-1], reach)
         kinds = np.full(len(starts) - 1, _UNKNOWN, np.int8)
-        for head, kind in self._heads:
+        for head, blanked, kind in self._heads:
             if len(head) <= reach:
-                is_its = (heads[:, : len(head)] == np.frombuffer(head, np.uint8)).all(axis=1)
-                kinds[: len(heads)][is_its] = kind
-        return _Turns(text, kinds, self._named)
+                its = np.flatnonzero((heads[:, : len(head)] == np.frombuffer(head, np.uint8)).all(axis=1))
+                kinds[its] = kind
+                _overwrite(lines, starts[its], blanked)
+        return _Turns(lines, kinds, self._named)
 
 
 class _Turns:
-    """The lines of a text, by whose they are: a number for each stream."""
+    """The lines of a text, blanked where it is known whose they are: a number for each stream."""
 
-    def __init__(self, text: bytes, kinds: np.ndarray[tuple[int], np.dtype[np.int8]], named: _Named) -> None:
+    def __init__(self, text: bytearray, kinds: np.ndarray[tuple[int], np.dtype[np.int8]], named: _Named) -> None:
         self._text = text
         self._kinds = kinds
         self._named = named
@@ -209,6 +222,11 @@ def _beginnings(text: bytes, starts: _Places, reach: int) -> np.ndarray[tuple[in
         return np.empty((0, reach), np.uint8)
     heads = np.ndarray(len(text) - reach + 1, f"V{reach}", text, strides=1)[starts[:whole]]
     return heads.view(np.uint8).reshape(whole, reach)
+
+
+def _overwrite(text: bytearray, places: _Places, head: np.void) -> None:
+    """Puts the head at each of these places, in no time of Python's for any."""
+    np.ndarray(len(text) - head.nbytes + 1, head.dtype, text, strides=1)[places] = head
 
 
 def _end_of_alike(shared: _Places, line: int, length: int) -> int:

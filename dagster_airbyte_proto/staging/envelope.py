@@ -17,25 +17,32 @@ _Tree = dict[str, Any]
 
 
 def parse_schema(
-    shape: RecordShape, columns: Sequence[Column], first_line: bytes, *, without: Sequence[FieldPath] = ()
+    shape: RecordShape,
+    columns: Sequence[Column],
+    first_line: bytes,
+    *,
+    without: Sequence[FieldPath] = (),
+    nulls: Sequence[FieldPath] = (),
 ) -> pa.Schema:
     """All that a line of this stream is known to hold. The JSON columns are left out: their raw text is cut elsewhere.
 
-    Members of the envelope that we do not need (`type`, the stream's name) are declared as the first line shows them
-    where they are text or a whole number, so that the parser can be told to refuse what is not declared. The paths in
-    `without` are left undeclared.
+    Members of the envelope that we do not need are declared as the first line shows them where they are text or a whole
+    number, so that the parser can be told to refuse what is not declared. The paths in `without` are left undeclared;
+    lines where anything stands at those in `nulls` are refused.
     """
     tree: _Tree = {}
+    for path in nulls:
+        _put(tree, path[: len(shape.data)], pa.null())
     for path, kind in _plain_members(first_line, shape):
         _put(tree, path, kind)
     _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
     _put(tree, shape.emitted_at, emitted_type(shape))
     if shape.version not in without:
         _put(tree, shape.version, pa.int64())
-    if shape.changes not in without:
+    if shape.changes not in nulls:
         _put(tree, shape.changes, CHANGES)
-    for path in (shape.namespace, shape.stream, shape.kind[0] if shape.kind else ()):
-        if path not in without:
+    for path in (shape.type, shape.stream, shape.namespace):
+        if path not in without and path not in nulls:
             _put(tree, path, pa.string())
     return pa.schema(list(_struct(tree)))
 

@@ -48,8 +48,11 @@ class FastRoad:
         self._first_line = first_line
         self._names_decoder, self._names = names_decoder(shape.data)
         self._declared = Declared(columns)
-        # Until a line has them, members that most sources never send are not declared: that saves their columns.
+        # Until a line has them, members that most sources never send are declared as nulls: that saves their columns.
         self._rare = [shape.changes] if stream.namespace else [shape.changes, shape.namespace]
+        self._is_lean = True
+        # Nothing is read there, and only a line that came in no run has them.
+        self._told = [shape.type, shape.stream]
         self._unasked = [] if columns.sdc else [shape.version]
         self._cut_out([column for column in columns.top if column.type.is_raw])
 
@@ -59,12 +62,22 @@ class FastRoad:
         self._raw_decoder = raw_decoder(self._shape, [column.path[0] for column in cut]) if cut else None
         if self._columns.is_whole:
             self._raw_decoder = whole_decoder(self._shape.data)
-        self._is_lean = self._refuses_undeclared = not cut and self._columns.is_read_whole
-        self._schema = self._schema_of([column for column in self._columns.top if column not in cut])
+        self._refuses_undeclared = not cut and self._columns.is_read_whole
+        self._schema = self._schema_of(self._whole)
+
+    @property
+    def _whole(self) -> list[Column]:
+        """The columns that the parser is to read."""
+        return [column for column in self._columns.top if column not in self._cut]
 
     def _schema_of(self, columns: Sequence[Column]) -> pa.Schema:
+        has_told = self._refuses_undeclared and not self._is_lean
         return parse_schema(
-            self._shape, columns, self._first_line, without=[*self._unasked, *(self._rare if self._is_lean else ())]
+            self._shape,
+            columns,
+            self._first_line,
+            without=[*self._unasked, *(() if has_told else self._told)],
+            nulls=self._rare if self._is_lean else (),
         )
 
     def set_aside(self, segment: bytes) -> None:
@@ -78,7 +91,7 @@ class FastRoad:
         if self._read(segment, self._schema_of([])) is None:
             return []
         odd: list[Column] = []
-        halves = [[column for column in self._columns.top if column not in self._cut]]
+        halves = [self._whole]
         while halves:
             some = halves.pop()
             if self._read(segment, self._schema_of(some)) is not None:
@@ -97,7 +110,7 @@ class FastRoad:
         table = self._read(segment, self._schema)
         if table is None and self._is_lean:
             self._is_lean = False
-            self._schema = self._schema_of(self._columns.top)
+            self._schema = self._schema_of(self._whole)
             table = self._read(segment, self._schema)
         if not self._refuses_undeclared:
             ignored = self._undeclared(_sample(segment))
@@ -134,7 +147,7 @@ class FastRoad:
         except REFUSALS:
             return self._raws_line_by_line(segment, changes)
         arrays = [
-            _from_raws(column, [getter(record) for record in records], changes)
+            _from_raws(column, list(map(getter, records)), changes)
             for column, getter in zip(self._cut, getters, strict=True)
         ]
         with suppress(pa.ArrowInvalid):
@@ -157,9 +170,6 @@ class FastRoad:
     def _rows(self, table: pa.Table, raws: list[pa.Array], ignored: Counter[str], changes: Changes) -> WireRows | None:
         data = _at(table, self._shape.data)
         if data is None or data.null_count:
-            return None
-        kind = self._shape.kind
-        if kind is not None and not _all_are(_at(table, kind[0]), kind[1]):
             return None
         cut = dict(zip((column.name for column in self._cut), raws, strict=True))
         arrays = [cut[c.name] if c.name in cut else data.field(c.path[0]) for c in self._columns.top]
@@ -226,7 +236,7 @@ def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
         return None
     schema: Any = table.schema
     for step in path:
-        if schema.get_field_index(step) < 0:
+        if schema == pa.null() or schema.get_field_index(step) < 0:
             return None
         schema = schema.field(step).type
     column = table.column(path[0])
@@ -236,10 +246,6 @@ def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
             return None
         array = array.field(step)
     return array
-
-
-def _all_are(array: pa.Array | None, value: str) -> bool:
-    return array is not None and array.null_count == 0 and bool(pc.all(pc.equal(array, value)).as_py())
 
 
 def _from_raws(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Array:

@@ -25,7 +25,6 @@ class Parts(NamedTuple):
     """Raw texts; empty where there are none. `data` is None where the record has no object for it."""
 
     data: Mapping[str, Raw] | None
-    kind: Raw
     namespace: Raw
     emitted_at: Raw
     changes: Raw
@@ -93,7 +92,7 @@ def _odd_parts(line: bytes, shape: RecordShape, *, is_whole: bool) -> Parts | No
 
 
 def _paths(shape: RecordShape) -> tuple[FieldPath, ...]:
-    return (shape.kind[0] if shape.kind else (), shape.namespace, shape.emitted_at, shape.changes, shape.version)
+    return (shape.namespace, shape.emitted_at, shape.changes, shape.version)
 
 
 @cache

@@ -20,7 +20,6 @@ from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.wire import ANOTHER_NAMESPACE, WireRows
 
 NOT_JSON = "the line is no JSON object"
-NOT_A_RECORD = "the message is no record"
 NO_DATA = "the record has no data"
 
 _TEXT = msgspec.json.Decoder(str)
@@ -68,9 +67,6 @@ def _records(
     for parts in lines:
         if parts is None:
             rejected[NOT_JSON] += 1
-            continue
-        if shape.kind is not None and _text(parts.kind) != shape.kind[1]:
-            rejected[NOT_A_RECORD] += 1
             continue
         namespace = _text(parts.namespace) if shape.namespace else stream.namespace
         if (namespace or None) != stream.namespace:

@@ -17,7 +17,7 @@ import msgspec
 from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.demux import Run
+from dagster_airbyte_proto.staging.demux import Lines, Run
 from dagster_airbyte_proto.staging.portion import Shelf
 from dagster_airbyte_proto.staging.slow import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage
@@ -203,7 +203,7 @@ class Stage:
             return (self.planned(StreamId.of(name, _text(namespace))),)
         return tuple(self._by_name.get(name, ())) or (self.planned(StreamId.of(name)),)
 
-    def _add(self, stream: StreamId, lines: bytes, count: int) -> None:
+    def _add(self, stream: StreamId, lines: Lines, count: int) -> None:
         stage = self._streams.get(stream)
         if stage is None:
             self._unconfigured[stream] += count
@@ -216,8 +216,8 @@ class Stage:
         if self._memory_bytes > self._limits.held_bytes:
             self._relieve()
 
-    def _add_line_by_line(self, candidates: Sequence[StreamId], lines: bytes) -> None:
-        for line in lines.split(b"\n")[:-1]:
+    def _add_line_by_line(self, candidates: Sequence[StreamId], lines: Lines) -> None:
+        for line in bytes(lines).split(b"\n")[:-1]:
             try:
                 namespace = namespace_of(line, self._shape)
             except ValueError:

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.batches import SegmentParser
+from dagster_airbyte_proto.staging.demux import Lines
 from dagster_airbyte_proto.staging.portion import Portion, Shelf, Table
 
 
@@ -40,7 +41,7 @@ class StreamStage:
         self._parser = self._new_parser(hash_key)
         self._ready: Portion | None = None
         self._beyond: Portion | None = None
-        self._held: list[bytes] = []
+        self._held: list[Lines] = []
         self._marked_chunks = 0
         self._held_marked_bytes = 0
         self._held_marked_lines = 0
@@ -77,7 +78,7 @@ class StreamStage:
         self._shelf.restate(planned, columns, table)
         self._parser = self._new_parser(hash_key)
 
-    def add(self, lines: bytes, count: int) -> None:
+    def add(self, lines: Lines, count: int) -> None:
         """Whole record lines, each with its newline, and how many they are."""
         size = len(lines)
         if not self._held:

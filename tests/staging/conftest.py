@@ -31,7 +31,9 @@ from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
 
 SHAPE = RecordShape(
-    head=re.compile(rb'\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+")'),
+    head=re.compile(rb'\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+"), ?'),
+    told=re.compile(rb'"type": ?"RECORD", ?|"stream": ?"[^"\\\n]*+", ?'),
+    type=("type",),
     data=("record", "data"),
     emitted_at=("record", "emitted_at"),
     namespace=("record", "namespace"),

@@ -283,11 +283,12 @@ def test_a_column_of_whole_numbers_takes_every_spelling_of_one() -> None:
     assert [row for row in range(len(values) + 1) if _changes(parsed, row)] == [2, 3]
 
 
+@pytest.mark.parametrize("schema", [_INTEGER, _OBJECT], ids=["without JSON columns", "with one"])
 @pytest.mark.parametrize("bad", ["", '"x"'])
-def test_the_sources_own_changes_come_first(bad: str) -> None:
+def test_the_sources_own_changes_come_first(schema: Mapping[str, Any], bad: str) -> None:
     theirs = {"field": "v", "change": "TRUNCATED", "reason": "SOURCE_RETRIEVAL_ERROR"}
     rest = f',"emitted_at":1,"meta":{{"changes":[{json.dumps(theirs)}]}}'
-    parsed = parse(_planned(_INTEGER), record('{"id":0}'), record(f'{{"id":{bad or 1}}}', rest=rest))
+    parsed = parse(_planned(schema), record('{"id":0}'), record(f'{{"id":{bad or 1}}}', rest=rest))
     assert _changes(parsed, 1) == [theirs, *([_nulled("id")] if bad else [])]
     assert parsed.changed == 1
 
@@ -313,10 +314,25 @@ def test_fields_that_the_schema_lacks_are_counted_by_name(schema: Mapping[str, A
     assert parsed.batch.column("id").to_pylist() == [1, 2, None]
 
 
+def test_a_line_that_came_in_no_run_does_not_end_the_look_out_for_such_fields() -> None:
+    planned = _planned(_INTEGER)
+    parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
+    alone, rare = record('{"id":1}'), record('{"id":1,"new":1}')
+    in_run, rare_in_run = (
+        line.replace(b'"type":"RECORD",', b"").replace(b'"stream":"users",', b"") for line in (alone, rare)
+    )
+    for lines in ([in_run] * 2, [in_run, alone]):
+        assert parser.parse(b"".join(lines), len(lines), 0).ignored == {}
+    many = [in_run] * 20_000
+    many[625] = rare_in_run  # Where a sample of the segment would not look.
+    assert parser.parse(b"".join(many), len(many), 0).ignored == {"new": 1}
+
+
+@pytest.mark.parametrize("schema", [_INTEGER, _OBJECT], ids=["without JSON columns", "with one"])
 @pytest.mark.parametrize("odd", [False, True], ids=["fast road", "slow road"])
-def test_a_stream_without_namespace_takes_no_rows_that_have_one(odd: bool) -> None:
+def test_a_stream_without_namespace_takes_no_rows_that_have_one(schema: Mapping[str, Any], odd: bool) -> None:
     lines = [record('{"id":0}'), record('{"id":1}', rest=',"namespace":"b","emitted_at":1')]
-    parsed = parse(_planned(_INTEGER), *lines, *([record('{"id":"odd"}')] if odd else []))
+    parsed = parse(_planned(schema), *lines, *([record('{"id":"odd"}')] if odd else []))
     assert parsed.batch.column("id").to_pylist() == [0, None][: 1 + odd]
     assert parsed.foreign == {StreamId("b", "users"): 1}
 
@@ -344,14 +360,6 @@ def test_rows_of_another_namespace_do_not_land(odd: str) -> None:
     assert parsed.batch.column("id").to_pylist() == [None if odd else 0, 1]
     assert parsed.rejected == {"the record is of another namespace": 2}
     assert parsed.foreign == {StreamId("b", "users"): 1, StreamId(None, "users"): 1}
-
-
-@pytest.mark.parametrize("odd", ["", '"odd"'], ids=["fast road", "slow road"])
-def test_where_a_run_does_not_fix_the_type_it_is_looked_at(odd: str) -> None:
-    shape = SHAPE._replace(kind=(("type",), "RECORD"))
-    wrong = record('{"id":2}').replace(b'"RECORD"', b'"LOG"')
-    parsed = parse(_planned(_INTEGER), record(f'{{"id":{odd or 1}}}'), wrong, shape=shape)
-    assert (parsed.batch.num_rows, parsed.rejected) == (1, {"the message is no record": 1})
 
 
 def test_rows_that_cannot_be_told_by_their_key_are_rejected() -> None:
