@@ -89,9 +89,9 @@ class RecordShape(NamedTuple):
     head does not tell that the line is a record, and one of `tails` must, newline included. `told` matches, in a head,
     the members that nobody needs to read again once it was seen, each with the comma behind it.
 
-    The paths say where in the parsed line things stand.
-    `emitted_at` is a number of milliseconds, or text (RFC 3339) that need not be there. `version` is a whole number
-    that may be missing too: which version of the stream's rows the record is of.
+    The paths say where in the parsed line things stand. `emitted_at` is a number of milliseconds, or text (RFC 3339)
+    that need not be there. `version` is a whole number that may be missing too: which version of the stream's rows the
+    record is of.
     """
 
     head: re.Pattern[bytes]

@@ -63,10 +63,10 @@ class FastRoad:
         if self._columns.is_whole:
             self._raw_decoder = whole_decoder(self._shape.data)
         self._refuses_undeclared = not cut and self._columns.is_read_whole
-        self._schema = self._schema_of(self._whole)
+        self._schema = self._schema_of(self._parsed)
 
     @property
-    def _whole(self) -> list[Column]:
+    def _parsed(self) -> list[Column]:
         """The columns that the parser is to read."""
         return [column for column in self._columns.top if column not in self._cut]
 
@@ -91,7 +91,7 @@ class FastRoad:
         if self._read(segment, self._schema_of([])) is None:
             return []
         odd: list[Column] = []
-        halves = [self._whole]
+        halves = [self._parsed]
         while halves:
             some = halves.pop()
             if self._read(segment, self._schema_of(some)) is not None:
@@ -110,7 +110,7 @@ class FastRoad:
         table = self._read(segment, self._schema)
         if table is None and self._is_lean:
             self._is_lean = False
-            self._schema = self._schema_of(self._whole)
+            self._schema = self._schema_of(self._parsed)
             table = self._read(segment, self._schema)
         if not self._refuses_undeclared:
             ignored = self._undeclared(_sample(segment))
