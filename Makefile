@@ -60,7 +60,7 @@ bench: setup ## us beside the others, as ratios of CPU seconds
 	$(BIN)/python -m bench.tables
 	$(BIN)/python -m bench.transport
 
-soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (hours)
+soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (an hour and a half on two cores)
 
 kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers. LAUNCH=docker: N of connectors in containers
 ifeq ($(LAUNCH),docker)
