@@ -40,13 +40,14 @@ class OpenFile:
         schema: pa.Schema,
         content: FileContent = FileContent.ROWS,
         order: Sequence[SortField] = (),
+        row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
         self._folder = folder
         self._path, self.uri = folder.file(name)
         self._schema = schema
         self._content = content
         self._order = [field._replace(column=field_of(schema, field.column).name) for field in order]
-        self._enough_bytes = SORTED_BYTES if order else ROW_GROUP_BYTES
+        self._enough_bytes = SORTED_BYTES if order else row_group_bytes
         self.places: Places | None = None
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
