@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -44,6 +45,13 @@ class StageLimits(NamedTuple):
     segment_bytes: int = 8 << 20
     held_bytes: int = 128 << 20
     file_bytes: int = 128 << 20
+
+
+_RELIEFS: Final[Sequence[tuple[Callable[[StreamStage], int], Callable[[StreamStage], None]]]] = (
+    (attrgetter("waiting_bytes"), StreamStage.write_waiting),
+    (attrgetter("memory_bytes"), StreamStage.flush_marked),
+    (attrgetter("memory_bytes"), StreamStage.flush),
+)
 
 
 class Stage:
@@ -221,12 +229,14 @@ class Stage:
             self._add(stream, line + b"\n", 1)
 
     def _relieve(self) -> None:
-        """Writes out the streams that hold most, down to half the budget, so that it is not due again at once."""
-        for stage in sorted(self._streams.values(), key=lambda each: each.memory_bytes, reverse=True):
-            if self._memory_bytes <= self._limits.held_bytes // 2:
-                break
-            with self._measured(stage):
-                stage.flush()
+        """Down to half the budget, so that it is not due again at once. Rows that only wait to be written go first; of
+        the lines those before a mark, for those behind it begin another file."""
+        for frees, step in _RELIEFS:
+            for stage in sorted(self._streams.values(), key=frees, reverse=True):
+                if self._memory_bytes <= self._limits.held_bytes // 2:
+                    return
+                with self._measured(stage):
+                    step(stage)
 
     @contextmanager
     def _measured(self, stage: StreamStage) -> Iterator[None]:

@@ -58,7 +58,12 @@ class StreamStage:
     @property
     def memory_bytes(self) -> int:
         """What `flush` would free."""
-        return self.held_bytes + sum(part.waiting_bytes for part in (self._ready, self._beyond) if part)
+        return self.held_bytes + self.waiting_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What `write_waiting` would free."""
+        return sum(part.waiting_bytes for part in (self._ready, self._beyond) if part)
 
     @property
     def marked_bytes(self) -> int:
@@ -113,12 +118,21 @@ class StreamStage:
         else:
             self._write_all()
 
-    def flush(self) -> None:
-        """Writes all that is held, and frees its memory."""
-        self._write_all()
+    def write_waiting(self) -> None:
+        """Writes the rows that are parsed, and frees their memory."""
         for part in (self._ready, self._beyond):
             if part is not None:
                 part.write_waiting()
+
+    def flush_marked(self) -> None:
+        """Writes what is held before the mark too."""
+        self._write_marked()
+        self.write_waiting()
+
+    def flush(self) -> None:
+        """Writes all that is held, and frees its memory."""
+        self._write_all()
+        self.write_waiting()
 
     def cut(self, branch: str | None = None) -> StagedRows | None:
         """Closes the files up to the last mark and hands them over; None when no row stands before it. On a `branch`

@@ -147,6 +147,23 @@ def test_marked_bytes_follow_what_the_records_take_once_written(write: WriteMode
     stage.close()
 
 
+def test_streams_that_hold_more_than_the_budget_do_not_lie_in_more_files_for_it(stream_input: Inputs) -> None:
+    planned = [plan(_PROPERTIES, name=f"s{number}") for number in range(6)]
+    run_bytes, budget = len(_run(0, 50, "s0").lines), 24
+    limits = StageLimits(segment_bytes=3 * run_bytes, held_bytes=budget * run_bytes)
+    stage = _stage(*map(stream_input, planned), limits=limits)
+    for first in range(0, 2000, 50):
+        for each in planned:
+            stage.add(_run(first, 50, each.id.name))  # The budget is spent here, where rows have no mark yet.
+            stage.mark(each.id)
+    for each in planned:
+        part = stage.cut(each.id)
+        assert part is not None
+        assert _ids(part) == list(range(2000))
+        assert len(part.files) == 1
+    stage.close()
+
+
 def test_when_rows_came_is_told_in_their_order_wherever_they_are_cut(stream_input: Inputs) -> None:
     planned = msgspec.structs.replace(_USERS, sdc_columns=True)
     stage = _stage(stream_input(planned), limits=StageLimits())
