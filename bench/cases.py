@@ -1,13 +1,13 @@
 """What is run beside what, and how far apart they may be."""
 
-from collections.abc import Callable, Mapping
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from math import sqrt
+from statistics import fmean, linear_regression, median
 from typing import Any, NamedTuple
 
 from bench.generate import Dialect, Recipe
-from bench.process_tree import Measured, Sample
-
-GIGABYTE = 10**9
+from bench.process_tree import Measured
 
 
 class Contender(NamedTuple):
@@ -72,7 +72,6 @@ class Case(NamedTuple):
     source: str = ""
     played_bytes: int = 0
     times: int = 1
-    once: bool = False
 
 
 def cases(records: int, soak_bytes: int) -> list[Case]:
@@ -82,7 +81,7 @@ def cases(records: int, soak_bytes: int) -> list[Case]:
     many = Recipe(records=max(1000, records // 10), streams=max(10, records // 1000))
     fifth = normal._replace(records=max(1000, records // 5))
     half = many._replace(records=many.records // 2, streams=many.streams // 2)
-    soak = [Case("soak", (SYNC,), normal, played_bytes=soak_bytes, once=True)] if soak_bytes else []
+    soak = [Case("soak", (SYNC,), normal, played_bytes=soak_bytes)] if soak_bytes else []
     return [
         Case("normal", (BARE, STAGING, SYNC), normal, times=3),
         Case("peers", (SYNC, DLT_TURNED, DLT, PYAIRBYTE, SINGER_TURNED, SINGER, SINGER_JSONL), normal),
@@ -106,7 +105,8 @@ def _beside(name: str, recipe: Recipe, *contenders: Contender) -> tuple[Contende
 
 
 class Cell(NamedTuple):
-    """One contender in one case: the seconds of each run, in the order of the rounds, and medians."""
+    """One contender in one case: the seconds of each run, in the order of the rounds, and medians; of a soak the peaks
+    within each gigabyte, run by run."""
 
     case: str
     contender: str
@@ -116,55 +116,66 @@ class Cell(NamedTuple):
     peak_bytes: int
     tree_peak_bytes: int
     rows: int
-    samples: tuple[Sample, ...]
+    gigabyte_peaks: tuple[tuple[int, ...], ...]
     versions: dict[str, str]
 
 
 Figures = dict[tuple[str, str], Cell]
 
 
+class Estimate(NamedTuple):
+    """A figure and its standard error, where that is known."""
+
+    value: float
+    error: float = 0.0
+
+
 class Limit(NamedTuple):
-    """`figure` gives None when what it compares was not run."""
+    """`figure` gives None when what it compares was not run. What is above the limit by no more than twice its error
+    cannot be told from what keeps it."""
 
     says: str
     at_most: float
-    figure: Callable[[Figures], float | None]
+    figure: Callable[[Figures], Estimate | None]
 
 
-def ratio(what: tuple[str, str], of: tuple[str, str], field: str = "cpu_of_runs") -> Callable[[Figures], float | None]:
+def ratio(
+    what: tuple[str, str], of: tuple[str, str], field: str = "cpu_of_runs"
+) -> Callable[[Figures], Estimate | None]:
     """Of the two within each round, which had the same minutes of the machine; the median of the rounds."""
 
-    def figure(figures: Figures) -> float | None:
+    def figure(figures: Figures) -> Estimate | None:
         if what not in figures or of not in figures:
             return None
         pairs = zip(getattr(figures[what], field), getattr(figures[of], field), strict=True)
-        return float(median(seconds / beside for seconds, beside in pairs))
+        return Estimate(median(seconds / beside for seconds, beside in pairs))
 
     return figure
 
 
-def soak_peak_megabytes(figures: Figures) -> float | None:
+def soak_peak_megabytes(figures: Figures) -> Estimate | None:
     cell = figures.get(("soak", "sync"))
-    return cell.peak_bytes / (1 << 20) if cell else None
+    return Estimate(cell.peak_bytes / (1 << 20)) if cell else None
 
 
-def soak_growth(figures: Figures) -> float | None:
-    """The sampled peak within the last gigabyte over that within the second."""
+def soak_growth(figures: Figures) -> Estimate | None:
     cell = figures.get(("soak", "sync"))
-    gigabytes = peaks_by_gigabyte(cell.samples) if cell else []
-    return gigabytes[-1] / gigabytes[1] if len(gigabytes) >= 3 and gigabytes[1] else None
+    return growth(cell.gigabyte_peaks) if cell else None
 
 
-def peaks_by_gigabyte(samples: tuple[Sample, ...]) -> list[int]:
-    """The Python process's sampled peak while the source wrote its first, second, … gigabyte."""
-    if not samples:
-        return []
-    whole = max(1, round(max(sample.source_bytes for sample in samples) / GIGABYTE))
-    peaks = [0] * whole
-    for sample in samples:
-        at = min(sample.source_bytes // GIGABYTE, whole - 1)
-        peaks[at] = max(peaks[at], sample.resident_bytes)
-    return peaks
+def growth(runs: Sequence[Sequence[int]]) -> Estimate | None:
+    """The peak within the last gigabyte over that within the second, by a line through all from the second on, each
+    run's around its own mean: two single gigabytes differ by chance. None where there are too few to tell."""
+    peaks = [run[1:] for run in runs]
+    places = [(at - (len(run) - 1) / 2, peak / fmean(run) - 1) for run in peaks for at, peak in enumerate(run)]
+    freedom = len(places) - len(peaks) - 1
+    if freedom < 1:
+        return None
+    slope = linear_regression(*zip(*places, strict=True), proportional=True).slope
+    misses = sum((height - slope * at) ** 2 for at, height in places)
+    error = sqrt(misses / freedom / sum(at * at for at, _ in places))
+    steps = max(map(len, peaks)) - 1
+    return Estimate(1 + slope * steps, error * steps)
 
 
 _SYNC_BY_PEERS = ("peers", "sync")
@@ -199,7 +210,6 @@ LIMITS = (
         ratio(("8 KB at a time", "sync"), ("8 KB at a time", "sync of a MB at a time")),
     ),
     Limit("soak: peak memory of the Python process, MiB", 512, soak_peak_megabytes),
-    # Ten samples a second meet the peaks by chance: those of single gigabytes scatter by some 3 %, up and down.
     Limit("soak: peak in the last GB / in the second", 1.0, soak_growth),
     Limit(
         "cold sync of 1,000 faker users / PyAirbyte, wall", 1.0,
@@ -210,15 +220,23 @@ LIMITS = (
 
 def cell(case: Case, contender: Contender, measured: list[Measured], costs: list[dict[str, Any]]) -> Cell:
     """Peaks are the highest of any round."""
+    by_gigabyte = tuple(_whole_gigabytes(run.gigabyte_peaks) for run in measured) if case.played_bytes else ()
     return Cell(
         case=case.name,
         contender=contender.name,
         cpu_of_runs=tuple(cost["cpu_seconds"] for cost in costs),
         wall_of_runs=tuple(cost["wall_seconds"] for cost in costs),
         whole_cpu_seconds=median(run.cpu_seconds for run in measured),
-        peak_bytes=max(cost["peak_bytes"] for cost in costs),
+        peak_bytes=max(*(cost["peak_bytes"] for cost in costs), *chain.from_iterable(by_gigabyte)),
         tree_peak_bytes=max(run.tree_peak_bytes for run in measured),
         rows=costs[-1]["rows"],
-        samples=measured[-1].samples if case.played_bytes else (),
+        gigabyte_peaks=by_gigabyte,
         versions=costs[-1]["versions"],
     )
+
+
+def _whole_gigabytes(peaks: tuple[int, ...]) -> tuple[int, ...]:
+    """What is left behind the last whole one is counted with it."""
+    if len(peaks) < 3:
+        return peaks
+    return (*peaks[:-2], max(peaks[-2:]))

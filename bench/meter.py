@@ -85,10 +85,16 @@ def cpu_seconds() -> float:
 
 def peak_bytes() -> int:
     """This process's own peak. Not `ru_maxrss`: that one remembers the parent's size from before the exec."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024
-    raise OSError("no VmHWM in /proc/self/status")
+    return high_water_bytes("self")
+
+
+def high_water_bytes(pid: int | str) -> int:
+    """A process's peak since it was last set back; 0 when it has ended."""
+    try:
+        lines = Path("/proc", str(pid), "status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def childrens_peak_bytes() -> int:

@@ -3,8 +3,8 @@
 The runner makes itself the reaper of orphans (PR_SET_CHILD_SUBREAPER), so every descendant ends up waited for either
 by its own parent or by us, and `wait4` of those gives their CPU to the microsecond: nothing is sampled, a JVM
 whose Python has ended is in the sum. The one hole is a parent that ignores SIGCHLD: none of the contenders does.
-Memory is sampled, ten times a second: of the tree, and of the command's own process against what the source has
-written so far. Each contender adds its own exact peak.
+Memory of the tree is sampled, ten times a second. The command's own process has its high-water mark read and set back
+each time that its source has written another gigabyte: within one it is exact, at its borders to a tenth of a second.
 """
 
 import ctypes
@@ -15,26 +15,23 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.meter import Living, descendants
+from bench.meter import Living, descendants, high_water_bytes
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SAMPLE_SECONDS = 0.1
 _GRACE_SECONDS = 20.0
-
-
-class Sample(NamedTuple):
-    """`source_bytes` is what the replay source had written by then."""
-
-    source_bytes: int
-    resident_bytes: int
+GIGABYTE = 10**9
 
 
 class Measured(NamedTuple):
+    """`gigabyte_peaks` are those of the command's own process while its source wrote the first gigabyte, the second, …,
+    and what came behind the last whole one."""
+
     exit_code: int
     cpu_seconds: float
     wall_seconds: float
     tree_peak_bytes: int
-    samples: tuple[Sample, ...]
+    gigabyte_peaks: tuple[int, ...]
     output: str
 
 
@@ -51,18 +48,19 @@ def run_measured(command: list[str], *, folder: Path, environment: dict[str, str
     root.returncode = watched.until_all_ended()  # waited for by hand, `Popen` must not try again
     wall = watched.root_ended_at - started
     output = (folder / "stdout").read_text(errors="replace")
-    return Measured(root.returncode, watched.cpu_seconds, wall, watched.peak_bytes, tuple(watched.samples), output)
+    return Measured(
+        root.returncode, watched.cpu_seconds, wall, watched.peak_bytes, tuple(watched.gigabyte_peaks), output
+    )
 
 
 class _Watched:
     def __init__(self, root: int) -> None:
         self._root = root
         self._source = 0
-        self._written = 0
         self.cpu_seconds = 0.0
         self.peak_bytes = 0
         self.root_ended_at = 0.0
-        self.samples: list[Sample] = []
+        self.gigabyte_peaks = [0]
 
     def until_all_ended(self) -> int:
         code: int | None = None
@@ -89,10 +87,15 @@ class _Watched:
         self.peak_bytes = max(self.peak_bytes, sum(process.resident_bytes for process in below))
         if not any(process.pid == self._source for process in below):  # a contender may rehearse with another first
             self._source = next((process.pid for process in below if _is_reading_source(process.pid)), 0)
-        self._written = _written_bytes(self._source) or self._written
-        own = next((process.resident_bytes for process in below if process.pid == self._root), 0)
-        if self._written:
-            self.samples.append(Sample(self._written, own))
+        self._note_peak(_written_bytes(self._source))
+
+    def _note_peak(self, written_bytes: int) -> None:
+        if not written_bytes:
+            return
+        self.gigabyte_peaks[-1] = max(self.gigabyte_peaks[-1], high_water_bytes(self._root))
+        if written_bytes >= len(self.gigabyte_peaks) * GIGABYTE:
+            Path("/proc", str(self._root), "clear_refs").write_text("5")  # proc(5): resets the high-water mark
+            self.gigabyte_peaks.append(0)
 
 
 def _is_reading_source(pid: int) -> bool:

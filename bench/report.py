@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
-from bench.cases import LIMITS, Figures, peaks_by_gigabyte
+from bench.cases import LIMITS, Estimate, Figures
 
 _PACKAGES = ("pyarrow", "pyspark", "msgspec", "dagster_airbyte_proto")
 
@@ -42,9 +42,22 @@ def _limits(figures: Figures) -> str:
     rows = []
     for limit in LIMITS:
         figure = limit.figure(figures)
-        verdict = "not measured" if figure is None else "ok" if figure <= limit.at_most else "**MISSED**"
-        rows.append((limit.says, "" if figure is None else f"{figure:.3g}", f"{limit.at_most:g}", verdict))
+        rows.append((limit.says, _told(figure), f"{limit.at_most:g}", _verdict(figure, limit.at_most)))
     return table(["what", "figure", "at most", ""], rows)
+
+
+def _told(figure: Estimate | None) -> str:
+    if figure is None:
+        return ""
+    return f"{figure.value:.3g} ± {figure.error:.1g}" if figure.error else f"{figure.value:.3g}"
+
+
+def _verdict(figure: Estimate | None, at_most: float) -> str:
+    if figure is None:
+        return "not measured"
+    if figure.value <= at_most:
+        return "ok"
+    return "ok within its error" if figure.value - 2 * figure.error <= at_most else "**MISSED**"
 
 
 def _cells(figures: Figures) -> str:
@@ -63,8 +76,12 @@ def _cells(figures: Figures) -> str:
 
 def _soak(figures: Figures) -> str:
     cell = figures.get(("soak", "sync"))
-    peaks = peaks_by_gigabyte(cell.samples) if cell else []
-    return table(["gigabyte", "peak MiB"], [(str(i), f"{peak / (1 << 20):.0f}") for i, peak in enumerate(peaks, 1)])
+    runs = cell.gigabyte_peaks if cell else ()
+    heads = ["gigabyte", *(f"peak MiB, run {number}" for number in range(1, len(runs) + 1))]
+    rows = [
+        (str(at), *(f"{peak / (1 << 20):.0f}" for peak in peaks)) for at, peaks in enumerate(zip(*runs, strict=True), 1)
+    ]
+    return table(heads, rows)
 
 
 def table(heads: list[str], rows: Sequence[tuple[str, ...]]) -> str:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import psutil
 
 from bench import replay_source
-from bench.cases import GIGABYTE
 from bench.generate import Recipe, generate
+from bench.process_tree import GIGABYTE
 from bench.report import put_into, table
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import report
-from bench.cases import GIGABYTE, Cell, Figures, cases, peaks_by_gigabyte, ratio
-from bench.process_tree import Sample
+from bench.cases import Cell, Estimate, Figures, cases, growth, ratio
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
 _ORPHAN = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_BURN!r}])"
@@ -50,7 +49,9 @@ def test_a_limit_is_kept_missed_or_not_measured() -> None:
 
 def test_what_ran_in_the_same_minutes_is_held_against_each_other() -> None:
     figures = _figures(_cell("normal", "bare", 4.0, 8.0, 4.0), _cell("normal", "sync", 4.8, 9.6, 6.0))
-    assert ratio(("normal", "sync"), ("normal", "bare"))(figures) == 1.2  # 1.5 is what the medians make of it.
+    assert ratio(("normal", "sync"), ("normal", "bare"))(figures) == Estimate(
+        1.2
+    )  # 1.5 is what the medians make of it.
 
 
 def test_a_whole_run_measures_every_limit() -> None:
@@ -59,10 +60,30 @@ def test_a_whole_run_measures_every_limit() -> None:
     assert {says.split(":")[0] for says, verdict in verdicts.items() if verdict == "not measured"} == {"soak"}
 
 
-def test_memory_is_told_by_the_gigabyte_that_the_source_was_at() -> None:
-    at = [(0.1, 50), (0.9, 80), (1.5, 100), (2.2, 90), (3.0, 95)]
-    samples = tuple(Sample(int(gigabytes * GIGABYTE), peak) for gigabytes, peak in at)
-    assert peaks_by_gigabyte(samples) == [80, 100, 95]
+@pytest.mark.parametrize(
+    ("peaks", "verdict"),
+    [
+        # The first gigabyte, in which everything begins, is not asked.
+        (((90, 103, 100, 101, 99, 102, 101, 100),), "ok"),
+        (((90, 100, 102, 99, 101, 100, 103, 101),), "ok within its error"),
+        (((90, 100, 103, 101, 104, 103, 106, 105),), "**MISSED**"),
+        # What one run leaves open, nine tell that grow by as little.
+        (((90, 100, 101, 99, 101, 100, 102, 101),), "ok within its error"),
+        (((90, 100, 101, 99, 101, 100, 102, 101),) * 9, "**MISSED**"),
+        (((90, 100),), "not measured"),
+    ],
+)
+def test_memory_that_grows_is_told_from_memory_that_scatters(peaks: tuple[tuple[int, ...], ...], verdict: str) -> None:
+    soak = _cell("soak", "sync", 1.0)._replace(gigabyte_peaks=peaks)
+    verdicts = {row[0]: row[-1] for row in _rows(report.page(_figures(soak), {}, "a run"))}
+    assert verdicts["soak: peak in the last GB / in the second"] == verdict
+
+
+def test_growth_is_the_last_over_the_second() -> None:
+    grown = growth([(0, 99, 100, 101), (0, 198, 200, 202)])
+    assert grown is not None
+    assert grown.value == pytest.approx(1.02)
+    assert grown.error == pytest.approx(0)
 
 
 def test_figures_replace_what_stood_between_the_marks(tmp_path: Path) -> None:
