@@ -18,6 +18,7 @@ from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import Aside, Load, ResumePoint, StagedRows, State, StreamId
+from dagster_airbyte_proto.staging.memory import give_back
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit import Committer, LoadOutcome, rows_of
 from dagster_airbyte_proto.sync.plan import lands_aside, replaces
@@ -84,6 +85,8 @@ class Loader:
         run_id = self._lease.run_id
         load_id = f"{run_id}-{uuid4().hex[:12]}"
         parts = tuple(part for stream in streams if (part := self._cut(stream, load_id, is_last=is_last)) is not None)
+        if not is_last:
+            give_back()
         states = tuple(map(self._whole, self._ledger.freed_by(rows_of(parts))))
         resume_points = tuple(self._resume_points(parts))
         if not parts and not states and not resume_points:
