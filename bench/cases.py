@@ -227,7 +227,7 @@ def cell(case: Case, contender: Contender, measured: list[Measured], costs: list
         cpu_of_runs=tuple(cost["cpu_seconds"] for cost in costs),
         wall_of_runs=tuple(cost["wall_seconds"] for cost in costs),
         whole_cpu_seconds=median(run.cpu_seconds for run in measured),
-        peak_bytes=max(*(cost["peak_bytes"] for cost in costs), *chain.from_iterable(by_gigabyte)),
+        peak_bytes=max(chain((cost["peak_bytes"] for cost in costs), *by_gigabyte)),
         tree_peak_bytes=max(run.tree_peak_bytes for run in measured),
         rows=costs[-1]["rows"],
         gigabyte_peaks=by_gigabyte,

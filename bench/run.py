@@ -106,9 +106,8 @@ def _run(choice: Choice) -> tuple[Figures, list[str]]:
         if choice.cases and case.name not in choice.cases:
             continue
         runs: dict[str, list[tuple[Measured, dict[str, Any]]]] = {}
-        for number in range(
-            choice.rounds * case.times
-        ):  # A B B A, so that a busy minute falls on all alike, and none is always the last
+        # A B B A, so that a busy minute falls on all alike, and none is always the last.
+        for number in range(choice.rounds * case.times):
             for contender in contenders[:: -1 if number % 2 else 1]:
                 try:
                     runs.setdefault(contender.name, []).append(_run_one(case, contender, choice))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench import report
-from bench.cases import Cell, Estimate, Figures, cases, growth, ratio
+from bench.cases import SYNC, Case, Cell, Estimate, Figures, cases, cell, growth, ratio
+from bench.process_tree import Measured
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
 _ORPHAN = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_BURN!r}])"
@@ -49,9 +50,8 @@ def test_a_limit_is_kept_missed_or_not_measured() -> None:
 
 def test_what_ran_in_the_same_minutes_is_held_against_each_other() -> None:
     figures = _figures(_cell("normal", "bare", 4.0, 8.0, 4.0), _cell("normal", "sync", 4.8, 9.6, 6.0))
-    assert ratio(("normal", "sync"), ("normal", "bare"))(figures) == Estimate(
-        1.2
-    )  # 1.5 is what the medians make of it.
+    # 1.5 is what the medians make of it.
+    assert ratio(("normal", "sync"), ("normal", "bare"))(figures) == Estimate(1.2)
 
 
 def test_a_whole_run_measures_every_limit() -> None:
@@ -77,6 +77,19 @@ def test_memory_that_grows_is_told_from_memory_that_scatters(peaks: tuple[tuple[
     soak = _cell("soak", "sync", 1.0)._replace(gigabyte_peaks=peaks)
     verdicts = {row[0]: row[-1] for row in _rows(report.page(_figures(soak), {}, "a run"))}
     assert verdicts["soak: peak in the last GB / in the second"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("played_bytes", "gigabytes", "peak", "kept"),
+    [(0, (0,), 70, ()), (10**10, (60, 90, 80, 85), 90, ((60, 90, 85),))],
+)
+def test_one_round_has_its_peaks(
+    played_bytes: int, gigabytes: tuple[int, ...], peak: int, kept: tuple[tuple[int, ...], ...]
+) -> None:
+    cost = {"cpu_seconds": 1.0, "wall_seconds": 1.0, "peak_bytes": 70, "rows": 1, "versions": {}}
+    measured = Measured(0, 1.0, 1.0, 100, gigabytes, "")
+    told = cell(Case("soak", (SYNC,), played_bytes=played_bytes), SYNC, [measured], [cost])
+    assert (told.peak_bytes, told.gigabyte_peaks) == (peak, kept)
 
 
 def test_growth_is_the_last_over_the_second() -> None:
