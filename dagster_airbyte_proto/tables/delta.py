@@ -316,7 +316,7 @@ class DeltaTables:
                     raise ConfigError(
                         "opening Delta tables",
                         first_line(error),
-                        remedy="Are delta-spark, its extension and its catalog in the Spark session?",
+                        remedy="Are delta-spark, its extension and its catalog in the session? Does its JVM still run?",
                     ) from error
             return self._opened
 

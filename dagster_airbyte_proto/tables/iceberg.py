@@ -137,7 +137,8 @@ class IcebergTables:
             remedy = "Cast the column to a type that tables have, or leave it out."
             raise ConfigError(f"preparing table {self._qualified(name)}", first_line(error), remedy=remedy) from error
         target = self._target(Wanted(name, columns, slice_column, is_by_reference=False))
-        self._iceberg().show(name, target.qualified)
+        with self._refusals(f"preparing table {target.qualified}"):
+            self._iceberg().show(name, target.qualified)
         return target
 
     def landed(self, load_id: str, name: TableName) -> Snapshot | None:
@@ -298,11 +299,11 @@ class IcebergTables:
         session = self.open_session()
         with self._opening:
             if self._opened is None:
-                # What the session says is so, whatever the settings had it start with.
-                key = f"spark.sql.catalog.{self.catalog}.warehouse"
-                self._warehouse = session.conf.get(key, None) or self._warehouse
-                refuse_unfenced(session, self.catalog, self._warehouse)
                 try:
+                    # What the session says is so, whatever the settings had it start with.
+                    key = f"spark.sql.catalog.{self.catalog}.warehouse"
+                    self._warehouse = session.conf.get(key, None) or self._warehouse
+                    refuse_unfenced(session, self.catalog, self._warehouse)
                     self._opened = JavaIceberg(session, self.catalog)
                     self._storage = self._opened.storage
                 except CALL_ERRORS as error:
@@ -310,7 +311,7 @@ class IcebergTables:
                         f"opening catalog {self.catalog}",
                         first_line(error),
                         remedy=f"Does the Spark session have spark.sql.catalog.{self.catalog}, an Iceberg catalog, "
-                        "and the jars that it needs? Is it reachable from here?",
+                        "and the jars that it needs? Is it reachable from here, and does Spark's JVM still run?",
                     ) from error
             return self._opened
 

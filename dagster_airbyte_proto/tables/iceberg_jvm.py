@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 import msgspec
+from py4j.java_gateway import JavaMember
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.model import FileContent, PartitionField, StagedFile, StagedRows, TableName, WriteMode
@@ -370,7 +371,8 @@ def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
 
 
 def java_items(iterable: Any) -> Iterator[Any]:
-    """What a Java iterable holds. Where reading on fails, py4j's own iteration just ends, as if there were no more."""
+    """What a Java iterable holds. Where reading on fails, py4j's own `next` just ends, as if there were no more."""
     iterator = iterable.iterator()
+    following = JavaMember("next", iterator, iterator._target_id, iterator._gateway_client)
     while iterator.hasNext():
-        yield iterator.next()
+        yield following()

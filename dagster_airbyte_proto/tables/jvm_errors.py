@@ -6,10 +6,12 @@ from enum import Enum
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkValueError
 from pyspark.errors.exceptions.captured import CapturedException
 
-CALL_ERRORS = (Py4JError, CapturedException, OSError)
-"""Whatever a call into the JVM raises: Java's exceptions in both dresses that pyspark gives them, and a lost JVM."""
+CALL_ERRORS = (Py4JError, CapturedException, PySparkValueError, OSError)
+"""Whatever a call into the JVM raises: Java's exceptions in both dresses that pyspark gives them, and a lost JVM, which
+is a type that cannot be parsed to who asks for a frame's schema."""
 
 _CONFLICTS = {
     "org.apache.iceberg.exceptions.ValidationException",
@@ -71,7 +73,9 @@ def first_line(error: BaseException) -> str:
     for name, message in reversed(list(_causes(error))):
         if message:
             return f"{_shown(message.strip().splitlines()[0])} ({name.rpartition('.')[2]})"
-    return _shown(str(error).strip().partition("\n")[0]) or type(error).__name__
+    # As text a Java exception would ask the JVM, which has just not answered.
+    said = error.errmsg if isinstance(error, Py4JJavaError) else str(error)
+    return _shown(said.strip().partition("\n")[0]) or type(error).__name__
 
 
 def _shown(message: str) -> str:

@@ -5,11 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import FileContent, WriteMode
 from dagster_airbyte_proto.tables.iceberg import IcebergTables
+from dagster_airbyte_proto.tables.iceberg_jvm import java_items
 from dagster_airbyte_proto.tables.spark import SparkSettings, query, start_session
 from dagster_airbyte_proto.tables.writer import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
 from tests.conformance.table_aside import AsideConformance
@@ -287,3 +289,15 @@ def test_a_column_of_another_writer_that_parquet_lacks_is_left_alone(
     schema = iceberg.prepare(TableSpec(target.name, SCHEMA)).schema
     assert schema.field("small").type == pa.int32()
     assert schema.field("deep").type.item_type.value_type == pa.decimal128(9, 2)
+
+
+def test_reading_on_in_a_java_iterable_raises_what_java_raised(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    held = jvm.java.util.ArrayList()
+    held.add("a")
+    held.add("b")
+    items = java_items(held)
+    assert next(items) == "a"
+    held.add("c")
+    with pytest.raises(Py4JJavaError, match="ConcurrentModificationException"):
+        next(items)
