@@ -30,7 +30,8 @@ class Recipe(NamedTuple):
     """`run_length` records of a stream stand in a row; each stream has a state after every `state_every` of its own.
 
     `columns` of 0 means the shop's streams; any other number, streams that wide. `misfits` is the share of records with
-    a value that is not of its column's type.
+    a value that is not of its column's type. A catalog that `is_catalog_reversed` tells of the columns in another order
+    than the records have them.
     """
 
     records: int = 1_000_000
@@ -40,12 +41,14 @@ class Recipe(NamedTuple):
     streams: int = 3
     columns: int = 0
     misfits: float = 0
+    is_catalog_reversed: bool = False
 
     @property
     def name(self) -> str:
         width = f"-{self.columns}columns" if self.columns else ""
         misfits = f"-{self.misfits:g}misfits" if self.misfits else ""
-        size = f"{self.records}-{self.streams}streams{width}{misfits}"
+        order = "-reversed" if self.is_catalog_reversed else ""
+        size = f"{self.records}-{self.streams}streams{width}{misfits}{order}"
         return f"{size}-runs{self.run_length}-state{self.state_every}-{self.dialect}"
 
 
@@ -78,7 +81,8 @@ def generate(recipe: Recipe, path: Path) -> Generated:
         tape = _Tape(recipe, shapes, file)
         tape.write()
         written = Generated(path, tape.written, tape.states, file.tell())
-    written.catalog_path.write_text(json.dumps(catalog_message(shapes)) + "\n")
+    told = [shape._replace(columns=shape.columns[::-1]) for shape in shapes] if recipe.is_catalog_reversed else shapes
+    written.catalog_path.write_text(json.dumps(catalog_message(told)) + "\n")
     counts.write_text(json.dumps({key: value for key, value in written._asdict().items() if key != "path"}))
     return written
 
@@ -195,7 +199,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.generate", description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     for option, default in Recipe()._asdict().items():
-        parser.add_argument(f"--{option.replace('_', '-')}", type=type(default), default=default)
+        name = f"--{option.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(name, action="store_true")
+        else:
+            parser.add_argument(name, type=type(default), default=default)
     arguments = vars(parser.parse_args())
     written = generate(Recipe(**{field: arguments[field] for field in Recipe._fields}), arguments["file"])
     average = written.size_bytes / max(1, written.total_records)

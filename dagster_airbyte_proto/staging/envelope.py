@@ -1,6 +1,7 @@
 """Where a record's parts stand in its line, as an Arrow schema for the parser and as a msgspec decoder for raw text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -28,12 +29,16 @@ def parse_schema(
 
     Members of the envelope that we do not need are declared as the first line shows them where they are text or a whole
     number, so that the parser can be told to refuse what is not declared. The paths in `without` are left undeclared;
-    lines where anything stands at those in `nulls` are refused.
+    lines where anything stands at those in `nulls` are refused. The columns stand as in the first line: the parser
+    guesses the next member's column by the one before, and looks all of them up from its first wrong guess on.
     """
+    levels = list(_levels(first_line, shape.data))
+    places = {name: place for place, name in enumerate(levels[-1])} if len(levels) > len(shape.data) else {}
+    columns = sorted(columns, key=lambda column: places.get(column.path[0], len(places)))
     tree: _Tree = {}
     for path in nulls:
         _put(tree, path[: len(shape.data)], pa.null())
-    for path, kind in _plain_members(first_line, shape):
+    for path, kind in _plain_members(levels[: len(shape.data)], shape.data):
         _put(tree, path, kind)
     _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
     _put(tree, shape.emitted_at, emitted_type(shape))
@@ -95,20 +100,24 @@ def _struct(tree: _Tree) -> pa.StructType:
     return pa.struct([(name, _struct(inner) if isinstance(inner, dict) else inner) for name, inner in tree.items()])
 
 
-def _plain_members(line: bytes, shape: RecordShape) -> list[tuple[FieldPath, pa.DataType]]:
-    """The envelope's members that are strings or whole numbers, down to the level of the data."""
-    found: list[tuple[FieldPath, pa.DataType]] = []
+def _levels(line: bytes, path: FieldPath) -> Iterator[Mapping[str, Raw]]:
+    """The members of the line, of what stands at each step of the path, and of what stands at its end; as far as there
+    are objects."""
     level: Raw = Raw(line)
-    for depth in range(len(shape.data)):
-        try:
+    with suppress(ValueError):
+        for step in path:
             inside = members(level)
-        except ValueError:
-            break
+            yield inside
+            level = inside.get(step, MISSING)
+        yield members(level)
+
+
+def _plain_members(levels: Sequence[Mapping[str, Raw]], path: FieldPath) -> Iterator[tuple[FieldPath, pa.DataType]]:
+    """The members on the way to the data that are strings or whole numbers."""
+    for depth, inside in enumerate(levels):
         for name, raw in inside.items():
             text = bytes(raw)
             if text.startswith(b'"'):
-                found.append(((*shape.data[:depth], name), pa.string()))
+                yield (*path[:depth], name), pa.string()
             elif text.isdigit():
-                found.append(((*shape.data[:depth], name), pa.int64()))
-        level = inside.get(shape.data[depth], MISSING)
-    return found
+                yield (*path[:depth], name), pa.int64()

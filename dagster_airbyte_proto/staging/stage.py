@@ -86,7 +86,7 @@ class Stage:
             )
             for each in streams
         }
-        self._segment_bytes = {each.planned.id: limits.segment_bytes * breadth(each.columns) for each in streams}
+        self._segment_bytes = {each.planned.id: int(limits.segment_bytes * breadth(each.columns)) for each in streams}
         self._by_name: dict[str, list[StreamId]] = {}
         for stream in self._streams:
             self._by_name.setdefault(stream.name, []).append(stream)

@@ -43,6 +43,14 @@ def test_every_record_is_there_and_fits_its_schema(tmp_path: Path, dialect: Dial
         assert record["data"].keys() == schemas[record["stream"]]["properties"].keys()
 
 
+def test_a_catalog_may_tell_of_the_columns_in_another_order(tmp_path: Path) -> None:
+    straight, turned = (_made(tmp_path, _SMALL._replace(is_catalog_reversed=it)) for it in (False, True))
+    assert straight.path.read_bytes() == turned.path.read_bytes()
+    schemas = [json.loads(made.catalog_path.read_bytes())["catalog"]["streams"] for made in (straight, turned)]
+    for one, other in zip(*schemas, strict=True):
+        assert [*one["json_schema"]["properties"].items()] == [*other["json_schema"]["properties"].items()][::-1]
+
+
 def test_a_record_takes_about_470_bytes(tmp_path: Path) -> None:
     made = _made(tmp_path, Recipe(records=9_000))
     assert made.size_bytes == made.path.stat().st_size

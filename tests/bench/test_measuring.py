@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import report
-from bench.cases import SYNC, Case, Cell, Estimate, Figures, cases, cell, growth, ratio
+from bench.cases import SYNC, Case, Cell, Figures, cases, cell, growth, ratio
 from bench.process_tree import Measured
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
@@ -50,8 +50,24 @@ def test_a_limit_is_kept_missed_or_not_measured() -> None:
 
 def test_what_ran_in_the_same_minutes_is_held_against_each_other() -> None:
     figures = _figures(_cell("normal", "bare", 4.0, 8.0, 4.0), _cell("normal", "sync", 4.8, 9.6, 6.0))
-    # 1.5 is what the medians make of it.
-    assert ratio(("normal", "sync"), ("normal", "bare"))(figures) == Estimate(1.2)
+    told = ratio(("normal", "sync"), ("normal", "bare"))(figures)
+    assert told is not None
+    assert told.value == 1.2  # 1.5 is what the medians make of it.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told", "verdict"),
+    [
+        ((2.0, 2.08), "2.04", "**MISSED**"),  # Too few to tell how they scatter.
+        ((2.0, 2.08, 2.04), "2.04 ± 0.03", "ok within its error"),
+        ((2.03, 2.05, 2.04), "2.04 ± 0.007", "**MISSED**"),
+        ((1.9, 2.0, 1.98), "1.98 ± 0.04", "ok"),
+    ],
+)
+def test_a_ratio_has_the_error_of_its_rounds(seconds: tuple[float, ...], told: str, verdict: str) -> None:
+    once = _cell("500 columns", "staging of 250 columns", *(1.0 for _ in seconds))
+    rows = _rows(report.page(_figures(_cell("500 columns", "staging", *seconds), once), {}, "a run"))
+    assert next(row for row in rows if row[0].startswith("staging: 500"))[1:] == [told, "2", verdict]
 
 
 def test_a_whole_run_measures_every_limit() -> None:
