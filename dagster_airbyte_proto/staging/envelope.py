@@ -32,13 +32,12 @@ def parse_schema(
     lines where anything stands at those in `nulls` are refused. The columns stand as in the first line: the parser
     guesses the next member's column by the one before, and looks all of them up from its first wrong guess on.
     """
-    levels = list(_levels(first_line, shape.data))
-    places = {name: place for place, name in enumerate(levels[-1])} if len(levels) > len(shape.data) else {}
+    places = {name: place for place, name in enumerate(data_members(first_line, shape.data))}
     columns = sorted(columns, key=lambda column: places.get(column.path[0], len(places)))
     tree: _Tree = {}
     for path in nulls:
         _put(tree, path[: len(shape.data)], pa.null())
-    for path, kind in _plain_members(levels[: len(shape.data)], shape.data):
+    for path, kind in _plain_members(first_line, shape.data):
         _put(tree, path, kind)
     _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
     _put(tree, shape.emitted_at, emitted_type(shape))
@@ -82,6 +81,12 @@ def names_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Callable[
     return msgspec.json.Decoder(_wrapped(dict[str, Raw], data)), attrgetter(".".join("inner" for _ in data))
 
 
+def data_members(line: bytes, data: FieldPath) -> Mapping[str, Raw]:
+    """What a line's data has, odd as the line may be; nothing where it is no record."""
+    levels = list(_levels(line, data))
+    return levels[-1] if len(levels) > len(data) else {}
+
+
 def _wrapped(inner: Any, path: FieldPath) -> Any:
     for step in reversed(path):
         inner = msgspec.defstruct("Wrapper", [("inner", inner)], rename={"inner": step}, gc=False)
@@ -112,9 +117,9 @@ def _levels(line: bytes, path: FieldPath) -> Iterator[Mapping[str, Raw]]:
         yield members(level)
 
 
-def _plain_members(levels: Sequence[Mapping[str, Raw]], path: FieldPath) -> Iterator[tuple[FieldPath, pa.DataType]]:
+def _plain_members(line: bytes, path: FieldPath) -> Iterator[tuple[FieldPath, pa.DataType]]:
     """The members on the way to the data that are strings or whole numbers."""
-    for depth, inside in enumerate(levels):
+    for depth, inside in zip(range(len(path)), _levels(line, path), strict=False):
         for name, raw in inside.items():
             text = bytes(raw)
             if text.startswith(b'"'):

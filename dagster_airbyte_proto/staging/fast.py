@@ -24,10 +24,17 @@ from dagster_airbyte_proto.model import FieldPath, StreamId
 from dagster_airbyte_proto.protocols.session import RecordShape
 from dagster_airbyte_proto.schema.columns import Column, Columns
 from dagster_airbyte_proto.staging.changes import Changes
-from dagster_airbyte_proto.staging.envelope import emitted_type, names_decoder, parse_schema, raw_decoder, whole_decoder
+from dagster_airbyte_proto.staging.envelope import (
+    data_members,
+    emitted_type,
+    names_decoder,
+    parse_schema,
+    raw_decoder,
+    whole_decoder,
+)
 from dagster_airbyte_proto.staging.ignored import Declared
 from dagster_airbyte_proto.staging.lines import REFUSALS, parts_of_lines
-from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, members, text_array
+from dagster_airbyte_proto.staging.raw_json import MISSING, Raw, text_array
 from dagster_airbyte_proto.staging.raw_values import wire_array
 from dagster_airbyte_proto.staging.wire import ANOTHER_NAMESPACE, WireRows
 
@@ -214,20 +221,9 @@ class FastRoad:
         try:
             records = self._names_decoder.decode_lines(part)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            yield from (_members_of(line, self._shape.data) for line in part.split(b"\n")[:-1])
+            yield from (data_members(line, self._shape.data) for line in part.split(b"\n")[:-1])
         else:
             yield from map(self._names, records)
-
-
-def _members_of(line: bytes, data: FieldPath) -> Mapping[str, Raw]:
-    """What an odd line's data has; nothing where it is no record, which the slow road will say."""
-    level: Raw = Raw(line)
-    try:
-        for step in data:
-            level = members(level).get(step, MISSING)
-        return members(level)
-    except ValueError:
-        return {}
 
 
 def _at(table: pa.Table, path: FieldPath) -> pa.Array | None:
