@@ -23,12 +23,12 @@ from bench.generate import Recipe, generate
 from bench.process_tree import GIGABYTE
 from bench.report import put_into, table
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
-from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.process import Launcher
-from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
-from tests.images import python_image
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
+from tests.support.images import python_image
 
 _ROOT = Path(__file__).parent.parent
 _DATA = _ROOT / ".bench" / "data"

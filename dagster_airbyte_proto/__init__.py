@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection import Connection
-    from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets, connector_assets
-    from dagster_airbyte_proto.dagster_defs.checks import StreamChecks
-    from dagster_airbyte_proto.dagster_defs.component import ConnectorComponent
-    from dagster_airbyte_proto.dagster_defs.discovery import build_partition_discovery_sensor
-    from dagster_airbyte_proto.dagster_defs.io_manager import SparkTableIOManager
-    from dagster_airbyte_proto.dagster_defs.operations import build_connection_jobs
-    from dagster_airbyte_proto.dagster_defs.resources import ConnectorResource, SqlStateStore
-    from dagster_airbyte_proto.dagster_defs.sensors import (
+    from dagster_airbyte_proto.dagster_defs.automation.discovery import build_partition_discovery_sensor
+    from dagster_airbyte_proto.dagster_defs.automation.operations import build_connection_jobs
+    from dagster_airbyte_proto.dagster_defs.automation.sensors import (
         build_schema_drift_sensor,
         build_state_staleness_sensor,
         build_sync_sensor,
     )
-    from dagster_airbyte_proto.dagster_defs.spark_resource import SparkSessionResource
-    from dagster_airbyte_proto.dagster_defs.translator import StreamTranslator, StreamTranslatorData
+    from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets, connector_assets
+    from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
+    from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
+    from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+    from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+    from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
+    from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
     from dagster_airbyte_proto.errors import (
         CommitUnknown,
         ConfigError,

@@ -22,7 +22,7 @@ from dagster_airbyte_proto import (
     build_sync_sensor,
     connector_assets,
 )
-from dagster_airbyte_proto.dagster_defs.sensors import files_changed
+from dagster_airbyte_proto.dagster_defs.automation.sensors import files_changed
 
 HERE = Path(__file__).parent
 HOME = Path(os.environ.get("AIRBYTE_PROTO_HOME", HERE / ".airbyte-proto"))

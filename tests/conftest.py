@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.postgres import PostgresServer, programs, running_server
+from tests.support.postgres import PostgresServer, programs, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from dagster_airbyte_proto.tables.spark import SparkSettings
-    from tests.object_store import ObjectStore
-    from tests.tap_home import TapHome
+    from dagster_airbyte_proto.tables.spark.session import SparkSettings
+    from tests.support.object_store import ObjectStore
+    from tests.support.tap_home import TapHome
 
 # A machine that is busy is no fault of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 _LONGEST = (
-    "sync/test_crash_sweep.py",
+    "sync/crashes/test_crash_sweep.py",
     "browser/test_example.py",
-    "test_connectors.py",
+    "connectors/test_airbyte_sources.py",
     "fidelity/test_smoke_source.py",
-    "sync/test_iceberg_crashes.py",
-    "tables/test_delta.py",
-    "sync/test_year.py",
-    "test_postgres_taps.py",
-    "dagster_defs/test_spark_runs.py",
-    "test_docker_connectors.py",
-    "tables/test_iceberg_zombies.py",
-    "tables/test_iceberg_care.py",
-    "tables/test_catalogs.py",
-    "sync/test_object_store.py",
+    "sync/crashes/test_iceberg_crashes.py",
+    "tables/delta/test_tables.py",
+    "sync/crashes/test_year.py",
+    "connectors/test_postgres_taps.py",
+    "dagster_defs/step/test_spark_runs.py",
+    "connectors/test_docker_sources.py",
+    "tables/iceberg/test_zombies.py",
+    "tables/iceberg/test_care.py",
+    "tables/iceberg/test_catalogs.py",
+    "sync/crashes/test_object_store.py",
     "test_example.py",
-    "test_taps.py",
-    "dagster_defs/test_containers.py",
+    "connectors/test_taps.py",
+    "dagster_defs/step/test_containers.py",
     "cli/test_signals_and_containers.py",
 )
 """Files that take the better part of a minute, and more."""
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
     """Settings of the tests' one session: catalog `lake` in a warehouse of this run, and Delta's catalog beside it."""
     # Importing pyspark takes most of a second, which tests without it need not wait for.
-    from dagster_airbyte_proto.tables.spark import ICEBERG_VERSION, SparkSettings, spark_config
+    from dagster_airbyte_proto.tables.spark.session import ICEBERG_VERSION, SparkSettings, spark_config
 
     folder: Path = tmp_path_factory.mktemp("spark")
     iceberg = spark_config(SparkSettings(str(folder)))
@@ -98,7 +98,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
 @pytest.fixture(scope="session")
 def spark(spark_settings: "SparkSettings") -> "Iterator[SparkSession]":
     """One session for each process of the test run. Tests that use it are marked `spark`."""
-    from dagster_airbyte_proto.tables.spark import start_session
+    from dagster_airbyte_proto.tables.spark.session import start_session
 
     session = start_session(spark_settings)
     yield session
@@ -128,7 +128,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def object_store() -> "Iterator[ObjectStore]":
-    from tests.object_store import running_store
+    from tests.support.object_store import running_store
 
     with running_store() as store:
         yield store
@@ -139,7 +139,7 @@ def open_tap(
     request: pytest.FixtureRequest, tmp_path: Path, connector_environments: Path
 ) -> "Callable[[Mapping[str, str]], TapHome]":
     """A home for a real tap, by its launch."""
-    from tests.tap_home import Assets, Folders, TapHome
+    from tests.support.tap_home import Assets, Folders, TapHome
 
     if request.param == "folders":
         return partial(TapHome, tmp_path, connector_environments, Folders())

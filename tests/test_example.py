@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from dagster_airbyte_proto import ConnectorResource, SparkSessionResource, SparkTableIOManager
-from tests import fake_source, fake_tap
+from tests.support import fake_source, fake_tap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dagster_airbyte_proto.tables.spark import SparkSettings
+    from dagster_airbyte_proto.tables.spark.session import SparkSettings
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "example_project"

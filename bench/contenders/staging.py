@@ -12,14 +12,15 @@ import pyarrow as pa
 
 from bench.contenders.parquet_rows import parquet_rows
 from bench.meter import Task, measure
+from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.known import source_protocol
-from dagster_airbyte_proto.protocols.session import CatalogEvent, RecordLine, SourceProtocol, StateEvent
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.events import CatalogEvent, RecordLine, StateEvent
+from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.demux import Demux, Run
+from dagster_airbyte_proto.staging.lines.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
-from dagster_airbyte_proto.tables.writer import TableTarget
 
 _CHUNK_BYTES = 1 << 20
 _LOAD_BYTES = 128 << 20

@@ -16,7 +16,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from dagster_airbyte_proto.model import CommittedRows, Load, State, StreamId, TableName
+from dagster_airbyte_proto.loads.load import CommittedRows, Load
+from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.schema.evolution import Change
 from dagster_airbyte_proto.schema.shape import StreamShape
 

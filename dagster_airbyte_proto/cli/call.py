@@ -56,7 +56,7 @@ class Call:
         return Settings.load(self.home, file)
 
     def store(self) -> "StateStore":
-        from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+        from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
 
         return SqlStateStore(self.settings().state_url)
 

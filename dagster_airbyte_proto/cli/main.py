@@ -14,21 +14,15 @@ from typing import Any
 import click
 
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.cli import (
-    asking,
-    connectors,
-    containers,
-    importing,
-    initialising,
-    loads,
-    query,
-    recording,
-    states,
-    syncing,
-    tables,
-    version,
-)
 from dagster_airbyte_proto.cli.call import Call
+from dagster_airbyte_proto.cli.commands import ask as asking
+from dagster_airbyte_proto.cli.commands import connectors, containers, loads, query, version
+from dagster_airbyte_proto.cli.commands import import_meltano as importing
+from dagster_airbyte_proto.cli.commands import init as initialising
+from dagster_airbyte_proto.cli.commands import record as recording
+from dagster_airbyte_proto.cli.commands import state as states
+from dagster_airbyte_proto.cli.commands import sync as syncing
+from dagster_airbyte_proto.cli.commands import table as tables
 from dagster_airbyte_proto.cli.crash_points import crash_hook
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show

@@ -10,7 +10,7 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.launcher import RunLauncher
 from dagster._core.system_config.objects import ResolvedRunConfig
 
-from dagster_airbyte_proto.launchers.deployment import Deployment, Registry, variables
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment, Registry, variables
 
 if TYPE_CHECKING:
     from dagster_docker.container_context import DockerContainerContext

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
-from dagster_airbyte_proto.checkpoints import sql_store
+from dagster_airbyte_proto.checkpoints.sql import sql_store
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.deployment import Deployment
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.settings import CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter

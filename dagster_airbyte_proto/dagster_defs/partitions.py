@@ -13,7 +13,7 @@ import dagster as dg
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.templating import is_template
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.sync.plan import Slice
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 
 
 def slices_of(context: dg.AssetExecutionContext) -> tuple[Slice, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from dagster_airbyte_proto.protocols.session import Invocation
+from dagster_airbyte_proto.protocols.conversation import Invocation
 
 
 class ExitReport(NamedTuple):

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
+from dagster_airbyte_proto.protocols.events import PlainLine, UnknownEvent
 from dagster_airbyte_proto.protocols.raw_json import PartError, value
-from dagster_airbyte_proto.protocols.session import PlainLine, UnknownEvent
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_KIND_CHARACTERS = 64

@@ -1,7 +1,7 @@
 """What becomes of a table whose stream has changed: the one place that decides it, but for generations that replace
 all rows of a table (`replacing.py`). It touches nothing.
 
-Columns are in Iceberg's own JSON for a schema (see `tables/columns.py`). Whatever the policy:
+Columns are in Iceberg's own JSON for a schema (see `loads/column_ids.py`). Whatever the policy:
 
 - A table loses no column, and none of its columns gets narrower. What the stream lacks is null from now on.
 - A new table takes all columns.

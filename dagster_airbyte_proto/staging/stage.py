@@ -14,14 +14,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
-from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import TableTarget
+from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.protocols.wire import RecordShape
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.demux import Lines, Run
-from dagster_airbyte_proto.staging.portion import Shelf, breadth
-from dagster_airbyte_proto.staging.slow import namespace_of
+from dagster_airbyte_proto.staging.files.open_part import Shelf, breadth
+from dagster_airbyte_proto.staging.lines.demux import Lines, Run
+from dagster_airbyte_proto.staging.lines.record_parser import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage
-from dagster_airbyte_proto.tables.writer import TableTarget, TableWriter
+from dagster_airbyte_proto.tables.writer import TableWriter
 
 
 class StreamInput(NamedTuple):

@@ -11,12 +11,13 @@ import os
 import time
 from collections import Counter
 
-from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId
-from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.protocols.wire import RecordShape
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.batches import SegmentParser
-from dagster_airbyte_proto.staging.demux import Lines
-from dagster_airbyte_proto.staging.portion import Portion, Shelf, Table
+from dagster_airbyte_proto.staging.files.open_part import Portion, Shelf, Table
+from dagster_airbyte_proto.staging.lines.demux import Lines
+from dagster_airbyte_proto.staging.rows.batches import SegmentParser
 
 
 class StreamStage:

@@ -28,7 +28,7 @@ def sync(
     # Spark's and Arrow's modules take a second to import, which those who need a lease only should not wait for.
     from dagster_airbyte_proto.settings import Settings
     from dagster_airbyte_proto.sync.engine import Engine
-    from dagster_airbyte_proto.sync.plan import Wanted
+    from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
     from dagster_airbyte_proto.sync.run import sync_connection
 
     with Engine(Settings.load(Path(home), settings)) as engine:

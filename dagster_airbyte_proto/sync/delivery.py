@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from dagster_airbyte_proto.model import PlannedStream, StagedRows, StreamId, TableName
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.model import PlannedStream, StreamId, TableName
 from dagster_airbyte_proto.sync.report import StreamReport
 
 

@@ -8,24 +8,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.deployment import Deployment
-from dagster_airbyte_proto.protocols.known import source_protocol
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment
+from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.ask import Connector
-from dagster_airbyte_proto.sync.launching import launcher_of
-from dagster_airbyte_proto.sync.offers import Offers
+from dagster_airbyte_proto.sync.connector.answer_cache import Offers
+from dagster_airbyte_proto.sync.connector.launching import launcher_of
+from dagster_airbyte_proto.sync.connector.queries import Connector
+from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
-from dagster_airbyte_proto.sync.source import Source
-from dagster_airbyte_proto.tables.folder import FolderTables
-from dagster_airbyte_proto.tables.parquet import ParquetTables
-from dagster_airbyte_proto.tables.writer import FORMATS, Abilities, TableWriter
+from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.tables.formats import FORMATS, Abilities
+from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
+from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark import QueryResult, SparkSettings
+    from dagster_airbyte_proto.tables.spark.session import QueryResult, SparkSettings
 
 
 class Engine:
@@ -101,9 +102,9 @@ class Engine:
                 "tables of the format folder are not read by Spark",
                 remedy="Set catalog: {format: iceberg}, delta or parquet in the settings.",
             )
-        from dagster_airbyte_proto.tables.delta import DeltaTables
-        from dagster_airbyte_proto.tables.session_catalog import register
-        from dagster_airbyte_proto.tables.spark import query, start_session
+        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+        from dagster_airbyte_proto.tables.parquet.session_catalog import register
+        from dagster_airbyte_proto.tables.spark.session import query, start_session
 
         settings = self._spark_settings()
         session = start_session(settings)
@@ -149,16 +150,16 @@ class Engine:
             return FolderTables(Path(catalog.warehouse))
         if catalog.format == "parquet":
             return ParquetTables(Path(catalog.warehouse), catalog=catalog.name)
-        from dagster_airbyte_proto.tables.delta import DeltaTables
-        from dagster_airbyte_proto.tables.iceberg import IcebergTables
-        from dagster_airbyte_proto.tables.spark import start_session
+        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+        from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+        from dagster_airbyte_proto.tables.spark.session import start_session
 
         settings = self._spark_settings()
         in_session = DeltaTables if settings.format == "delta" else IcebergTables
         return in_session(start_session(settings), settings)
 
     def _spark_settings(self) -> "SparkSettings":
-        from dagster_airbyte_proto.tables.spark import SparkSettings
+        from dagster_airbyte_proto.tables.spark.session import SparkSettings
 
         catalog = self.settings.catalog
         return SparkSettings(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ProtoError, StateConflict
-from dagster_airbyte_proto.sync.holder import is_dead, this_process
+from dagster_airbyte_proto.sync.lease_holder import is_dead, this_process
 
 _RENEWALS_A_LEASE = 3
 _ASKING_SECONDS = 0.5

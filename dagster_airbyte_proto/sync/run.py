@@ -13,34 +13,42 @@ from dagster_airbyte_proto.checkpoints.store import OpenGeneration
 from dagster_airbyte_proto.connection import Connection, DockerLaunch
 from dagster_airbyte_proto.errors import InternalError, ProtoError
 from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.protocols.session import ConfigEvent, ReadRequest
+from dagster_airbyte_proto.protocols.conversation import ReadRequest
+from dagster_airbyte_proto.protocols.events import ConfigEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import Terms as EvolutionTerms
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
-from dagster_airbyte_proto.sync.commit import Committer
+from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.commit.landing import Landing
+from dagster_airbyte_proto.sync.commit.loader import Loader, LoadLimits
+from dagster_airbyte_proto.sync.commit.targets import Targets, table_spec
+from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.delivery import Delivered, Delivery, Undelivered
-from dagster_airbyte_proto.sync.described import Described, Redone, as_told
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.fitting import refuse_unfit
-from dagster_airbyte_proto.sync.generations import continued, likenesses_of, note
-from dagster_airbyte_proto.sync.handed import fields_read, note_states, resumed
-from dagster_airbyte_proto.sync.landing import Landing
 from dagster_airbyte_proto.sync.lease import LeaseKeeper, Waiting, held_lease
-from dagster_airbyte_proto.sync.loads import Loader, LoadLimits
-from dagster_airbyte_proto.sync.plan import Wanted, is_resumable, may_be_refreshed, replaces, with_generations
-from dagster_airbyte_proto.sync.pull import Patience, Pull, Surroundings
+from dagster_airbyte_proto.sync.maintenance.auto_compact import Upkeep, kept_up
+from dagster_airbyte_proto.sync.plan.format_check import refuse_unfit
+from dagster_airbyte_proto.sync.plan.generations import continued, likenesses_of, note
+from dagster_airbyte_proto.sync.plan.resume import fields_read, note_states, resumed
+from dagster_airbyte_proto.sync.plan.shapes import Shapes
+from dagster_airbyte_proto.sync.plan.shared_state import planned_together
+from dagster_airbyte_proto.sync.plan.stream_plan import (
+    Wanted,
+    is_resumable,
+    may_be_refreshed,
+    replaces,
+    with_generations,
+)
+from dagster_airbyte_proto.sync.read.pull import Patience, Pull, Surroundings
+from dagster_airbyte_proto.sync.read.schema_messages import Described, Redone, as_told
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
-from dagster_airbyte_proto.sync.shapes import Shapes
-from dagster_airbyte_proto.sync.shared_state import planned_together
-from dagster_airbyte_proto.sync.source import Source
-from dagster_airbyte_proto.sync.streams import StreamRun
-from dagster_airbyte_proto.sync.targets import Targets, table_spec
-from dagster_airbyte_proto.sync.upkeep import Upkeep, kept_up
-from dagster_airbyte_proto.tables.writer import KeepsAside, TableSpec
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.tables.writer import KeepsAside
 
 _EVERYTHING = Wanted()
 

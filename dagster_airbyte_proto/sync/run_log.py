@@ -10,7 +10,7 @@ from types import TracebackType
 from uuid import uuid4
 
 from dagster_airbyte_proto.masking import Mask
-from dagster_airbyte_proto.staging.area import on_disk
+from dagster_airbyte_proto.staging.files.area import on_disk
 
 _KEPT_RUNS = 20
 _NOTHING_SECRET = Mask(())

@@ -1,6 +1,7 @@
 """What the care of tables is: looking at one, compacting it, and letting go of what nobody needs any more.
 
-Nothing here moves a row that a reader sees. Which snapshots may go is decided by who knows the states (`sync/care.py`).
+Nothing here moves a row that a reader sees. Which snapshots may go is decided in `sync/maintenance/care.py`, which
+knows the states.
 """
 
 from collections.abc import Collection, Sequence
@@ -8,9 +9,10 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import FileContent, StagedFile, TableName
-from dagster_airbyte_proto.tables.columns import arrow_schema
-from dagster_airbyte_proto.tables.folder import FolderTables
+from dagster_airbyte_proto.loads.column_ids import arrow_schema
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.folder.tables import FolderTables
 
 SMALL_SHARE = 0.75
 """A file is small below this share of the size that the table's files are written to. Iceberg compacts by the same."""

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dagster_airbyte_proto.model import FileContent, StagedFile
-from dagster_airbyte_proto.tables.storage import Storage
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile
+from dagster_airbyte_proto.loads.storage import Storage
 
 Positions = npt.NDArray[np.int64]
 _MAGIC = 1681511377

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from playwright.sync_api import Locator, expect
 
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
 from tests.browser.dagster_server import DagsterServer, until
 from tests.browser.dagster_ui import DagsterUI
 from tests.browser.projects import TICKETS, Project

@@ -13,18 +13,18 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from dagster_airbyte_proto.checkpoints.sql_database import Database
-from dagster_airbyte_proto.checkpoints.sql_migrations import MIGRATIONS
-from dagster_airbyte_proto.checkpoints.sql_schema import metadata
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS
+from dagster_airbyte_proto.checkpoints.sql.schema import metadata
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
 from tests.conformance.state_store import USERS, HandClock, OpenStore, StateStoreConformance, stream_state
-from tests.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 
 # Waits to be told, so that all of them begin at once; then takes the lease, and says how that went.
 RACER = """
 import sys
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
 from dagster_airbyte_proto.errors import StateConflict
 store = SqlStateStore(sys.argv[1])
 print("ready", flush=True)
@@ -39,8 +39,9 @@ except StateConflict as error:
 WRITER = """
 import sys
 from itertools import count
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
-from dagster_airbyte_proto.model import Load, State, StateScope, StreamId
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.loads.load import Load
+from dagster_airbyte_proto.model import State, StateScope, StreamId
 store = SqlStateStore(sys.argv[1])
 lease = store.acquire("shop", run_id="run-1", holder="writer", seconds=0)
 for number in count():
@@ -253,7 +254,7 @@ def test_a_full_disk_is_told_and_nothing_has_moved(tmp_path: Path) -> None:
     # A limit on the size of files stands in for a disk of that size.
     filling = """
 import resource, sys
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
 from dagster_airbyte_proto.errors import StateUnavailable
 store = SqlStateStore(sys.argv[1])
 lease = store.acquire("shop", run_id="run-2", holder="two", seconds=60)

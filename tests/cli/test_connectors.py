@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Place
 
-REGISTRY = Path(__file__).parents[1] / "oss_registry.json"
+REGISTRY = Path(__file__).parent / "oss_registry.json"
 
 
 class Server:

@@ -5,14 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
-from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.process import RunningConnector
-from dagster_airbyte_proto.protocols.session import Invocation
+from dagster_airbyte_proto.protocols.conversation import Invocation
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.containers import labels_of
+from dagster_airbyte_proto.sync.connector.containers import labels_of
 from tests.cli.conftest import Place
-from tests.images import Image, python_image
+from tests.support.images import Image, python_image
 
 pytestmark = pytest.mark.docker
 

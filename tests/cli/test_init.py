@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from tests import fake_source, fake_tap
 from tests.cli.conftest import Place
-from tests.low_code import MANIFEST
+from tests.support import fake_source, fake_tap
+from tests.support.low_code import MANIFEST
 
-_REGISTRY = ("--registry", str(Path(__file__).parents[1] / "oss_registry.json"))
+_REGISTRY = ("--registry", str(Path(__file__).parent / "oss_registry.json"))
 _SPEC = {
     "title": "Fake shop",
     "type": "object",

@@ -5,11 +5,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dagster_airbyte_proto.cli.live import LiveTable, QuietLines, size_text
 from dagster_airbyte_proto.cli.output import Answer, Grid, json_text, plain, show
+from dagster_airbyte_proto.cli.progress import LiveTable, QuietLines, size_text
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.protocols.session import StreamStatus
-from dagster_airbyte_proto.sync.streams import StreamRun
+from dagster_airbyte_proto.protocols.events import StreamStatus
+from dagster_airbyte_proto.sync.stream_run import StreamRun
 
 
 class Clock:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.launchers.docker_containers import Container, containers
+from dagster_airbyte_proto.launchers.docker.containers import Container, containers
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder import FolderTables
-from tests import fake_source
+from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from tests.cli.conftest import USERS, Place, Result, until
-from tests.daemon_gate import Gate
-from tests.images import Image, python_image
-from tests.machine_container import REPOSITORY, machine_image, machine_volumes
+from tests.support import fake_source
+from tests.support.daemon_gate import Gate
+from tests.support.images import Image, python_image
+from tests.support.machine_container import REPOSITORY, machine_image, machine_volumes
 
 pytestmark = pytest.mark.docker
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.tables.spark import query
+from dagster_airbyte_proto.tables.spark.session import query
 from tests.cli.conftest import USERS, Place
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
-from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.launchers.fake_connector import LINE
 
 Leftovers = Callable[[], list[str]]

@@ -10,21 +10,16 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.store import KeptConfig, Lease, LoadStatus, OpenGeneration, StateStore
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtocolViolation, StateConflict
-from dagster_airbyte_proto.model import (
+from dagster_airbyte_proto.loads.load import (
     Aside,
-    ColumnName,
     CommittedRows,
     FileContent,
     Load,
     ResumePoint,
     StagedFile,
     StagedRows,
-    State,
-    StateScope,
-    StreamId,
-    TableName,
-    WriteMode,
 )
+from dagster_airbyte_proto.model import ColumnName, State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import Change, What
 from dagster_airbyte_proto.schema.shape import StreamShape
 

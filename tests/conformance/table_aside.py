@@ -8,17 +8,11 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import InternalError, TableError
-from dagster_airbyte_proto.model import Aside, FileContent, Newest, StagedRows, WriteMode
+from dagster_airbyte_proto.loads.load import Aside, FileContent, Newest, StagedRows
+from dagster_airbyte_proto.loads.table import REPLACING, Sought, TableSpec, TableTarget
+from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.schema.evolution import What
-from dagster_airbyte_proto.tables.writer import (
-    REPLACING,
-    KeepsAside,
-    KnowsItsRows,
-    Sought,
-    TableSpec,
-    TableTarget,
-    TableWriter,
-)
+from dagster_airbyte_proto.tables.writer import KeepsAside, KnowsItsRows, TableWriter
 from tests.conformance.table_writer import (
     SCHEMA,
     Bench,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import WriteMode
-from dagster_airbyte_proto.sync.care import care_of
+from dagster_airbyte_proto.sync.maintenance.care import care_of
 from dagster_airbyte_proto.tables.care import TableCare, Untouchable
-from dagster_airbyte_proto.tables.rewind import rewinder_of
-from dagster_airbyte_proto.tables.writer import TableTarget
+from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 from tests.conformance.table_writer import Bench, meanwhile, names, part, part_of, staged, taken_out
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=9)

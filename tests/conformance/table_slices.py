@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import StagedRows, WriteMode
-from dagster_airbyte_proto.tables.writer import REPLACING, SLICE_COLUMN, TableSpec, TableTarget, TableWriter
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
+from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.tables.writer import TableWriter
 from tests.conformance.table_writer import MODES, SCHEMA, Bench, Row, deletion, meanwhile, part, table_name
 
 MONDAY, TUESDAY = "2026-01-05", "2026-01-06|eu/west é"

@@ -11,8 +11,10 @@ import pytest
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.model import FileContent, Newest, StagedFile, StagedRows, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.tables.writer import REPLACING, KnowsItsRows, Sought, TableSpec, TableTarget, TableWriter
+from dagster_airbyte_proto.loads.load import FileContent, Newest, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.table import REPLACING, Sought, TableSpec, TableTarget
+from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
+from dagster_airbyte_proto.tables.writer import KnowsItsRows, TableWriter
 
 SCHEMA = pa.schema(
     [

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.dagster_defs.shop_runs import Runs
+from tests.dagster_defs.support.shop_runs import Runs
 from tests.sync.conftest import quick_folder
 from tests.sync.shop import processes_of
 

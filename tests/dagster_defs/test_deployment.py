@@ -10,18 +10,18 @@ import pytest
 import yaml
 
 from dagster_airbyte_proto import Connection, ConnectorComponent
-from dagster_airbyte_proto.dagster_defs.assets import build_connector_assets
+from dagster_airbyte_proto.dagster_defs.automation.discovery import streams_offered
+from dagster_airbyte_proto.dagster_defs.automation.drift import build_schema_drift_checks
+from dagster_airbyte_proto.dagster_defs.automation.operations import build_connection_jobs
+from dagster_airbyte_proto.dagster_defs.automation.sensors import build_schema_drift_sensor
+from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_around
-from dagster_airbyte_proto.dagster_defs.discovery import streams_offered
-from dagster_airbyte_proto.dagster_defs.drift import build_schema_drift_checks
-from dagster_airbyte_proto.dagster_defs.operations import build_connection_jobs
-from dagster_airbyte_proto.dagster_defs.sensors import build_schema_drift_sensor
-from dagster_airbyte_proto.launchers.deployment import Registry
+from dagster_airbyte_proto.launchers.docker.deployment import Registry
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder import FolderTables
-from tests.dagster_defs import proxied_source
-from tests.dagster_defs.folder_shop import Options, resources
-from tests.images import Image, python_image
+from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from tests.dagster_defs.support import proxied_source
+from tests.dagster_defs.support.folder_shop import Options, resources
+from tests.support.images import Image, python_image
 
 _PROXY = "HTTPS_PROXY=http://proxy:3128"
 _LAUNCHER = {"module": "dagster_docker", "class": "DockerRunLauncher"}

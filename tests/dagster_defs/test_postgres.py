@@ -5,10 +5,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dagster_airbyte_proto.checkpoints.sql_store import SqlStateStore
-from tests.dagster_defs.folder_shop import Options
-from tests.dagster_defs.shop_runs import Runs
-from tests.postgres import PostgresServer
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from tests.dagster_defs.support.folder_shop import Options
+from tests.dagster_defs.support.shop_runs import Runs
+from tests.support.postgres import PostgresServer
 from tests.sync.shop import processes_of
 from tests.sync.test_sync import two
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.loads.table import MODES
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.tables.iceberg import IcebergTables
-from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
-from dagster_airbyte_proto.tables.writer import MODES
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
 from tests.fidelity.run import check, kept, text
 
 

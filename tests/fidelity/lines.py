@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from dagster_airbyte_proto.model import Catalog
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent
-from dagster_airbyte_proto.protocols.singer import SingerSource
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.events import CatalogEvent
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from tests.sync.shop import Shop
 
 

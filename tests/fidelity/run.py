@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import Catalog, PlannedStream, WriteMode
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.events import CatalogEvent
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
 from dagster_airbyte_proto.sync.run import sync_connection
 from tests.fidelity.report import HEAD, Report, compare
 from tests.fidelity.sent import sent_records

@@ -5,7 +5,7 @@ from typing import Any
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.sync.plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
 from tests.fidelity.lines import offer_lines, record_line
 from tests.fidelity.report import compare
 from tests.fidelity.sent import sent_records

@@ -14,7 +14,7 @@ import pytest
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.schema.columns import EXTRACTED_AT
-from dagster_airbyte_proto.sync.plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.fidelity.lines import offer_transcript
 from tests.fidelity.report import compare

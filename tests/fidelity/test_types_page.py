@@ -8,15 +8,15 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
-from dagster_airbyte_proto.tables.iceberg import IcebergTables
-from dagster_airbyte_proto.tables.spark import SparkSettings
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import SparkSettings
 from tests.fidelity.lines import offer_lines, record_line
+from tests.support.types_table import CHOICES, PAGE, ROWS, page
 from tests.sync.conftest import OpenShop
-from tests.types_table import CHOICES, PAGE, ROWS, page
 
 
 def test_the_page_has_the_table_as_it_is() -> None:
-    assert PAGE.read_text() == page(PAGE.read_text()), "python -m tests.types_table writes it anew"
+    assert PAGE.read_text() == page(PAGE.read_text()), "python -m tests.support.types_table writes it anew"
 
 
 @pytest.mark.spark

@@ -9,9 +9,9 @@ import threading
 import time
 from pathlib import Path
 
-from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.process import RunningConnector, RunOptions
-from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.local import LocalLauncher
-from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
+from dagster_airbyte_proto.launchers.packages.manifest import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.pypi import PypiLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
-from dagster_airbyte_proto.launchers.pypi import PypiLauncher
-from dagster_airbyte_proto.launchers.recording import RecordingLauncher
-from dagster_airbyte_proto.launchers.replay import ReplayLauncher
+from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
+from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from tests.conformance.launcher import (
     RECORDED_BEHAVIOURS,
     LauncherConformance,
@@ -23,9 +23,9 @@ from tests.conformance.launcher import (
     report_of,
     start,
 )
-from tests.images import Image
 from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
-from tests.low_code import MANIFEST
+from tests.support.images import Image
+from tests.support.low_code import MANIFEST
 
 MakeLauncher = Callable[[Path, RunOptions], Launcher]
 

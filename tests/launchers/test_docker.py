@@ -12,16 +12,16 @@ import psutil
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers import docker_images
-from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.docker_containers import Container, containers
-from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
-from dagster_airbyte_proto.launchers.docker_frames import Frames
-from dagster_airbyte_proto.sync.holder import is_dead, this_process
+from dagster_airbyte_proto.launchers.docker import images as docker_images
+from dagster_airbyte_proto.launchers.docker.containers import Container, containers
+from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
+from dagster_airbyte_proto.launchers.docker.frames import Frames
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.sync.lease_holder import is_dead, this_process
 from tests.conformance.launcher import read_all, report_of, start, until
-from tests.images import Image, python_image
 from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
-from tests.needs import lacks
+from tests.support.images import Image, python_image
+from tests.support.needs import lacks
 
 pytestmark = pytest.mark.docker
 
@@ -29,10 +29,10 @@ _ALONE = Confinement(network="none")
 _OWNER = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster has it ignored in tests that a script began in the background.
-from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.docker_images import Image
-from dagster_airbyte_proto.protocols.session import Invocation
-from dagster_airbyte_proto.sync.holder import this_process
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.images import Image
+from dagster_airbyte_proto.protocols.conversation import Invocation
+from dagster_airbyte_proto.sync.lease_holder import this_process
 image, test = sys.argv[1:]
 launcher = DockerLauncher(Image(image), Confinement(network="none"), labels={"test": test, "owner": this_process()})
 connector = launcher.launch(Invocation(("hang", "")), environment={})

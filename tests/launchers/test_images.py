@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.deployment import Deployment, Registry
-from dagster_airbyte_proto.launchers.docker import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.docker_images import Image, Layers, identity
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment, Registry
+from dagster_airbyte_proto.launchers.docker.images import Image, Layers, identity
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.process import RunOptions
-from tests import images
 from tests.conformance.launcher import read_all, report_of, start
-from tests.registry import open_registry
+from tests.support import images
+from tests.support.registry import open_registry
 
 pytestmark = pytest.mark.docker
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers import running
-from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.local import running
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
+from dagster_airbyte_proto.launchers.local.running import LocalConnector
 from dagster_airbyte_proto.launchers.process import RunOptions
-from dagster_airbyte_proto.launchers.running import LocalConnector
-from dagster_airbyte_proto.protocols.session import Invocation
+from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import is_running, read_all, report_of, start, until
 from tests.launchers.conftest import FAKE_CONNECTOR
 from tests.launchers.fake_connector import LINE

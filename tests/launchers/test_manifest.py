@@ -1,4 +1,4 @@
-"""Manifests read and handed over, with the interpreter faked. `tests/test_manifests.py` has the real one."""
+"""Manifests read and handed over, with the interpreter faked. `tests/connectors/test_manifests.py` has the real one."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.manifest import ManifestLauncher
-from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
+from dagster_airbyte_proto.launchers.packages.manifest import ManifestLauncher
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.conformance.launcher import read_all, report_of
-from tests.low_code import MANIFEST
+from tests.support.low_code import MANIFEST
 
 _CUSTOM = """\
 definitions:

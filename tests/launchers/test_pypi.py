@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers import environments
-from dagster_airbyte_proto.launchers.environments import PinnedPackage
-from dagster_airbyte_proto.launchers.interpreters import find_python
+from dagster_airbyte_proto.launchers.packages import environments
+from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage
+from dagster_airbyte_proto.launchers.packages.interpreters import find_python
+from dagster_airbyte_proto.launchers.packages.pypi import PypiLauncher
 from dagster_airbyte_proto.launchers.process import RunOptions
-from dagster_airbyte_proto.launchers.pypi import PypiLauncher
-from dagster_airbyte_proto.protocols.session import Invocation
+from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import read_all, report_of, start
 from tests.launchers.conftest import write_wheel
 
@@ -92,7 +92,8 @@ class TestEnvironments:
 
     def test_two_processes_at_once_build_one(self, tmp_path: Path) -> None:
         code = (
-            "import sys; from pathlib import Path; from dagster_airbyte_proto.launchers.pypi import PypiLauncher;"
+            "import sys; from pathlib import Path;"
+            "from dagster_airbyte_proto.launchers.packages.pypi import PypiLauncher;"
             f"print(PypiLauncher({_PACKAGE!r}, cache=Path(sys.argv[1])).identity())"
         )
         command = [sys.executable, "-c", code, str(tmp_path / "cache")]

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ConfigError, StagingError
-from dagster_airbyte_proto.launchers import recording
-from dagster_airbyte_proto.launchers.local import LocalLauncher
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.process import RunningConnector
-from dagster_airbyte_proto.launchers.recording import MaskedOutput, RecordingLauncher, verb_of
-from dagster_airbyte_proto.protocols.session import FileArgument, Invocation
+from dagster_airbyte_proto.launchers.recordings import recording
+from dagster_airbyte_proto.launchers.recordings.recording import MaskedOutput, RecordingLauncher, verb_of
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.conformance.launcher import read_all, report_of
 
 _SECRET = b"hunter2"

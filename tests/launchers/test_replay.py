@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.local import LocalLauncher
-from dagster_airbyte_proto.launchers.recording import RecordingLauncher
-from dagster_airbyte_proto.launchers.replay import ReplayLauncher
-from dagster_airbyte_proto.protocols.session import Invocation
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
+from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
+from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
+from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import read_all, report_of
 
 

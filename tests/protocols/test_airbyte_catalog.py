@@ -4,8 +4,8 @@ import pytest
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import ReadMode, Stream, StreamId
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.events import CatalogEvent
 
 _TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 _source = AirbyteSource()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import RecordLine
-from dagster_airbyte_proto.staging.demux import Demux, Run
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.events import RecordLine
+from dagster_airbyte_proto.staging.lines.demux import Demux, Run
 
 _TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 _source = AirbyteSource()

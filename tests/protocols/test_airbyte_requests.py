@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, TableName, WriteMode
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import FileArgument, ReadRequest, SourceProtocol
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.conversation import FileArgument, ReadRequest, SourceProtocol
 
 _source: SourceProtocol = AirbyteSource()
 _RAW = b'{"name" : "users","json_schema":{"maximum":1.50},"namespace":"","zz":[ 1 ]}'

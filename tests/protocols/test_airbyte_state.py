@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import ReadRequest, StateEvent, one_scope
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.conversation import ReadRequest, one_scope
+from dagster_airbyte_proto.protocols.events import StateEvent
 
 _source = AirbyteSource()
 

@@ -7,9 +7,10 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import Event, SourceProtocol
-from dagster_airbyte_proto.protocols.singer import SingerSource
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.events import Event
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
 
 _TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 _EVENTS = get_args(Event)

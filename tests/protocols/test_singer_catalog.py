@@ -8,9 +8,9 @@ import pytest
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.protocols.session import ReadRequest
-from dagster_airbyte_proto.protocols.singer import SingerSource
-from dagster_airbyte_proto.protocols.singer_catalog import selected_catalog
+from dagster_airbyte_proto.protocols.conversation import ReadRequest
+from dagster_airbyte_proto.protocols.singer.catalog import selected_catalog
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
 
 _source = SingerSource()
 _BOTH = (ReadMode.FULL_REFRESH, ReadMode.INCREMENTAL)

@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.protocols.session import RecordLine
-from dagster_airbyte_proto.protocols.singer import SingerSource
-from dagster_airbyte_proto.staging.demux import Demux, Run
+from dagster_airbyte_proto.protocols.events import RecordLine
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
+from dagster_airbyte_proto.staging.lines.demux import Demux, Run
 
 _source = SingerSource()
 _spacings = st.sampled_from([(",", ":"), (", ", ": "), (",", ": ")])

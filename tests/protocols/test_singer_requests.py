@@ -8,19 +8,10 @@ import pytest
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.masking import secret_values
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, TableName, WriteMode
-from dagster_airbyte_proto.protocols.session import (
-    CatalogEvent,
-    CheckEvent,
-    FileArgument,
-    Heard,
-    PlainLine,
-    ReadRequest,
-    SpecEvent,
-    UnknownEvent,
-    Verb,
-)
-from dagster_airbyte_proto.protocols.singer import SingerSource
-from dagster_airbyte_proto.protocols.singer_state import parse_state
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Heard, ReadRequest, Verb
+from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, PlainLine, SpecEvent, UnknownEvent
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
+from dagster_airbyte_proto.protocols.singer.states import parse_state
 
 _CONFIG, _CATALOG, _STATE = (FileArgument(f"{name}.json") for name in ("config", "catalog", "state"))
 _USAGE = b"""usage: tap-old [-h] -c CONFIG [-s STATE] [-p PROPERTIES] [-d]

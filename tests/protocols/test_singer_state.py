@@ -5,19 +5,11 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.model import (
-    PlannedStream,
-    ReadMode,
-    State,
-    StateScope,
-    StreamId,
-    TableName,
-    WriteMode,
-)
-from dagster_airbyte_proto.protocols.known import protocol_of_state
+from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.protocols.lookup import protocol_of_state
 from dagster_airbyte_proto.protocols.raw_json import PartError
-from dagster_airbyte_proto.protocols.singer import SingerSource
-from dagster_airbyte_proto.protocols.singer_state import is_provisional, merged, parse_state, state_file
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
+from dagster_airbyte_proto.protocols.singer.states import is_provisional, merged, parse_state, state_file
 
 _source = SingerSource()
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.protocols.airbyte import AirbyteSource
-from dagster_airbyte_proto.protocols.session import CatalogEvent, Event, RecordLine, SourceProtocol, StateEvent
-from dagster_airbyte_proto.protocols.singer import SingerSource
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.events import CatalogEvent, Event, RecordLine, StateEvent
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
 
 _TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 _NAMES = [

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import SchemaRefused
+from dagster_airbyte_proto.loads.column_ids import columns_of
 from dagster_airbyte_proto.model import SchemaPolicy
 from dagster_airbyte_proto.schema.evolution import Change, Columns, Misfit, Terms, Type, Verdict, What, decided, flat
 from dagster_airbyte_proto.schema.names import folded
-from dagster_airbyte_proto.tables.columns import columns_of
 
 EVOLVE, FREEZE, DISCARD_COLUMN, DISCARD_ROW = SchemaPolicy
 PLAIN = ("int", "long", "float", "double", "string", "date", "decimal(9, 2)", "decimal(38, 2)", "decimal(9, 3)")

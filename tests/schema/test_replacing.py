@@ -4,11 +4,11 @@ from typing import Any
 
 from hypothesis import given
 
+from dagster_airbyte_proto.loads.column_ids import optional
 from dagster_airbyte_proto.model import SchemaPolicy
 from dagster_airbyte_proto.schema.evolution import Columns, Terms, What, decided
 from dagster_airbyte_proto.schema.names import folded
 from dagster_airbyte_proto.schema.replacing import Before, ids_of, replacement
-from dagster_airbyte_proto.tables.columns import optional
 from tests.schema.test_evolution import SCHEMAS, TERMS, WIDTHS
 
 NOTHING: Columns = {"type": "struct", "fields": []}

@@ -6,15 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import (
-    PlannedStream,
-    ReadMode,
-    Shaping,
-    Stream,
-    StreamId,
-    TableName,
-    WriteMode,
-)
+from dagster_airbyte_proto.model import PlannedStream, ReadMode, Shaping, Stream, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.schema.columns import METADATA, Columns
 from dagster_airbyte_proto.schema.json_schema import table_columns
 

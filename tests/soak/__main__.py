@@ -36,12 +36,12 @@ from tests.soak.grounds import Ground, open_ground, reading_session
 from tests.soak.lives import Soak
 from tests.soak.tally import Tally, tell
 from tests.soak.years import live_years
-from tests.sync.house import House
-from tests.sync.iceberg_house import DeltaHouse, IcebergHouse
-from tests.sync.life import SCOPES
-from tests.sync.spark_zygote import SparkZygote
-from tests.sync.sweep import SWEPT_MODES, life_of, sweep
-from tests.sync.zygote import Zygote
+from tests.sync.crashes.house import House
+from tests.sync.crashes.iceberg_house import DeltaHouse, IcebergHouse
+from tests.sync.crashes.life import SCOPES
+from tests.sync.crashes.spark_zygote import SparkZygote
+from tests.sync.crashes.sweep import SWEPT_MODES, life_of, sweep
+from tests.sync.crashes.zygote import Zygote
 
 _HOUSES: Mapping[str, type[House]] = {"iceberg": IcebergHouse, "delta": DeltaHouse, "folder": House}
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import docker
 
-from dagster_airbyte_proto.launchers.docker_containers import LABEL, containers
-from dagster_airbyte_proto.launchers.docker_daemon import open_daemon
-from tests import fake_source
-from tests.images import python_image
+from dagster_airbyte_proto.launchers.docker.containers import LABEL, containers
+from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from tests.soak.victims import Victim
-from tests.sync.house import House
+from tests.support import fake_source
+from tests.support.images import python_image
+from tests.sync.crashes.house import House
 from tests.sync.shop import until
 
 _SCENARIO = "/scenario.json"

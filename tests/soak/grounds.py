@@ -10,16 +10,16 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
-from tests.dagster_defs.spark_steps import SparkSteps
-from tests.fork_server import ForkServer
+from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from tests.dagster_defs.support.spark_steps import SparkSteps
 from tests.soak.containers import DockerDaemon, ImageHouse, container, fake_source_image, left
 from tests.soak.victims import Weapon, connector, guardian, jvm, python, tree, words_of
-from tests.sync.house import House
-from tests.sync.iceberg_house import CommandLine, IcebergHouse, processes_with
-from tests.sync.life import Life
-from tests.sync.sweep import life_of
-from tests.sync.zygote import Zygote
+from tests.support.fork_server import ForkServer
+from tests.sync.crashes.house import House
+from tests.sync.crashes.iceberg_house import CommandLine, IcebergHouse, processes_with
+from tests.sync.crashes.life import Life
+from tests.sync.crashes.sweep import life_of
+from tests.sync.crashes.zygote import Zygote
 
 _MARK = "AIRBYTE_PROTO_SOAK"
 _PATIENCE_SECONDS = 600.0

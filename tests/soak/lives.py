@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from tests.soak.grounds import Ground
 from tests.soak.tally import Tally
 from tests.soak.victims import Victim
-from tests.sync.house import House
-from tests.sync.iceberg_house import IcebergHouse
-from tests.sync.life import SCOPES, Life
-from tests.sync.sweep import SWEPT_MODES
+from tests.sync.crashes.house import House
+from tests.sync.crashes.iceberg_house import IcebergHouse
+from tests.sync.crashes.life import SCOPES, Life
+from tests.sync.crashes.sweep import SWEPT_MODES
 
 _ROUNDS_A_LIFE = 3
 _KILLS_A_ROUND = 4

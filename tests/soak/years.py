@@ -1,4 +1,4 @@
-"""Years of a connection, of any length, as tests/sync/test_year.py has them; tables on Iceberg are cared for."""
+"""Years of a connection, of any length, as `sync/crashes/test_year.py` has them; Iceberg tables are cared for."""
 
 import json
 import shutil
@@ -10,17 +10,17 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.care import ORPHAN_SECONDS, care_of, clean
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan import Wanted
+from dagster_airbyte_proto.sync.maintenance.care import ORPHAN_SECONDS, care_of, clean
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
 from dagster_airbyte_proto.sync.run import sync_connection
-from tests.fork_server import Kill
 from tests.soak.tally import tell
-from tests.sync.days import years
-from tests.sync.house import House
-from tests.sync.iceberg_house import CommandLine, IcebergHouse
-from tests.sync.year import Day, Year
-from tests.sync.zygote import Zygote
+from tests.support.fork_server import Kill
+from tests.sync.crashes.days import years
+from tests.sync.crashes.house import House
+from tests.sync.crashes.iceberg_house import CommandLine, IcebergHouse
+from tests.sync.crashes.year import Day, Year
+from tests.sync.crashes.zygote import Zygote
 
 _CARE_EVERY = 5
 _TELL_EVERY = 10

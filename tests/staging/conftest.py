@@ -12,23 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dagster_airbyte_proto.model import (
-    Aside,
-    FieldPath,
-    FileContent,
-    PlannedStream,
-    ReadMode,
-    StagedRows,
-    Stream,
-    StreamId,
-    TableName,
-    WriteMode,
-)
-from dagster_airbyte_proto.protocols.session import RecordShape
+from dagster_airbyte_proto.loads.load import Aside, FileContent, StagedRows
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.protocols.wire import RecordShape
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.batches import Parsed, SegmentParser
+from dagster_airbyte_proto.staging.rows.batches import Parsed, SegmentParser
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget, TableWriter
+from dagster_airbyte_proto.tables.writer import TableWriter
 
 SHAPE = RecordShape(
     head=re.compile(rb'\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+"), ?'),

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.model import FileContent, PlannedStream, StagedRows, StreamId, WriteMode
+from dagster_airbyte_proto.loads.load import FileContent, StagedRows
+from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
 from dagster_airbyte_proto.points import arm
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.area import run_folder, sweep
-from dagster_airbyte_proto.staging.demux import Demux, Run
+from dagster_airbyte_proto.staging.files.area import run_folder, sweep
+from dagster_airbyte_proto.staging.lines.demux import Demux, Run
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
 from tests.staging.conftest import SHAPE, plan, record, records, rows_of, target_of
 

@@ -14,12 +14,12 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan import Wanted
-from dagster_airbyte_proto.sync.pull import Patience
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.read.pull import Patience
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import Terms, Unwatched, sync_connection
-from dagster_airbyte_proto.sync.streams import StreamRun
-from tests.sync.house import House
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+from tests.sync.crashes.house import House
 
 SECRET = "correct-horse-battery"
 EVERYTHING = Wanted()

@@ -10,9 +10,9 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.asking import opened_source
+from dagster_airbyte_proto.sync.connector.open_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.shop import REFRESH, SECRET, Shop
 

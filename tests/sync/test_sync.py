@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.sync.plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.tables.delta import DeltaTables
-from dagster_airbyte_proto.tables.iceberg import IcebergTables
-from dagster_airbyte_proto.tables.spark import SparkSettings, start_session
-from dagster_airbyte_proto.tables.writer import TableSpec, TableTarget
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
 from tests.conformance.table_writer import SCHEMA, Bench, Reader, table_name
 
 

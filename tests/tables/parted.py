@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.model import PlannedStream, Shaping, StagedRows, WriteMode
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import PlannedStream, Shaping, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
-from dagster_airbyte_proto.tables.writer import TableSpec, TableWriter
+from dagster_airbyte_proto.tables.writer import TableWriter
 from tests.staging.conftest import SHAPE, plan, records
 
 _PROPERTIES = {

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.model import FileContent, StagedFile, StagedRows, WriteMode
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.table import TableTarget
+from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.schema.columns import VARIANT
-from dagster_airbyte_proto.staging.area import Folder, make
-from dagster_airbyte_proto.staging.changes import Changes, Slots
-from dagster_airbyte_proto.staging.parquet import OpenFile
-from dagster_airbyte_proto.staging.variants import variants
-from dagster_airbyte_proto.tables.spark import query
-from dagster_airbyte_proto.tables.writer import TableTarget
+from dagster_airbyte_proto.staging.files.area import Folder, make
+from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
+from dagster_airbyte_proto.staging.rows.changes import Changes, Slots
+from dagster_airbyte_proto.staging.rows.variants import variants
+from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_writer import part_of, put, taken_out
 
 THINGS = pa.schema([("id", pa.int64()), ("thing", VARIANT), ("things", pa.list_(VARIANT))])

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dagster_airbyte_proto.tables.folder import FolderTables
-from dagster_airbyte_proto.tables.parquet import ParquetTables
+from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
 
 _WRITER = """
 import os, signal, sys
@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 import msgspec
 from dagster_airbyte_proto import points
-from dagster_airbyte_proto.model import StagedRows
+from dagster_airbyte_proto.loads.load import StagedRows
 module, name, root, load_id, point, number = sys.argv[1:]
 load = msgspec.json.decode(sys.stdin.buffer.read(), type=StagedRows)
 points.arm(lambda reached: os.kill(os.getpid(), int(number)) if reached == point else None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 
 from dagster_airbyte_proto import Connection, build_connection_jobs, build_sync_sensor
-from dagster_airbyte_proto.dagster_defs.sensors import files_changed
+from dagster_airbyte_proto.dagster_defs.automation.sensors import files_changed
 
 EXAMPLE = Path(__file__).parents[4]
 

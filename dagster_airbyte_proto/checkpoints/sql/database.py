@@ -1,0 +1,246 @@
+"""A database behind a URL: opened late, safe under threads and forks, its errors in our words.
+
+SQLite: one file, in WAL mode with full syncs, so that what was committed survives a kill and a power cut. Writers
+begin with BEGIN IMMEDIATE: a transaction that reads first and writes later would otherwise fail where it could wait.
+No connection is kept between transactions, so that a fork never inherits one.
+
+PostgreSQL: through psycopg 3. Nobody waits for a lock without end, and the server ends the transaction of a client
+that sleeps in the middle of one (a paused machine), or the run that takes over would wait for it to wake up.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from dagster_airbyte_proto.checkpoints.sql.migrations import is_current, migrate
+from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime
+from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateUnavailable
+
+Clock = Callable[[], datetime]
+
+_SQLITE, _POSTGRES = "sqlite", "postgresql"
+_DOING = "using the state store"
+_URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/database."
+_PATIENCE_SECONDS = 10
+_MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
+_SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
+
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: "Another process holds the file's lock. Try again; stop that process if it stays.",
+    sqlite3.SQLITE_LOCKED: "Another process holds the file's lock. Try again; stop that process if it stays.",
+    sqlite3.SQLITE_PROTOCOL: "Too many processes open the file at once. Try again.",
+    sqlite3.SQLITE_FULL: "The disk is full. Make room, then run again.",
+    sqlite3.SQLITE_IOERR: "The disk or its file system failed. Look at it, then run again.",
+}
+_MISPLACED = {
+    sqlite3.SQLITE_PERM: "Make the file and its folder writable, or name another state_url.",
+    sqlite3.SQLITE_READONLY: "Make the file and its folder writable, or name another state_url.",
+    sqlite3.SQLITE_CANTOPEN: "Make the file and its folder writable, or name another state_url.",
+    sqlite3.SQLITE_CORRUPT: "The file is damaged. Restore it from a backup, or name another state_url.",
+    sqlite3.SQLITE_NOTADB: "That is no SQLite database. Name another state_url.",
+}
+_REFUSING_SQLSTATES = ("28", "3D", "3F", "42501")
+
+
+class Database:
+    """`clock` is for tests. Without one, SQLite goes by this machine's clock, for it serves one machine; PostgreSQL
+    by its server's, so that machines whose clocks differ agree on when a lease has run out."""
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        self._url = _checked(url)
+        self._clock = clock
+        self._opening = threading.Lock()
+        self._opened: tuple[int, Engine] | None = None
+
+    def __str__(self) -> str:
+        return self._url.difference_update_query(_SECRETS_IN_QUERY).render_as_string(hide_password=True)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one moment of the database."""
+        with self._errors(), self._engine().connect() as tx, tx.begin():
+            yield tx
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction, durable once the block has ended."""
+        with self._errors(), _writing(self._engine()) as tx:
+            yield tx
+
+    def now(self, tx: Connection) -> datetime:
+        if self._clock is not None:
+            return self._clock()
+        if tx.dialect.name == _POSTGRES:
+            return tx.execute(select(func.clock_timestamp(type_=UtcTime))).scalar_one()
+        return datetime.now(UTC)
+
+    def close(self) -> None:
+        """Lets go of its connections. The next call opens them again."""
+        with self._opening:
+            if self._opened is not None and self._opened[0] == os.getpid():
+                self._opened[1].dispose()
+            self._opened = None
+
+    def _engine(self) -> Engine:
+        """Opened at the first use, and anew in a child process: a connection must not be shared with the parent."""
+        with self._opening:
+            if self._opened is not None and self._opened[0] == os.getpid():
+                return self._opened[1]
+            if self._opened is not None:
+                self._opened[1].dispose(close=False)
+            engine = self._open()
+            self._opened = (os.getpid(), engine)
+            return engine
+
+    def _open(self) -> Engine:
+        if self._url.get_backend_name() == _SQLITE:
+            path = Path(self._url.database or "")
+            self._create_file(path)
+            engine = _sqlite_engine(path, self._patience_seconds())
+        else:
+            engine = self._postgres_engine()
+        with engine.connect() as tx, tx.begin():
+            if is_current(tx):
+                return engine
+        with _writing(engine) as tx:
+            if tx.dialect.name == _POSTGRES:
+                tx.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            migrate(tx)
+        return engine
+
+    def _create_file(self, path: Path) -> None:
+        """Readable by its owner alone, since kept configs hold secrets. SQLite gives its side files the same mode."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Never opened when it is there: closing a second descriptor would drop the locks that SQLite holds in
+            # this process on the first one (POSIX locks belong to the process).
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            if not path.is_file():
+                raise self._config_error(f"{path} is no file", "Name another state_url.") from None
+        except OSError as error:
+            raise self._config_error(
+                f"cannot create {path}: {error.strerror}", _MISPLACED[sqlite3.SQLITE_CANTOPEN]
+            ) from error
+
+    def _patience_seconds(self) -> float:
+        """How long SQLite waits for a lock: `?timeout=` in the URL, as in SQLAlchemy's own."""
+        try:
+            return float(str(self._url.query.get("timeout", _PATIENCE_SECONDS)))
+        except ValueError as error:
+            raise self._config_error("timeout is no number of seconds", _URLS) from error
+
+    def _postgres_engine(self) -> Engine:
+        # Of a database that was made without a locale, and so has no encoding, text would come as bytes.
+        arguments = {
+            "client_encoding": "utf8",
+            "connect_timeout": _PATIENCE_SECONDS,
+            "tcp_user_timeout": _PATIENCE_SECONDS * 1000,
+        }
+        given = {name: value for name, value in arguments.items() if name not in self._url.query}
+        try:
+            return create_engine(self._url, hide_parameters=True, pool_pre_ping=True, pool_size=2, connect_args=given)
+        except (NoSuchModuleError, ModuleNotFoundError) as error:
+            raise self._config_error(
+                "its driver is not installed", "pip install 'dagster_airbyte_proto[postgres]'"
+            ) from error
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._in_our_words(error) from error
+        except PoolTimeoutError as error:
+            raise StateUnavailable(_DOING, f"{self}: no connection came free", remedy="Try again.") from error
+
+    def _in_our_words(self, error: DBAPIError) -> ProtoError:
+        found = f"{self}: {str(error.orig).strip()}"
+        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the lower byte of an extended code is the plain one
+        if code in _UNAVAILABLE:
+            return StateUnavailable(_DOING, found, remedy=_UNAVAILABLE[code])
+        if code in _MISPLACED:
+            return ConfigError(_DOING, found, remedy=_MISPLACED[code])
+        sqlstate = getattr(error.orig, "sqlstate", None) or ""
+        if sqlstate.startswith(_REFUSING_SQLSTATES):
+            return ConfigError(_DOING, found, remedy="Check the user, its rights and the database in state_url.")
+        if code == 0 and (error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)):
+            return StateUnavailable(_DOING, found, remedy="Check that the server runs and that state_url is right.")
+        return InternalError(_DOING, found)
+
+    def _config_error(self, found: str, remedy: str) -> ConfigError:
+        return ConfigError(_DOING, f"{self}: {found}", remedy=remedy)
+
+
+def _checked(text: str) -> URL:
+    try:
+        url = make_url(text)
+        name = url.get_backend_name()
+    except (ArgumentError, ValueError) as error:
+        # Without the text: what does not parse may still hold a password.
+        raise ConfigError("reading state_url", "it is no database URL", remedy=_URLS) from error
+    if name == _SQLITE:
+        if not url.database or url.database.startswith((":memory:", "file:")):
+            raise ConfigError("reading state_url", "it names no file, and state must outlive the process", remedy=_URLS)
+        return url.set(drivername="sqlite+pysqlite")
+    if name == _POSTGRES:
+        return url.set(drivername="postgresql+psycopg")
+    raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)
+
+
+def _sqlite_engine(path: Path, patience_seconds: float) -> Engine:
+    # By its whole path, whatever becomes of the working directory, and never made anew: when somebody removes the file
+    # beneath us, an empty one in its place would have no state, and no lease.
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    engine = create_engine(
+        "sqlite+pysqlite://",
+        creator=lambda: sqlite3.connect(uri, uri=True, timeout=patience_seconds),
+        hide_parameters=True,
+        poolclass=NullPool,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _set_up(dbapi_connection: sqlite3.Connection, _record: object) -> None:
+        # The driver must not begin transactions by itself: it would begin them late, and never around DDL.
+        dbapi_connection.isolation_level = None
+        _use_wal(dbapi_connection)
+        dbapi_connection.execute("PRAGMA synchronous=FULL")
+        dbapi_connection.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(tx: Connection) -> None:
+        tx.exec_driver_sql("BEGIN IMMEDIATE" if tx.get_execution_options().get("writes") else "BEGIN")
+
+    return engine
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """The file remembers its mode. Two processes that change it at once do not wait for each other as they would
+    for any other lock: one is told at once that the file is locked."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def _writing(engine: Engine) -> Iterator[Connection]:
+    with engine.connect().execution_options(writes=True) as tx, tx.begin():
+        if tx.dialect.name == _POSTGRES:
+            # A sleeper is thrown out before those who wait for its lock give up.
+            limits = {"lock_timeout": _PATIENCE_SECONDS, "idle_in_transaction_session_timeout": _PATIENCE_SECONDS // 2}
+            tx.execute(select(*(func.set_config(name, f"{seconds}s", True) for name, seconds in limits.items())))
+        yield tx

@@ -1,0 +1,74 @@
+"""A load as JSON that a person can read in the loads table: paths, counts, and states as the connector wrote them."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from dagster_airbyte_proto.loads.load import CommittedRows, Load, ResumePoint, StagedRows
+from dagster_airbyte_proto.model import State, StateScope, StreamId
+
+
+class _StateText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`message` as text, or in base64 where it is none. JSON has no bytes, and not a byte of it may change."""
+
+    scope: StateScope
+    message: str | None = None
+    message_base64: bytes | None = None
+    stream: StreamId | None = None
+    is_reset: bool = False
+
+
+class _ResumePointText(msgspec.Struct, frozen=True):
+    generation_id: int
+    state: _StateText
+
+
+class _LoadText(msgspec.Struct, frozen=True):
+    load_id: str
+    connection: str
+    run_id: str
+    parts: tuple[StagedRows, ...]
+    states: tuple[_StateText, ...]
+    resume_points: tuple[_ResumePointText, ...] = ()
+
+
+# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+_LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[CommittedRows, ...])
+
+
+def load_to_json(load: Load) -> str:
+    states = tuple(_to_text(state) for state in load.states)
+    points = tuple(_ResumePointText(point.generation_id, _to_text(point.state)) for point in load.resume_points)
+    return _json(_LoadText(load.load_id, load.connection, load.run_id, load.parts, states, points))
+
+
+def load_from_json(text: str) -> Load:
+    read = _LOAD.decode(text)
+    states = tuple(map(_from_text, read.states))
+    points = tuple(ResumePoint(point.generation_id, _from_text(point.state)) for point in read.resume_points)
+    return Load(read.load_id, read.connection, read.run_id, read.parts, states, points)
+
+
+def committed_to_json(committed: Iterable[CommittedRows]) -> str:
+    return _json(tuple(committed))
+
+
+def committed_from_json(text: str) -> tuple[CommittedRows, ...]:
+    return _COMMITTED.decode(text)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _to_text(state: State) -> _StateText:
+    try:
+        message, message_base64 = state.message.decode(), None
+    except UnicodeDecodeError:
+        message, message_base64 = None, state.message
+    return _StateText(state.scope, message, message_base64, state.stream, state.is_reset)
+
+
+def _from_text(text: _StateText) -> State:
+    message = text.message.encode() if text.message is not None else text.message_base64
+    return State(text.scope, message or b"", text.stream, text.is_reset)

@@ -1,0 +1,98 @@
+"""The loads log, inside a transaction that someone else began and, for changes, fenced.
+
+announced -> done or dropped, and no way back.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, exists, insert, select, update
+
+from dagster_airbyte_proto.checkpoints.sql.load_json import (
+    committed_from_json,
+    committed_to_json,
+    load_from_json,
+    load_to_json,
+)
+from dagster_airbyte_proto.checkpoints.sql.schema import loads
+from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, LoggedLoad
+from dagster_airbyte_proto.errors import ConfigError, InternalError
+from dagster_airbyte_proto.loads.load import CommittedRows, Load
+
+
+def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: datetime) -> None:
+    body = load_to_json(load)
+    row = logged(tx, load.load_id)
+    if row is not None and row.body != body:
+        raise _out_of_order("announcing", load, "another load has its id")
+    if row is None:
+        values = {"load_id": load.load_id, "connection": lease.connection, "run_id": load.run_id, "fence": lease.fence}
+        values |= {"partition_key": partition, "status": LoadStatus.ANNOUNCED.value, "announced_at": now}
+        tx.execute(insert(loads).values(**values, reason="", body=body, committed="[]"))
+
+
+def to_end(tx: Connection, load: Load, status: LoadStatus) -> Row[Any] | None:
+    """The load's row when it is still to be brought to that end; None when it has come to it already."""
+    row = logged(tx, load.load_id)
+    if row is None:
+        raise _out_of_order(f"ending as {status}", load, "it was never announced")
+    if row.status == status:
+        return None
+    if row.status != LoadStatus.ANNOUNCED:
+        raise _out_of_order(f"ending as {status}", load, f"it is {row.status} already")
+    return row
+
+
+def end_as_done(tx: Connection, load: Load, committed: Sequence[CommittedRows], now: datetime) -> None:
+    _end(tx, load, status=LoadStatus.DONE.value, committed=committed_to_json(committed), ended_at=now)
+
+
+def end_as_dropped(tx: Connection, load: Load, reason: str, now: datetime) -> None:
+    _end(tx, load, status=LoadStatus.DROPPED.value, reason=reason, ended_at=now)
+
+
+def logged(tx: Connection, load_id: str) -> Row[Any] | None:
+    return tx.execute(select(loads).where(loads.c.load_id == load_id)).one_or_none()
+
+
+def newest(tx: Connection, connection: str, limit: int) -> list[LoggedLoad]:
+    query = select(loads).where(loads.c.connection == connection).order_by(loads.c.number.desc()).limit(limit)
+    return [as_logged(row) for row in tx.execute(query)]
+
+
+def announced(tx: Connection, connection: str) -> list[Load]:
+    unfinished = loads.c.connection == connection, loads.c.status == LoadStatus.ANNOUNCED.value
+    return [
+        load_from_json(body) for body in tx.scalars(select(loads.c.body).where(*unfinished).order_by(loads.c.number))
+    ]
+
+
+def files(tx: Connection, connection: str, run_id: str) -> frozenset[str]:
+    kept = loads.c.connection == connection, loads.c.run_id == run_id, loads.c.status != LoadStatus.DROPPED.value
+    bodies = tx.scalars(select(loads.c.body).where(*kept))
+    return frozenset(file.path for body in bodies for part in load_from_json(body).parts for file in part.files)
+
+
+def refuse_while_announced(tx: Connection, connection: str, doing: str) -> None:
+    """By hand, state moves only between loads: the recovery of an announced one would move it once more."""
+    unfinished = loads.c.connection == connection, loads.c.status == LoadStatus.ANNOUNCED.value
+    if tx.scalar(select(exists().where(*unfinished))):
+        raise ConfigError(
+            doing,
+            "a load of it is announced and not finished, and to finish it would move the state again",
+            remedy=f"Run airbyte-proto recover {connection} first.",
+        )
+
+
+def as_logged(row: Row[Any]) -> LoggedLoad:
+    status, committed = LoadStatus(row.status), committed_from_json(row.committed)
+    return LoggedLoad(load_from_json(row.body), status, row.announced_at, row.ended_at, row.reason, committed)
+
+
+def _end(tx: Connection, load: Load, **values: object) -> None:
+    tx.execute(update(loads).where(loads.c.load_id == load.load_id).values(values))
+
+
+def _out_of_order(doing: str, load: Load, found: str) -> InternalError:
+    return InternalError(f"{doing}: load {load.load_id} of connection {load.connection}", found)

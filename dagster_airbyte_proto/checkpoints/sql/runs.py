@@ -1,0 +1,90 @@
+"""Runs, their folders and the generations of streams, inside a transaction that someone else began and fenced.
+
+A run is known by the fence of its lease: a retry may come with the run id of the attempt before it.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
+
+from dagster_airbyte_proto.checkpoints.sql.counters import count_up
+from dagster_airbyte_proto.checkpoints.sql.schema import generations, run_folders, runs
+from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
+from dagster_airbyte_proto.checkpoints.store import Lease
+
+COMPLETE = "complete"
+
+
+def begun(tx: Connection, lease: Lease) -> int | None:
+    """The number of the run that this lease began already."""
+    return tx.execute(select(runs.c.sync_id).where(_under(runs, lease))).scalar_one_or_none()
+
+
+def begin(tx: Connection, lease: Lease, now: datetime) -> int:
+    sync_id = count_up(tx, lease.connection, "sync_id")
+    run = {"connection": lease.connection, "fence": lease.fence, "run_id": lease.run_id, "holder": lease.holder}
+    tx.execute(insert(runs).values(sync_id=sync_id, started_at=now, **run))
+    return sync_id
+
+
+def end(tx: Connection, lease: Lease, now: datetime, outcome: tuple[str, str]) -> None:
+    status, report = outcome
+    tx.execute(update(runs).where(_under(runs, lease)).values(ended_at=now, status=status, report=report))
+    if status == COMPLETE:
+        tx.execute(delete(run_folders).where(_under(run_folders, lease)))
+
+
+def reports(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
+    of_run = and_(runs.c.connection == connection, runs.c.run_id == run_id, runs.c.report.is_not(None))
+    return list(tx.scalars(select(runs.c.report).where(of_run).order_by(runs.c.sync_id)))
+
+
+def runners(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
+    of_run = and_(runs.c.connection == connection, runs.c.run_id == run_id)
+    return list(tx.scalars(select(runs.c.holder).where(of_run).order_by(runs.c.sync_id)))
+
+
+def generation(tx: Connection, connection: str, key: StateKey) -> int:
+    """0 for a stream that was never refreshed."""
+    return tx.execute(select(generations.c.generation).where(_is_at(connection, key))).scalar_one_or_none() or 0
+
+
+def next_generation(tx: Connection, connection: str, key: StateKey) -> int:
+    following = generation(tx, connection, key) + 1
+    tx.execute(delete(generations).where(_is_at(connection, key)))
+    tx.execute(insert(generations).values(connection=connection, generation=following, **key_columns(key)))
+    return following
+
+
+def note_folders(tx: Connection, lease: Lease, folders: Iterable[str]) -> None:
+    noted = set(tx.scalars(select(run_folders.c.folder).where(_under(run_folders, lease))))
+    run = {"connection": lease.connection, "fence": lease.fence, "run_id": lease.run_id}
+    if new := [{"folder": folder, **run} for folder in dict.fromkeys(folders) if folder not in noted]:
+        tx.execute(insert(run_folders), new)
+
+
+def unfinished_folders(tx: Connection, lease: Lease) -> Sequence[tuple[str, str]]:
+    rows = tx.execute(
+        select(run_folders.c.run_id, run_folders.c.folder)
+        .where(_before(lease))
+        .order_by(run_folders.c.fence, run_folders.c.folder)
+    )
+    return list(dict.fromkeys((row.run_id, row.folder) for row in rows))
+
+
+def forget_folders(tx: Connection, lease: Lease, run_id: str) -> None:
+    tx.execute(delete(run_folders).where(_before(lease), run_folders.c.run_id == run_id))
+
+
+def _under(table: Table, lease: Lease) -> ColumnElement[bool]:
+    return and_(table.c.connection == lease.connection, table.c.fence == lease.fence)
+
+
+def _before(lease: Lease) -> ColumnElement[bool]:
+    return and_(run_folders.c.connection == lease.connection, run_folders.c.fence < lease.fence)
+
+
+def _is_at(connection: str, key: StateKey) -> ColumnElement[bool]:
+    named = (generations.c[name] == value for name, value in key_columns(key).items())
+    return and_(generations.c.connection == connection, *named)

@@ -1,0 +1,163 @@
+"""Current states and their history, inside a transaction that someone else began and fenced."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
+
+from dagster_airbyte_proto.checkpoints.sql.counters import count_up
+from dagster_airbyte_proto.checkpoints.sql.schema import state_history, states
+from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
+from dagster_airbyte_proto.errors import ProtocolViolation, StateConflict
+from dagster_airbyte_proto.model import State, StateScope, StreamId
+
+
+class StateKey(NamedTuple):
+    """What a state is of: a stream, or the connection as a whole, in one partition."""
+
+    stream: StreamId | None
+    partition: str = ""
+
+
+class ChangeNote(NamedTuple):
+    """What the history tells of a change."""
+
+    who: str
+    why: str
+    run_id: str
+    changed_at: datetime
+
+
+def key_columns(key: StateKey) -> dict[str, str]:
+    """The key as it stands in tables. A stream without a name would be taken for the whole."""
+    if key.stream is None:
+        return {"namespace": "", "stream": "", "partition_key": key.partition}
+    if not key.stream.name:
+        raise ProtocolViolation("keeping the state of a stream", "the stream has no name")
+    return {"namespace": key.stream.namespace or "", "stream": key.stream.name, "partition_key": key.partition}
+
+
+def current_states(tx: Connection, connection: str, partition: str | None) -> list[StoredState]:
+    """In one partition, or in all."""
+    query = select(states).where(states.c.connection == connection)
+    if partition is not None:
+        query = query.where(states.c.partition_key == partition)
+    rows = tx.execute(query.order_by(states.c.partition_key, states.c.namespace, states.c.stream))
+    return [
+        StoredState(state, row.version, row.changed_at, row.run_id, row.partition_key)
+        for row in rows
+        if (state := _state(row)) is not None
+    ]
+
+
+def past_states(tx: Connection, connection: str, version: int) -> dict[StateKey, State | None]:
+    """As they stood at `version`; None where the last change was a reset."""
+    key = [state_history.c[name] for name in ("namespace", "stream", "partition_key")]
+    last = (
+        select(*key, func.max(state_history.c.version).label("version"))
+        .where(state_history.c.connection == connection, state_history.c.version <= version)
+        .group_by(*key)
+        .subquery()
+    )
+    same = [last.c[column.name] == column for column in (*key, state_history.c.version)]
+    rows = tx.execute(select(state_history).join(last, and_(*same)).where(state_history.c.connection == connection))
+    return {_key(row): _state(row) for row in rows}
+
+
+def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChange]:
+    """Newest first."""
+    newest = (
+        select(state_history)
+        .where(state_history.c.connection == connection)
+        .order_by(state_history.c.version.desc(), state_history.c.namespace, state_history.c.stream)
+        .limit(limit)
+    )
+    return [_change(row) for row in tx.execute(newest)]
+
+
+def of_last_kind(moved: Sequence[State]) -> list[State]:
+    """The states that may stand together: those of streams or one of the whole, as the last of them says."""
+    return [state for state in moved if (state.stream is None) is (moved[-1].stream is None)]
+
+
+def move_states(
+    tx: Connection, connection: str, changes: Mapping[StateKey, State | None], note: ChangeNote
+) -> list[StateChange]:
+    """Sets or resets (None) each, and resets what these displace. All under one new version of the connection.
+
+    A state by which the connector asks to start anew resets: there is nothing in it to hand back.
+
+    Every row must still have the version that was read, or StateConflict. The fence has shut out other runs by now;
+    this keeps a mistake in that from losing a state without a word.
+    """
+    changes = {key: None if state is None or state.is_reset else state for key, state in changes.items()}
+    standing = {_key(row): row.version for row in tx.execute(select(states).where(states.c.connection == connection))}
+    changes = {**dict.fromkeys(_displaced(standing, changes)), **changes}
+    if not changes:
+        return []
+    version = count_up(tx, connection, "version")
+    entries = [_entry(connection, key, state, version, note) for key, state in changes.items()]
+    for key, entry in zip(changes, entries, strict=True):
+        _move(tx, entry, standing.get(key))
+    tx.execute(insert(state_history), entries)
+    return [
+        StateChange(version, key.stream, state, note.changed_at, note.who, note.why, note.run_id, key.partition)
+        for key, state in changes.items()
+    ]
+
+
+def _displaced(standing: Mapping[StateKey, int], changes: Mapping[StateKey, State | None]) -> list[StateKey]:
+    """What may not stand beside the changes: a state of the whole and states of streams exclude each other."""
+    set_keys = {key for key, state in changes.items() if state is not None}
+    kinds = {(key.partition, key.stream is None) for key in set_keys}
+    return [key for key in standing if (key.partition, key.stream is not None) in kinds]
+
+
+def _move(tx: Connection, entry: Mapping[str, Any], seen: int | None) -> None:
+    is_reset = entry["scope"] is None
+    row = {column.name: entry[column.name] for column in states.c}
+    if seen is None:
+        if not is_reset:
+            tx.execute(insert(states).values(row))
+        return
+    here = and_(*(column == row[column.name] for column in states.primary_key), states.c.version == seen)
+    changed = tx.execute(delete(states).where(here) if is_reset else update(states).where(here).values(row))
+    if changed.rowcount != 1:
+        raise StateConflict(
+            f"moving the state of connection {entry['connection']}",
+            f"it is not at version {seen} any more",
+            remedy="Another run wrote in between. Run again.",
+            stream=entry["stream"] or None,
+        )
+
+
+def _entry(connection: str, key: StateKey, state: State | None, version: int, note: ChangeNote) -> dict[str, Any]:
+    return {
+        "connection": connection,
+        "version": version,
+        **key_columns(key),
+        "scope": None if state is None else str(state.scope),
+        "message": None if state is None else state.message,
+        **note._asdict(),
+    }
+
+
+def _key(row: Row[Any]) -> StateKey:
+    return StateKey(_stream(row), row.partition_key)
+
+
+def _stream(row: Row[Any]) -> StreamId | None:
+    return StreamId.of(row.stream, row.namespace) if row.stream else None
+
+
+def _state(row: Row[Any]) -> State | None:
+    if row.scope is None:
+        return None
+    return State(StateScope(row.scope), bytes(row.message), _stream(row))
+
+
+def _change(row: Row[Any]) -> StateChange:
+    key = _key(row)
+    note = row.changed_at, row.who, row.why, row.run_id
+    return StateChange(row.version, key.stream, _state(row), *note, key.partition)

@@ -1,0 +1,44 @@
+"""`--partition` and `--window`: which partition of a connection is meant. What takes long to import is imported when a
+command runs; see call.py."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+
+_WINDOW = "--window"
+
+
+def of_partition(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The two options, as `partition` and `window`."""
+    function = click.option(
+        _WINDOW,
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="What else fills its templates: start=…, end=…, or a dimension of the partition.",
+    )(function)
+    return click.option("--partition", metavar="KEY", help="One partition: its key, as Dagster has it.")(function)
+
+
+def chosen(partition: str | None, window: Sequence[str]) -> "Slice | None":
+    """The partition that was named, if any."""
+    from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+
+    words = dict(_word(text) for text in window)
+    if partition is None:
+        if words:
+            raise click.UsageError(f"{_WINDOW} needs --partition")
+        return None
+    if not partition:
+        raise click.BadParameter("the key is empty", param_hint="--partition")
+    return Slice(partition, words)
+
+
+def _word(text: str) -> tuple[str, str]:
+    name, is_there, value = text.partition("=")
+    if not is_there or not name.strip():
+        raise click.BadParameter(f"{text!r} is no NAME=VALUE", param_hint=_WINDOW)
+    return name.strip(), value

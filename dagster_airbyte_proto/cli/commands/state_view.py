@@ -1,0 +1,120 @@
+"""States as people see them, in tables and as JSON. What takes long to import is imported when used; see call.py."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dagster_airbyte_proto.cli.call import Target
+from dagster_airbyte_proto.cli.output import Answer, Grid, short, time_text
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.lookup import protocol_of_state
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
+    from dagster_airbyte_proto.masking import Mask
+    from dagster_airbyte_proto.model import State, StreamId
+
+HISTORY_COLUMNS = ("version", "stream", "state", "changed", "who", "why", "run")
+_WHOLE = "(whole)"
+
+
+class Shown:
+    """States as people see them: the connector's own value without the protocol's envelope, secrets masked."""
+
+    def __init__(self, target: Target) -> None:
+        self._mask = _mask(target)
+
+    def row(self, stored: "StoredState", *, max_characters: int = 60) -> tuple[Any, ...]:
+        name = _stream_text(stored.state.stream, stored.partition)
+        return self._row(name, self._value(stored.state), stored, max_characters)
+
+    def part_rows(self, stored: "StoredState", *, max_characters: int = 60) -> list[tuple[Any, ...]]:
+        """A row for each stream that a state of the whole tells of by itself."""
+        return [
+            self._row(_stream_text(stream, stored.partition), value, stored, max_characters)
+            for stream, value in self.parts(stored).items()
+        ]
+
+    def parts(self, stored: "StoredState") -> "dict[StreamId, Any]":
+        """What a state of the whole says of single streams."""
+        told = None if stored.state.stream else protocol_of_state(stored.state).state_parts(stored.state)
+        return {stream: self._mask.value(value) for stream, value in (told or {}).items()}
+
+    def value(self, stored: "StoredState") -> dict[str, Any]:
+        parts = self.parts(stored)
+        whole = {"streams": {str(stream): part for stream, part in parts.items()}} if parts else {}
+        return {
+            **whole,
+            "stream": str(stored.state.stream) if stored.state.stream else None,
+            "scope": stored.state.scope.value,
+            "state": self._value(stored.state),
+            "version": stored.version,
+            "changed_at": stored.changed_at.isoformat(),
+            "run_id": stored.run_id,
+            "partition": stored.partition,
+        }
+
+    def change_row(self, change: "StateChange") -> tuple[Any, ...]:
+        value = short(self._value(change.state)) if change.state else "(reset)"
+        name = _stream_text(change.stream, change.partition)
+        return (
+            change.version,
+            name,
+            value,
+            time_text(change.changed_at),
+            _who_text(change.who),
+            change.why,
+            change.run_id,
+        )
+
+    def change_value(self, change: "StateChange") -> dict[str, Any]:
+        return {
+            "version": change.version,
+            "stream": str(change.stream) if change.stream else None,
+            "state": self._value(change.state) if change.state else None,
+            "changed_at": change.changed_at.isoformat(),
+            "who": change.who,
+            "why": change.why,
+            "run_id": change.run_id,
+            "partition": change.partition,
+        }
+
+    def _value(self, state: "State") -> Any:
+        return self._mask.value(protocol_of_state(state).state_value(state))
+
+    @staticmethod
+    def _row(name: str, value: Any, stored: "StoredState", max_characters: int) -> tuple[Any, ...]:
+        return (name, short(value, max_characters), stored.version, time_text(stored.changed_at), stored.run_id)
+
+
+def changed(target: Target, changes: "Sequence[StateChange]") -> Answer:
+    """What a change by hand answers: what is different now."""
+    shown = Shown(target)
+    value = {
+        "connection": target.name,
+        "status": "complete",
+        "changes": [shown.change_value(change) for change in changes],
+    }
+    return Answer(value, (Grid(HISTORY_COLUMNS, [shown.change_row(change) for change in changes]),))
+
+
+def _mask(target: Target) -> "Mask":
+    """What the config takes from the environment. A variable that is not set has no value to hide."""
+    from dagster_airbyte_proto.masking import Mask
+
+    if target.connection is None:
+        return Mask(())
+    try:
+        return Mask(target.connection.filled_config(os.environ).secrets)
+    except ConfigError:
+        return Mask(())
+
+
+def _who_text(who: str) -> str:
+    """Without the marks by which a machine tells one process from a later one of the same number."""
+    return who.partition(" (started ")[0]
+
+
+def _stream_text(stream: "StreamId | None", partition: str) -> str:
+    name = str(stream) if stream else _WHOLE
+    return f"{name} [{partition}]" if partition else name

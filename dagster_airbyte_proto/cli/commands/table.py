@@ -1,0 +1,288 @@
+"""`table show|history|changes|compact|expire|rollback`. What takes long to import is imported when a command runs; see
+call.py.
+
+A table that refuses leaves the others to be cared for: each answers for itself, and the exit code is 1.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted, error_value, time_text
+from dagster_airbyte_proto.cli.program import table as group
+from dagster_airbyte_proto.errors import ConfigError, TableError
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.model import TableName
+    from dagster_airbyte_proto.sync.engine import Engine
+    from dagster_airbyte_proto.tables.care import Change, TableCare, TableFacts, TableHistory
+
+_HISTORY = ("snapshot", "at", "operation", "added", "removed", "deletes", "load", "run", "")
+_COMPACTED = ("table", "rewritten files", "written files", "delete files", "attempts", "status")
+_EXPIRED = ("table", "snapshots", "orphans", "status")
+_CHANGES = ("at", "stream", "table", "change", "run")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class _Opened(NamedTuple):
+    """The tables of a home, and those of them that were named."""
+
+    engine: "Engine"
+    care: "TableCare"
+    named: "list[TableName]"
+
+
+@contextmanager
+def _opened(call: Call, names: Sequence[str]) -> Iterator[_Opened]:
+    from dagster_airbyte_proto.sync.maintenance.care import care_of
+
+    with call.engine() as engine:
+        # A connection that has no tables is told before a session is started for them.
+        known = [_of_connection(call, engine, name) for name in names]
+        care = care_of(engine.tables)
+        every = [] if all(known) else [*care.names()]
+        found = [tables or [_table(name, every, engine)] for name, tables in zip(names, known, strict=True)]
+        yield _Opened(engine, care, list(dict.fromkeys(each for tables in found for each in tables)))
+
+
+def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
+    """A time as people write it."""
+    if not (found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)):
+        raise click.BadParameter(f"{value!r} is no time; write 90s, 30m, 12h or 7d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+@answers(group, "show")
+@click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
+def show_tables(call: Call, names: tuple[str, ...]) -> Answer:
+    """What a table is: rows, files, deletes, snapshots, size, columns."""
+    with _opened(call, names) as opened:
+        facts = [opened.care.facts(name) for name in opened.named]
+    parts: list[str | Grid] = []
+    for each in facts:
+        parts += [_headline(each), Grid(("column", "type"), each.columns)]
+    return Answer({"tables": [_facts_value(each) for each in facts]}, tuple(parts))
+
+
+@answers(group, "history")
+@click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
+def history(call: Call, names: tuple[str, ...], limit: int) -> Answer:
+    """Each change of a table: when, what, by which load of which run."""
+    with _opened(call, names) as opened:
+        found = {name: opened.care.history(name) for name in opened.named}
+        runs = _runs(opened.engine, [change for each in found.values() for change in each.changes[-limit:]])
+    value = {
+        "tables": [
+            {"table": str(name), "history": [_change_value(each, change, runs) for change in _newest(each, limit)]}
+            for name, each in found.items()
+        ]
+    }
+    parts: list[str | Grid] = []
+    for name, each in found.items():
+        parts += [str(name), Grid(_HISTORY, [_change_row(each, change, runs) for change in _newest(each, limit)])]
+    return Answer(value, tuple(parts))
+
+
+@answers(group, "changes")
+@click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
+def changes(call: Call, names: tuple[str, ...], limit: int) -> Answer:
+    """How columns, keys and cursors changed: what, when, found by which run. Starts no Spark."""
+    from dagster_airbyte_proto.schema.shape import text
+    from dagster_airbyte_proto.sync.plan.shapes import recorded_changes
+
+    store = call.store()
+    found = recorded_changes(store, [_connection_name(call, name) for name in names], limit)
+    value = [
+        {
+            "connection": each.connection,
+            "stream": str(each.noted.stream),
+            "table": str(each.table),
+            "at": each.noted.changed_at.isoformat(),
+            "what": each.noted.change.what.value,
+            "column": each.noted.change.column,
+            "before": each.noted.change.before,
+            "after": each.noted.change.after,
+            "run_id": each.noted.run_id,
+        }
+        for each in found
+    ]
+    rows = [
+        (
+            time_text(each.noted.changed_at),
+            str(each.noted.stream),
+            str(each.table),
+            text(each.noted.change),
+            each.noted.run_id,
+        )
+        for each in found
+    ]
+    return Answer({"changes": value}, (Grid(_CHANGES, rows),))
+
+
+@answers(group, "compact")
+@click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
+def compact(call: Call, names: tuple[str, ...]) -> Answer:
+    """Puts small files together and applies deletes, beside syncs that go on."""
+    with _opened(call, names) as opened:
+        done = _each(opened, lambda name: opened.care.compact(name)._asdict())
+    return _done(done, _COMPACTED, ("rewritten_files", "written_files", "removed_delete_files", "attempts"))
+
+
+@answers(group, "expire")
+@click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
+@click.option(
+    "--keep", "keep_seconds", default="7d", show_default=True, callback=_seconds, help="What can be gone back to."
+)
+@click.option(
+    "--orphans-after",
+    "orphan_seconds",
+    default="3d",
+    show_default=True,
+    callback=_seconds,
+    help="How long files lie that no snapshot has.",
+)
+def expire(call: Call, names: tuple[str, ...], keep_seconds: float, orphan_seconds: float) -> Answer:
+    """Lets go of old snapshots that no rollback and no recovery can ask for, and of files of dead loads."""
+    from dagster_airbyte_proto.sync.maintenance.care import clean
+
+    def expired(opened: _Opened, name: "TableName") -> dict[str, Any]:
+        gone = clean(opened.engine.store, opened.care, name, keep_seconds=keep_seconds, orphan_seconds=orphan_seconds)
+        return {"snapshots": gone.snapshots, "orphans": list(gone.orphans)}
+
+    with _opened(call, names) as opened:
+        done = _each(opened, lambda name: expired(opened, name))
+    return _done(done, _EXPIRED, ("snapshots", "orphans"))
+
+
+@answers(group, "rollback")
+@click.argument("name", metavar="NAME")
+@click.option("--to", "snapshot_id", required=True, metavar="SNAPSHOT", help="A snapshot of `table history`.")
+def rollback(call: Call, name: str, snapshot_id: str) -> Answer:
+    """Takes a table back to a snapshot; one that a connection feeds goes with its states only."""
+    from dagster_airbyte_proto.sync.maintenance.table_rollback import take_back
+
+    with _opened(call, [name]) as opened:
+        if len(opened.named) != 1:
+            raise ConfigError(
+                "taking a table back",
+                f"{name} is a connection of {counted(len(opened.named), 'table')}",
+                remedy=f"Name one of {', '.join(map(str, opened.named))}, or take all of them back with their states: "
+                f"airbyte-proto state rollback {name} --to VERSION --tables",
+            )
+        has_moved = take_back(opened.engine, opened.care, opened.named[0], snapshot_id)
+    value = {"status": "complete", "table": str(opened.named[0]), "snapshot_id": snapshot_id, "has_moved": has_moved}
+    where = f"{opened.named[0]} is as in snapshot {snapshot_id}"
+    return Answer(value, (where if has_moved else f"{where}, and was before",))
+
+
+def _connection_name(call: Call, named: str) -> str:
+    """The name of a connection that is meant by its file; else what was written."""
+    return call.open(named).name if Path(named).is_file() else named
+
+
+def _of_connection(call: Call, engine: "Engine", named: str) -> "list[TableName]":
+    """The tables of a connection that is meant by its file or its name; none where it is the name of a table."""
+    from dagster_airbyte_proto.sync.maintenance.care import tables_of
+
+    is_file = Path(named).is_file()
+    if not is_file and named not in engine.store.connections():
+        return []
+    connection = call.open(named).name if is_file else named
+    call.connection = connection
+    if not (found := tables_of(engine.store, connection)):
+        raise ConfigError(
+            f"looking up the tables of connection {connection}",
+            "no load of it has gone into any table",
+            remedy="Sync it first. Is --home right?",
+        )
+    return found
+
+
+def _table(named: str, every: "Sequence[TableName]", engine: "Engine") -> "TableName":
+    by_name = {str(each): each for each in every}
+    if named in by_name:
+        return by_name[named]
+    near = difflib.get_close_matches(named, [*by_name, *engine.store.connections()], n=1)
+    raise ConfigError(
+        f"looking up table {named}",
+        "there is no table and no connection of that name",
+        remedy=f"Do you mean {near[0]}?" if near else "Write NAMESPACE.TABLE, or a connection. Is --home right?",
+    )
+
+
+def _each(opened: _Opened, care: "Callable[[TableName], dict[str, Any]]") -> list[dict[str, Any]]:
+    return [{"table": str(name), **_tried(care, name)} for name in opened.named]
+
+
+def _tried(care: "Callable[[TableName], dict[str, Any]]", name: "TableName") -> dict[str, Any]:
+    try:
+        return {"status": "complete", **care(name), "error": None}
+    except TableError as error:
+        return {"status": "failed", "error": error_value(error)}
+
+
+def _done(done: list[dict[str, Any]], columns: Sequence[str], keys: Sequence[str]) -> Answer:
+    failed = [each for each in done if each["error"]]
+    value = {"status": "failed" if failed else "complete", "tables": done}
+    rows = [(each["table"], *(_figure(each.get(key)) for key in keys), each["status"]) for each in done]
+    told = [f"{each['table']}: {each['error']['message']}" for each in failed]
+    return Answer(value, (Grid(columns, rows), *told), 1 if failed else 0)
+
+
+def _figure(value: Any) -> Any:
+    return len(value) if isinstance(value, list) else value
+
+
+def _headline(facts: "TableFacts") -> str:
+    sliced = f", {counted(facts.slices, 'slice')} by {facts.partitioned_by}" if facts.partitioned_by else ""
+    load = f"; last load {facts.last_load} {time_text(facts.last_load_at)}".rstrip() if facts.last_load else ""
+    return (
+        f"{facts.table} ({facts.format}): {counted(facts.rows, 'row')}{sliced} in {counted(facts.files, 'file')} "
+        f"({facts.small_files} small), {counted(facts.delete_files, 'delete file')}, {facts.size_bytes} bytes, "
+        f"{counted(facts.snapshots, 'snapshot')}{load}"
+    )
+
+
+def _facts_value(facts: "TableFacts") -> dict[str, Any]:
+    at = facts.last_load_at.isoformat() if facts.last_load_at else None
+    columns = [{"name": name, "type": kind} for name, kind in facts.columns]
+    return {**facts._asdict(), "last_load_at": at, "columns": columns}
+
+
+def _newest(history: "TableHistory", limit: int) -> "Sequence[Change]":
+    return history.changes[::-1][:limit]
+
+
+def _runs(engine: "Engine", changes: "Sequence[Change]") -> dict[str, str]:
+    """The run of each load that the store knows."""
+    loads = {change.load_id for change in changes if change.load_id}
+    return {load_id: entry.load.run_id for load_id in loads if (entry := engine.store.load(load_id)) is not None}
+
+
+def _change_value(history: "TableHistory", change: "Change", runs: dict[str, str]) -> dict[str, Any]:
+    value = change._asdict()
+    at = change.at.isoformat() if change.at else None
+    is_current = change.snapshot_id == history.current
+    return {**value, "at": at, "run_id": runs.get(change.load_id or ""), "is_current": is_current}
+
+
+def _change_row(history: "TableHistory", change: "Change", runs: dict[str, str]) -> tuple[Any, ...]:
+    return (
+        change.snapshot_id,
+        time_text(change.at),
+        change.operation,
+        change.added_rows,
+        change.removed_rows,
+        change.deletes,
+        change.load_id,
+        runs.get(change.load_id or ""),
+        "current" if change.snapshot_id == history.current else "",
+    )

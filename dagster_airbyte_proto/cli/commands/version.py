@@ -1,0 +1,81 @@
+"""`version`. What takes long to import is imported when the command runs; see call.py."""
+
+import os
+import platform
+from pathlib import Path
+
+from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.output import Answer
+from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.errors import ConfigError
+
+_PACKAGES = ("pyspark", "pyarrow", "dagster", "sqlalchemy", "pydantic", "msgspec")
+
+
+@answers(program, "version")
+def version(call: Call) -> Answer:
+    """The versions of everything that matters, for a bug report."""
+    found: dict[str, str | int | None] = {
+        "airbyte_proto": _package("dagster_airbyte_proto"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: _package(name) for name in _PACKAGES},
+        "iceberg_runtime": _iceberg_runtime(),
+        "java": _java(),
+        "state_store_schema": _state_store_schema(call),
+    }
+    width = max(map(len, found))
+    lines = (f"{name.replace('_', ' '):{width}}  {value or 'none'}" for name, value in found.items())
+    return Answer(found, tuple(lines))
+
+
+def _package(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _iceberg_runtime() -> str:
+    from dagster_airbyte_proto.tables.spark.session import ICEBERG_VERSION
+
+    return ICEBERG_VERSION
+
+
+def _java() -> str | None:
+    """What the Java that would run Spark says of itself."""
+    import subprocess
+
+    from dagster_airbyte_proto.tables.spark.java_home import java_home
+    from dagster_airbyte_proto.tables.spark.session import SparkSettings
+
+    cache: Path = SparkSettings._field_defaults["cache"]
+    try:
+        home = java_home(cache.expanduser(), os.environ)
+        told = subprocess.run(
+            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (ConfigError, OSError, subprocess.TimeoutExpired):
+        return None
+    return next((line for line in told.stderr.splitlines() if '"' in line), None)
+
+
+def _state_store_schema(call: Call) -> int | None:
+    """The version of the tables of a state store that is a file and is there. Asking does not create or migrate it."""
+    import sqlite3
+
+    from sqlalchemy import make_url
+
+    url = make_url(call.settings().state_url)
+    path = Path(url.database or "")
+    if url.get_backend_name() != "sqlite" or not path.is_file():
+        return None
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+            row = connection.execute("SELECT version FROM airbyte_proto_schema_version").fetchone()
+    except sqlite3.Error:
+        return None
+    return int(row[0]) if row else None

@@ -1,0 +1,168 @@
+"""The streams of a connection as the assets of one step, made from its saved catalog."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+import dagster as dg
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
+from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
+from dagster_airbyte_proto.dagster_defs.definitions.definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definitions.offered import Offered, dg_name, offered
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import doing
+from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, TableFormat
+from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks, check_specs
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
+
+IncludedMetadata = Literal["column_metadata", "insights"]
+"""In the words that Dagster's other components have for it."""
+
+
+class AssetOptions(TypedDict, total=False):
+    """What `connector_assets` and `build_connector_assets` take beside the connection."""
+
+    translator: StreamTranslator | None
+    catalog: Path | None
+    home: Path | None
+    spark_catalog: str
+    table_format: TableFormat
+    name: str | None
+    partitions_def: dg.PartitionsDefinition[Any] | None
+    backfill_policy: dg.BackfillPolicy | None
+    pool: str | None
+    op_tags: Mapping[str, Any] | None
+    retry_policy: dg.RetryPolicy | None
+    checks: StreamChecks | None
+    io_manager_key: str
+
+
+def connector_assets(
+    *,
+    connection: Connection,
+    translator: StreamTranslator | None = None,
+    catalog: Path | None = None,
+    home: Path | None = None,
+    spark_catalog: str = "",
+    table_format: TableFormat = "iceberg",
+    name: str | None = None,
+    partitions_def: dg.PartitionsDefinition[Any] | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
+    pool: str | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
+    required_resource_keys: Set[str] | None = None,
+    checks: StreamChecks | None = None,
+    io_manager_key: str = "io_manager",
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Decorates the step of a connection: each of its streams is an asset, and any of them can be run alone.
+
+    Made from the catalog that `airbyte-proto discover --save` kept under `home`, or from the file `catalog`: neither
+    the connector nor a network is asked, and no `${env:…}` is filled. `table_format` is that of the IO manager's
+    tables, and `spark_catalog` their catalog, by default the format's own. Runs of the step wait for each other in the
+    pool `connector_<name>`, if the instance limits it. Time-window partitions are backfilled in a single run by
+    default. Raises ConfigError.
+    """
+
+    def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
+        found = offered(
+            connection,
+            catalog=catalog,
+            home=home,
+            spark_catalog=spark_catalog,
+            table_format=table_format,
+            is_partitioned=partitions_def is not None,
+        )
+        specs = _specs(connection, found, translator)
+        planned = {spec.key: data.planned for spec, data in zip(specs, found.streams, strict=True)}
+        streams = {key: each.id for key, each in planned.items()}
+        definition = ConnectionDefinition(connection, streams, found.catalog, io_manager_key, checks)
+        is_ours = function.__module__ == __name__
+        references = code_references(connection, None if is_ours else function)
+        return dg.multi_asset(
+            name=name,
+            specs=[_completed(spec, definition, references) for spec in specs],
+            check_specs=[check for key, each in planned.items() for check in check_specs(key, each, checks)]
+            if checks
+            else None,
+            can_subset=True,
+            partitions_def=partitions_def,
+            backfill_policy=backfill_policy or _backfill_policy(partitions_def),
+            pool=pool or f"connector_{connection.name}",
+            op_tags=op_tags,
+            retry_policy=retry_policy,
+            required_resource_keys=set(required_resource_keys or ()),
+        )(function)
+
+    return decorated
+
+
+def build_connector_assets(
+    connection: Connection,
+    *,
+    connector_key: str = "connector",
+    include_metadata: Collection[IncludedMetadata] = (),
+    sample_rows: int = 0,
+    **options: Unpack[AssetOptions],
+) -> dg.AssetsDefinition:
+    """The same without a function of your own: its step is a sync by the resource `connector_key`.
+
+    `include_metadata` and `sample_rows` are what such a function would chain: `fetch_column_metadata`, `with_insights`,
+    `with_sample`.
+    """
+
+    def step(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        events = getattr(context.resources, connector_key).sync(context)
+        if "column_metadata" in include_metadata:
+            events = events.fetch_column_metadata()
+        if "insights" in include_metadata:
+            events = events.with_insights()
+        yield from events.with_sample(sample_rows) if sample_rows else events
+
+    step.__name__ = connection.name
+    return connector_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
+
+
+def _specs(connection: Connection, found: Offered, translator: StreamTranslator | None) -> list[dg.AssetSpec]:
+    """One for each stream, in order. Raises ConfigError where a translator gave two the same key, or an odd one."""
+    translator = translator or StreamTranslator()
+    specs = [translator.get_asset_spec(data) for data in found.streams]
+    taken: dict[str, StreamId] = {}
+    for spec, data in zip(specs, found.streams, strict=True):
+        name, stream = dg_name(spec.key.path), data.planned.id
+        if name in taken:
+            raise _bad_key(connection, spec, stream, f"that of stream {taken[name]}, or too like it")
+        if not re.fullmatch("[A-Za-z0-9_]+", name):
+            raise _bad_key(connection, spec, stream, 'not of letters, digits, "_", "-" and "." alone')
+        taken[name] = stream
+    return specs
+
+
+def _bad_key(connection: Connection, spec: dg.AssetSpec, stream: StreamId, found: str) -> ConfigError:
+    key = spec.key.to_user_string()
+    return ConfigError(
+        doing(connection),
+        f"its asset key {key} is {found}",
+        remedy="Give it another key in the translator's get_asset_spec, or in `translation`.",
+        stream=str(stream),
+    )
+
+
+def _completed(
+    spec: dg.AssetSpec, definition: ConnectionDefinition, references: dg.CodeReferencesMetadataValue
+) -> dg.AssetSpec:
+    """What no translator may leave out: a stream that has nothing to tell must not fail, and a step finds its own."""
+    metadata = {**with_references(spec, references), **definition.metadata}
+    source, upstream = source_asset(spec.metadata), {dep.asset_key: dep for dep in spec.deps}
+    if source is not None:
+        upstream.setdefault(source, dg.AssetDep(source))
+    completed = spec.replace_attributes(metadata=metadata, deps=upstream.values(), skippable=True)
+    return completed.with_io_manager_key(definition.io_manager_key)
+
+
+def _backfill_policy(partitions_def: dg.PartitionsDefinition[Any] | None) -> dg.BackfillPolicy | None:
+    is_time = isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
+    return dg.BackfillPolicy.single_run() if is_time else None

@@ -1,0 +1,138 @@
+"""A table's columns as Dagster shows them, where they come from, and what their change is called."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import dagster as dg
+import msgspec
+import pyarrow as pa
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.loads.table import DEDUPLICATING, SLICE_COLUMN
+from dagster_airbyte_proto.model import PlannedStream, TypeChoices, WriteMode
+from dagster_airbyte_proto.schema.columns import VARIANT, Columns, ValueType
+
+SOURCE_ASSET = "airbyte_proto/source_asset"
+
+_TYPES = {
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+    VARIANT: "variant",
+}
+_KEY = ["primary key"]
+_SLICE = dg.TableColumn(SLICE_COLUMN, "string", "the partition that the row is of")
+
+
+class DescribedColumn(NamedTuple):
+    """A column as its table has it, with its type in SQL."""
+
+    name: str
+    type: str
+    comment: str = ""
+
+
+def table_schema(columns: Columns, *, write: WriteMode | None = None, is_partitioned: bool = False) -> dg.TableSchema:
+    """The table's columns, ours last. A key is said to be unique where `write` makes it so in the whole table, and it
+    is of one column."""
+    is_unique = write in DEDUPLICATING and len(columns.keys) == 1 and not is_partitioned
+    key = dg.TableColumnConstraints(nullable=True, unique=is_unique, other=_KEY)
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                column.name,
+                _value_type(column.type),
+                column.comment or None,
+                constraints=key if column.name in columns.keys else None,
+            )
+            for column in columns.all
+        ]
+        + _metadata_columns(columns.sdc)
+        + ([_SLICE] if is_partitioned else [])
+    )
+
+
+def described_schema(found: Iterable[DescribedColumn], planned: dg.TableSchema) -> dg.TableSchema:
+    """The columns that a table has, with what is `planned` of them and no table says: keys, missing comments."""
+    known = {column.name: column for column in planned.columns}
+    return dg.TableSchema([_described(column, known.get(column.name)) for column in found])
+
+
+def column_type(kind: pa.DataType) -> str:
+    """A type as Spark's SQL writes it."""
+    if (plain := _TYPES.get(kind)) is not None:
+        return plain
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{column_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{column_type(kind.key_type)},{column_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        fields = (kind.field(number) for number in range(kind.num_fields))
+        return f"struct<{','.join(f'{field.name}:{column_type(field.type)}' for field in fields)}>"
+    return str(kind)
+
+
+def source_asset(metadata: Mapping[str, Any]) -> dg.AssetKey | None:
+    """The asset that a stream reads from, where its translator says so: a key, or one as the UI writes it."""
+    found = metadata.get(SOURCE_ASSET)
+    key = getattr(found, "asset_key", getattr(found, "value", found))
+    return dg.AssetKey.from_user_string(key) if isinstance(key, str) else key
+
+
+def column_lineage(columns: Columns, upstream: dg.AssetKey) -> dg.TableColumnLineage:
+    """Each column and the field of `upstream` that it is made of, by the name that the source gives it. None of ours,
+    which are made of nothing, nor one that holds whole records."""
+    told = [] if columns.is_whole else columns.all
+    return dg.TableColumnLineage(
+        {column.name: [dg.TableColumnDep(asset_key=upstream, column_name=column.path[0])] for column in told}
+    )
+
+
+def code_version(connection: Connection, planned: PlannedStream) -> str:
+    """Changes with what changes the table: the connector's version, the schema, the modes, the keys, the name."""
+    launch = connection.connector.launch
+    program = launch.model_dump(include={"kind", "command", "package", "executable", "version", "image"})
+    parts = (
+        (connection.connector.protocol, program),
+        planned.stream.json_schema,
+        (planned.read, planned.write, planned.primary_key, planned.cursor, planned.table),
+        *([planned.shaping] if planned.shaping else []),
+        *([planned.types] if planned.types != TypeChoices() else []),
+        *(["sdc_columns"] if planned.sdc_columns else []),
+    )
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
+
+
+def _described(column: DescribedColumn, planned: dg.TableColumn | None) -> dg.TableColumn:
+    comment = column.comment or (planned.description if planned else None)
+    return dg.TableColumn(column.name, column.type, comment, constraints=planned.constraints if planned else None)
+
+
+@cache
+def _value_type(kind: ValueType) -> str:
+    return column_type(kind.in_table)
+
+
+@cache
+def _metadata_columns(sdc: tuple[str, ...]) -> list[dg.TableColumn]:
+    return [_column(field) for field in Columns((), sdc=sdc).metadata]
+
+
+def _column(field: pa.Field) -> dg.TableColumn:
+    comment = (field.metadata or {}).get(b"comment", b"").decode()
+    return dg.TableColumn(field.name, column_type(field.type), comment or None)

@@ -1,0 +1,79 @@
+"""What a connection's connector offers, as it was saved: no connector is started here, and no network is asked."""
+
+from pathlib import Path
+
+import msgspec
+
+from dagster_airbyte_proto.connection import OTHERS, Connection
+from dagster_airbyte_proto.dagster_defs.home import home_folder
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
+from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream, StreamId
+from dagster_airbyte_proto.protocols.lookup import source_protocol
+
+# A stand-in for what only a catalog knows; it is taken out again before anybody sees it.
+_UNKNOWN_KEY: tuple[FieldPath, ...] = (("?",),)
+
+
+def saved_catalog(connection: Connection, *, catalog: Path | None = None, home: Path | None = None) -> Catalog | None:
+    """The catalog in a file, or the one that `airbyte-proto discover --save` kept under `home`; None if it kept none.
+
+    Raises ConfigError for a file that cannot be read.
+    """
+    path = catalog or saved_path(connection, home)
+    try:
+        message = path.read_bytes()
+    except FileNotFoundError:
+        if catalog is None:
+            return None
+        raise _unreadable(connection, path, "there is no such file") from None
+    except OSError as error:
+        raise _unreadable(connection, path, error.strerror or str(error)) from error
+    return _parsed(connection, path, message)
+
+
+def saved_path(connection: Connection, home: Path | None = None) -> Path:
+    """Where `airbyte-proto discover --save` keeps the catalog."""
+    return home_folder(home) / "catalogs" / f"{connection.name}.json"
+
+
+def named_streams(connection: Connection) -> Catalog:
+    """A catalog of what the connection names, for one that was never discovered. Raises ConfigError if it names none.
+
+    A name with a dot is taken as a namespace and a name. Modes and keys are guesses until the catalog is there.
+    """
+    names = [name for name in connection.streams or {} if name != OTHERS]
+    if not names:
+        found = "no catalog is saved, and the connection names no stream"
+        raise ConfigError(doing(connection), found, remedy=discover_remedy(connection))
+    return Catalog(tuple(_named(name) for name in names))
+
+
+def discover_remedy(connection: Connection) -> str:
+    """What to do where there is no catalog, or no longer the right one."""
+    return f"Run `airbyte-proto discover {connection.origin or connection.name} --save`."
+
+
+def _named(name: str) -> Stream:
+    namespace, _, bare = name.rpartition(".")
+    stream = StreamId.of(bare, namespace)
+    return Stream(stream, {}, tuple(ReadMode), primary_key=_UNKNOWN_KEY, is_cursor_fixed=True)
+
+
+def _parsed(connection: Connection, path: Path, message: bytes) -> Catalog:
+    try:
+        msgspec.json.decode(message)
+        return source_protocol(connection.connector.protocol).catalog(msgspec.json.format(message, indent=-1))
+    except msgspec.DecodeError as error:
+        raise _unreadable(connection, path, "it is not JSON") from error
+    except ConnectorError as error:
+        raise _unreadable(connection, path, error.found) from error
+
+
+def _unreadable(connection: Connection, path: Path, found: str) -> ConfigError:
+    remedy = discover_remedy(connection)
+    return ConfigError(doing(connection), f"the catalog {path} cannot be used: {found}", remedy=remedy)
+
+
+def doing(connection: Connection) -> str:
+    """What an error tells first: whose assets could not be made."""
+    return f"making the assets of {connection.origin or f'connection {connection.name}'}"

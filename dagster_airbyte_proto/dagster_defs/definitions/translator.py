@@ -1,0 +1,85 @@
+"""From a stream to its asset: one method to override."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import dagster as dg
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.column_schema import code_version, table_schema
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import discover_remedy
+from dagster_airbyte_proto.model import PlannedStream, Stream, TableName
+from dagster_airbyte_proto.schema.columns import Columns
+
+TableFormat = Literal["iceberg", "delta", "parquet"]
+"""What the tables of assets are: that of the IO manager's Spark resource, which definitions do not ask."""
+
+
+@dataclass(frozen=True)
+class StreamTranslatorData:
+    """A stream with all that was chosen for it. `columns` is None where the connection was never discovered.
+
+    `key_path` is the stream's path below the connection, made of letters, digits, `_`, `-` and `.`, and like no other
+    stream's. `spark_catalog` is the Spark catalog that the tables are in. A table that `is_partitioned` has a column
+    for the partition.
+    """
+
+    connection: Connection
+    planned: PlannedStream
+    columns: Columns | None
+    key_path: tuple[str, ...]
+    spark_catalog: str
+    is_partitioned: bool = False
+    table_format: TableFormat = "iceberg"
+
+    @property
+    def stream(self) -> Stream:
+        return self.planned.stream
+
+    @property
+    def table(self) -> TableName:
+        return self.planned.table
+
+    @property
+    def table_name(self) -> str:
+        """The table as a user writes it in SQL."""
+        return f"{self.spark_catalog}.{self.table}"
+
+
+class StreamTranslator:
+    """Override `get_asset_spec` to change what an asset is called, which group and owners it has, what it waits for."""
+
+    def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+        """The asset of a stream. Change what it returns by `replace_attributes` and `merge_attributes`."""
+        connection, columns = data.connection, data.columns
+        metadata: dict[str, object] = {"dagster/table_name": data.table_name}
+        if columns is not None:
+            metadata["dagster/column_schema"] = table_schema(
+                columns, write=data.planned.write, is_partitioned=data.is_partitioned
+            )
+        return dg.AssetSpec(
+            dg.AssetKey([connection.name, *data.key_path]),
+            description=_description(data),
+            kinds={connection.connector.protocol, "spark", data.table_format},
+            group_name=connection.name,
+            code_version=None if columns is None else code_version(connection, data.planned),
+            metadata=metadata,
+        )
+
+
+def _description(data: StreamTranslatorData) -> str:
+    said = data.stream.json_schema.get("description")
+    paragraphs = [said] if isinstance(said, str) and said else []
+    where = f"Stream `{data.stream.id}` of the connection `{data.connection.name}`"
+    if data.columns is None:
+        paragraphs += [f"{where}.", f"Its columns are not known yet. {discover_remedy(data.connection)}"]
+    else:
+        paragraphs.append(f"{where}, {_modes(data.planned)}.")
+    return "\n\n".join(paragraphs)
+
+
+def _modes(planned: PlannedStream) -> str:
+    keys = ", ".join(".".join(path) for path in planned.primary_key)
+    cursor = ".".join(planned.cursor)
+    read = f"read as {planned.read}" + (f" by {cursor}" if cursor else "")
+    return f"{read}, written as {planned.write}" + (f" with the key {keys}" if keys else "")

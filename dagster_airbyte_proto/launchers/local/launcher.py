@@ -1,0 +1,129 @@
+"""A connector that is a program of this machine."""
+
+import errno
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
+from dagster_airbyte_proto.launchers.local import guardian
+from dagster_airbyte_proto.launchers.local.programs import find_program, program_identity
+from dagster_airbyte_proto.launchers.local.running import GUARDIAN_END_SECONDS, LocalConnector, Pipes
+from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
+
+_GUARDIAN_START_SECONDS = 30.0
+
+
+class LocalLauncher:
+    """Launches a program by its command line; the invocation's arguments come after it."""
+
+    def __init__(self, command: Sequence[str], *, options: RunOptions | None = None) -> None:
+        if not command:
+            raise ConfigError("reading the connector's command", "it is empty", remedy="Name a program in `command`.")
+        self._command = tuple(command)
+        self._options = options or RunOptions()
+
+    def identity(self) -> str:
+        program = self._program(os.environ)
+        return program_identity(program, self._command, folder=self._working_folder())
+
+    def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "LocalConnector":
+        merged = {**os.environ, **environment}
+        program = self._program(merged)
+        folder = RunFolder.make(self._options.runs_folder, invocation.files)
+        try:
+            arguments = [_spelled(argument, folder.path) for argument in invocation.arguments]
+            command = [str(program), *self._command[1:], *arguments]
+            return _start(command, merged, (folder, _watched(folder, invocation.changeable)), self._options)
+        except BaseException:
+            folder.remove()
+            raise
+
+    def _program(self, environment: Mapping[str, str]) -> Path:
+        search_path = environment.get("PATH", os.defpath)
+        return find_program(self._command[0], search_path=search_path, folder=self._working_folder())
+
+    def _working_folder(self) -> Path:
+        folder = self._options.working_folder or Path.cwd()
+        if not folder.is_dir():
+            raise ConfigError("starting the connector", f"its working folder {folder} is no folder")
+        return folder
+
+
+def _spelled(argument: str | FileArgument, folder: Path) -> str:
+    return str(folder / argument.name) if isinstance(argument, FileArgument) else argument
+
+
+def _watched(folder: RunFolder, changeable: tuple[str, bytes] | None) -> WatchedFile | None:
+    return None if changeable is None else WatchedFile(folder.path / changeable[0], changeable[1])
+
+
+def _start(
+    command: list[str],
+    environment: dict[str, str],
+    place: tuple[RunFolder, WatchedFile | None],
+    options: RunOptions,
+) -> "LocalConnector":
+    folder, _ = place
+    guarded, control = os.pipe()
+    report, told = os.pipe()
+    prefix = [sys.executable, "-I", "-S", guardian.__file__, str(guarded), str(told), str(os.getpid())]
+    try:
+        process = subprocess.Popen(
+            [*prefix, str(options.stop_grace_seconds), str(folder.path), *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            cwd=options.working_folder, env=environment, pass_fds=(guarded, told), start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        os.close(control)
+        os.close(report)
+        raise ConnectorError("starting the connector", error.strerror or str(error), retryable=True) from error
+    finally:
+        os.close(guarded)
+        os.close(told)
+    try:
+        first_report = _first_report(report, command[0])
+    except BaseException:
+        os.close(control)  # which ends the guardian, and all that it may have started
+        os.close(report)
+        _abandon(process)
+        raise
+    return LocalConnector(process, Pipes(control, report), first_report, place, options)
+
+
+def _first_report(report: int, program: str) -> bytes:
+    """What the guardian said first (more may have come with it). Raises ConfigError when the program cannot run."""
+    poll = select.poll()
+    poll.register(report, select.POLLIN)
+    said = os.read(report, 4096) if poll.poll(_GUARDIAN_START_SECONDS * 1000) else b""
+    verb, _, number = said.partition(b"\n")[0].partition(b" ")
+    if verb == b"started":
+        return said
+    if verb == b"failed":
+        raise ConfigError("starting the connector", f"{program} does not start: {_why_not(int(number))}")
+    raise ConnectorError("starting the connector", f"its guardian did not start ({sys.executable})", retryable=True)
+
+
+def _why_not(error_number: int) -> str:
+    if error_number == errno.ENOEXEC:
+        return "it is neither a program for this machine nor a script with a #! line"
+    if error_number == errno.ENOENT:  # the file itself was there a moment ago
+        return "the interpreter that its #! line names is not there"
+    return os.strerror(error_number)
+
+
+def _abandon(process: subprocess.Popen[bytes]) -> None:
+    """Closes what a guardian that will end by itself was to be heard through."""
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(GUARDIAN_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

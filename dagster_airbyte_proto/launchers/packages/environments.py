@@ -1,0 +1,157 @@
+"""Virtual environments of pinned packages, each built once and shared by all who ask for it.
+
+How one is built: under a lock (flock: the kernel frees it however its holder ends), in a folder of its own with a
+random name, which it never leaves; then a symbolic link with the environment's name is moved into place, atomically.
+So a name that is there is a whole environment, and readers need no lock. Moving the folder itself would break it: the
+scripts of an environment hold its absolute path, and only uv can make them do without (`--relocatable`), pip cannot.
+
+What came with a package is written down beside its environments, and holds for whichever is built next: what ran
+yesterday runs tomorrow, also with another patch of its Python, or on another machine that the file was taken to.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import ConfigError, StagingError
+from dagster_airbyte_proto.launchers.packages.interpreters import find_python, find_uv
+from dagster_airbyte_proto.whole_files import write_whole
+
+LOCK_FILE = "lock.txt"
+"""What was installed, with which Python; written last."""
+_REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[A-Za-z0-9._, -]+\])?\s*"
+    r"===?\s*(?P<version>[0-9][A-Za-z0-9.!+_-]*)"
+)
+_TAIL_LINES = 30
+
+
+class PinnedPackage(NamedTuple):
+    name: str
+    extras: str
+    version: str
+
+    @classmethod
+    def of(cls, requirement: str) -> "PinnedPackage":
+        """Raises ConfigError unless one version of one package is named: what ran yesterday must run tomorrow."""
+        found = _REQUIREMENT.fullmatch(requirement.strip())
+        if found is None:
+            raise ConfigError(
+                "reading the connector's package",
+                f"{requirement!r} is not pinned to one version",
+                remedy='Write it as "airbyte-source-faker==7.2.1".',
+            )
+        name = re.sub(r"[-_.]+", "-", found["name"]).lower()
+        return cls(name, (found["extras"] or "").replace(" ", ""), found["version"])
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.extras}=={self.version}"
+
+
+class _Installer(NamedTuple):
+    """The commands that make an environment. `held` stays open in them: an orphaned installer still holds the lock.
+    `pins` is the file of the versions that came with the package, where it has been installed before."""
+
+    python: Path
+    version: str
+    uv: str | None
+    held: int
+    pins: Path
+
+    def install(self, package: PinnedPackage, folder: Path) -> None:
+        inside = str(folder / "bin" / "python")
+        pinned = ["--constraint", str(self.pins)] if self.pins.is_file() else []
+        if self.uv is not None:
+            self._run([self.uv, "venv", "--quiet", "--no-project", "--python", str(self.python), str(folder)], package)
+            install = [self.uv, "pip", "install", "--python", inside]
+            self._run([*install, *pinned, str(package)], package)
+            freeze = [self.uv, "pip", "freeze", "--quiet", "--python", inside]
+        else:
+            pip = [inside, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+            self._run([str(self.python), "-m", "venv", str(folder)], package)
+            self._run([*pip, "install", *pinned, str(package)], package)
+            freeze = [*pip, "freeze"]
+        installed = self._run(freeze, package)
+        if not pinned:
+            write_whole(self.pins, f"# what came with {package}\n".encode() + installed)
+        (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + installed)
+
+    def _run(self, command: list[str], package: PinnedPackage) -> bytes:
+        environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+        # Each sync is a process of its own, and uv would leave it to them to compile (pip does it by itself).
+        environment.setdefault("UV_COMPILE_BYTECODE", "1")
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, pass_fds=(self.held,), check=False
+        )
+        if done.returncode != 0:
+            output = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+            remedy = "Check the name and the version, the package index, and which Python the connector needs."
+            if "--constraint" in command:
+                remedy += f" To let other versions come with it, remove {self.pins}."
+            raise ConfigError(
+                f"installing {package} with {Path(command[0]).name} for {self.python}",
+                "\n".join(output[-_TAIL_LINES:]) or f"exit code {done.returncode}, and no word why",
+                remedy=remedy,
+            )
+        return done.stdout
+
+
+def environment_for(
+    package: PinnedPackage, *, cache: Path, python: str | None, on_notice: Callable[[str], None] | None = None
+) -> Path:
+    """The folder of the package's environment, built now if nobody has. Waits for another process that builds it."""
+    interpreter, version = find_python(python)
+    tag = "cp" + "".join(version.split(".")[:2])
+    digest = hashlib.sha256(f"{package}\0{interpreter.resolve()}\0{version}".encode()).hexdigest()[:12]
+    # Its programs name it by its path: by a link that is gone some day they would not be found.
+    link = cache.resolve() / f"{package.name}-{package.version}-{tag}-{digest}"
+    extras = re.sub("[^A-Za-z0-9]+", "-", package.extras).strip("-")
+    pins = link.with_name("-".join(filter(None, (package.name, extras, package.version, tag))) + ".requirements.txt")
+    if not _is_whole(link):
+        if on_notice is not None:
+            on_notice(f"installing {package} into an environment of its own, this once")
+        try:
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _lock(link.with_name(f"{link.name}.lock")) as held:
+                if not _is_whole(link):
+                    _build(package, link, _Installer(interpreter, version, find_uv(), held, pins))
+        except OSError as error:
+            raise StagingError(f"installing {package}", f"{error.strerror or error} ({cache})") from error
+    return link.resolve()
+
+
+def _is_whole(link: Path) -> bool:
+    """Also asks whether its interpreter is still there: an upgrade of the system's Python may take it away."""
+    return (link / LOCK_FILE).is_file() and (link / "bin" / "python").exists()
+
+
+def _build(package: PinnedPackage, link: Path, installer: _Installer) -> None:
+    for remnant in link.parent.glob(f"{link.name}.build-*"):
+        shutil.rmtree(remnant, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{link.name}.build-", dir=link.parent))
+    try:
+        installer.install(package, folder)
+        fresh = folder / "link"
+        fresh.symlink_to(folder.name, target_is_directory=True)
+        fresh.replace(link)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,213 @@
+"""Keeps what a real connector said, so that it can be replayed with no connector at all.
+
+A recording is a folder that a person can read. For the first `read`:
+
+    read-1.stdout.jsonl   the bytes of stdout, secrets masked
+    read-1.files/         the files it was given (config, catalog, state), secrets masked
+    read-1.json           its arguments, how it ended, the last lines of stderr; written last, so its being there says
+                          that the rest is whole
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
+
+Mask = Callable[[bytes], bytes]
+
+_LONG_LINE_BYTES = 16 * 1024 * 1024
+_LONGEST_SECRET_BYTES = 64 * 1024
+
+
+class RecordedRun(msgspec.Struct, frozen=True):
+    """What `VERB-N.json` holds. A file argument is written as `{"file": name}`."""
+
+    verb: str
+    arguments: tuple[str | dict[str, str], ...]
+    code: int | None
+    signal: int | None
+    stopped: bool
+    seconds: float
+    stderr_tail: tuple[str, ...]
+
+
+def verb_of(invocation: Invocation) -> str:
+    """What was asked for: the first argument where it is a word (`read`), else all the options (`config-discover`)."""
+    words = [argument for argument in invocation.arguments if isinstance(argument, str)]
+    options = [word.lstrip("-") for word in words if word.startswith("-")]
+    verb = words[0] if words and not words[0].startswith("-") else "-".join(options) or "run"
+    return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in verb)
+
+
+class RecordingLauncher:
+    """Launches as `inner` does and keeps each run under `folder`. `mask` must replace every secret in what it is given.
+
+    A run is kept once its output was read to the end (or it was stopped) and its report was asked for.
+    """
+
+    def __init__(self, inner: Launcher, folder: Path, mask: Mask) -> None:
+        self._inner = inner
+        self._folder = folder
+        self._mask = mask
+
+    def identity(self) -> str:
+        return self._inner.identity()
+
+    def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
+        try:
+            kept = _KeptRun(self._folder, invocation, self._mask)
+        except OSError as error:
+            raise _unkept(self._folder, error) from error
+        try:
+            return _RecordedConnector(self._inner.launch(invocation, environment=environment), kept)
+        except BaseException:
+            kept.discard()
+            raise
+
+
+class MaskedOutput:
+    """Writes a stream of chunks with the secrets masked, wherever the chunks are cut.
+
+    Whole lines are masked together. A line too long to wait for is masked as it comes, with its last 64 KiB held back:
+    a secret that is cut there becomes whole with the next chunk.
+    """
+
+    def __init__(self, file: BinaryIO, mask: Mask) -> None:
+        self._file = file
+        self._mask = mask
+        self._held = b""
+
+    def write(self, chunk: bytes) -> None:
+        lines, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            self._file.write(self._mask(self._held + lines + newline))
+            self._held = rest
+        else:
+            self._held += chunk
+        if len(self._held) > _LONG_LINE_BYTES:
+            masked = self._mask(self._held)
+            self._file.write(masked[:-_LONGEST_SECRET_BYTES])
+            self._held = masked[-_LONGEST_SECRET_BYTES:]
+
+    def close(self) -> None:
+        self._file.write(self._mask(self._held))
+        self._held = b""
+        self._file.close()
+
+
+class _KeptRun:
+    """The files of one run in the making."""
+
+    def __init__(self, folder: Path, invocation: Invocation, mask: Mask) -> None:
+        self._invocation = invocation
+        self._mask = mask
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._stem, self._stdout = _next_free(folder, verb_of(invocation))
+        self._output = MaskedOutput(os.fdopen(_create(self._stdout), "wb"), mask)
+        self._files = self._stem.with_name(f"{self._stem.name}.files")
+        for name, content in invocation.files.items():
+            self._files.mkdir(mode=0o700, exist_ok=True)
+            _write(self._files / name, mask(content))
+
+    def write(self, chunk: bytes) -> None:
+        try:
+            self._output.write(chunk)
+        except OSError as error:
+            raise _unkept(self._stdout, error) from error
+
+    def finish(self, report: ExitReport) -> None:
+        run = RecordedRun(
+            verb=verb_of(self._invocation),
+            arguments=tuple(
+                {"file": word.name} if isinstance(word, FileArgument) else self._mask(word.encode()).decode()
+                for word in self._invocation.arguments
+            ),
+            code=report.code,
+            signal=report.signal,
+            stopped=report.stopped,
+            seconds=report.seconds,
+            stderr_tail=tuple(self._mask(line.encode()).decode(errors="replace") for line in report.stderr_tail),
+        )
+        try:
+            self._output.close()
+            unfinished = self._stem.with_name(f"{self._stem.name}.json.part")
+            _write(unfinished, msgspec.json.format(msgspec.json.encode(run)) + b"\n")
+            unfinished.replace(unfinished.with_suffix(""))
+        except OSError as error:
+            raise _unkept(self._stdout, error) from error
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self._output.close()
+            for name in self._invocation.files:
+                (self._files / name).unlink()
+            if self._files.exists():
+                self._files.rmdir()
+            self._stdout.unlink()
+
+
+def _next_free(folder: Path, verb: str) -> tuple[Path, Path]:
+    number = 1
+    while (stdout := folder / f"{verb}-{number}.stdout.jsonl").exists():
+        number += 1
+    return folder / f"{verb}-{number}", stdout
+
+
+def _create(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with os.fdopen(_create(path), "wb") as file:
+        file.write(content)
+
+
+def _unkept(path: Path, error: OSError) -> StagingError:
+    return StagingError(f"recording the connector to {path}", error.strerror or str(error), remedy="Make room there.")
+
+
+class _RecordedConnector:
+    def __init__(self, inner: RunningConnector, kept: _KeptRun) -> None:
+        self._inner = inner
+        self._kept: _KeptRun | None = kept
+        self._report: ExitReport | None = None
+        self._read_whole = False
+        self._keeping = threading.Lock()
+
+    def read(self, timeout_seconds: float) -> bytes | None:
+        chunk = self._inner.read(timeout_seconds)
+        with self._keeping:
+            if chunk and self._kept is not None:
+                self._kept.write(chunk)
+            self._read_whole = self._read_whole or chunk == b""
+            self._finish()
+        return chunk
+
+    def stop(self) -> None:
+        self._inner.stop()
+        with self._keeping:
+            self._read_whole = True
+            self._finish()
+
+    def wait(self, timeout_seconds: float) -> ExitReport | None:
+        report = self._inner.wait(timeout_seconds)
+        with self._keeping:
+            self._report = report
+            self._finish()
+        return report
+
+    def changed_file(self) -> bytes | None:
+        return self._inner.changed_file()
+
+    def _finish(self) -> None:
+        if self._kept is not None and self._read_whole and self._report is not None:
+            self._kept.finish(self._report)
+            self._kept = None

@@ -1,0 +1,226 @@
+"""One line of an Airbyte connector's output, as an event. Never raises, whatever the bytes.
+
+1. A line that a run of records would take is a record of that run's stream, whole or broken: see airbyte_records.py.
+2. A line that is no object, or has no `type` that is a string, is the connector's chatter: PlainLine.
+3. A message of a type we do not know, or without what its type needs, or cut off, is an UnknownEvent that says why.
+4. Where the protocol's texts and real connectors spell a name in two ways, both are read.
+5. What only people read (logs, errors) is read leniently; records and states keep their bytes.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.protocols.airbyte.catalog import parse_catalog
+from dagster_airbyte_proto.protocols.airbyte.records import record_stream, run_stream
+from dagster_airbyte_proto.protocols.airbyte.states import parse_state, source_record_count
+from dagster_airbyte_proto.protocols.events import (
+    AnalyticsEvent,
+    CatalogEvent,
+    CheckEvent,
+    ConfigEvent,
+    ErrorEvent,
+    EstimateEvent,
+    Event,
+    FailureKind,
+    LogEvent,
+    LogLevel,
+    PlainLine,
+    RecordLine,
+    SpecEvent,
+    StateEvent,
+    StatusEvent,
+    StreamStatus,
+)
+from dagster_airbyte_proto.protocols.lines import kind_of, no_object, passed_over, whole_line
+from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
+
+# A line that begins so was meant as a message.
+_MEANT = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"([A-Z_]{1,64})"')
+
+# Levels of other logging worlds that connectors let slip through.
+_LEVELS = {level.name: level for level in LogLevel} | {"WARNING": LogLevel.WARN, "CRITICAL": LogLevel.FATAL}
+_FAILURES = {kind.value: kind for kind in FailureKind}
+_STATUSES = {status.value: status for status in StreamStatus}
+
+
+def event(line: bytes) -> Event:
+    """The event of one line, with its newline or without."""
+    whole = whole_line(line)
+    parts = members(whole)
+    stream = run_stream(whole, parts.get("record") if parts else None)
+    if stream is not None:
+        return RecordLine(stream, whole)
+    if parts is None:
+        return no_object(line, _MEANT)
+    kind = kind_of(parts)
+    if kind is None:
+        return PlainLine(line)
+    try:
+        return _record(parts, whole) if kind == "RECORD" else _message(kind, parts)
+    except (PartError, ProtocolViolation) as error:
+        return passed_over(kind, error)
+
+
+def _record(parts: Mapping[str, bytes], line: bytes) -> Event:
+    stream = record_stream(parts.get("record", b"null"))
+    if stream is None:
+        raise PartError("the record names no stream")
+    return RecordLine(stream, line)
+
+
+def _message(kind: str, parts: Mapping[str, bytes]) -> Event:
+    if kind == "DEBUG":
+        # What a CDK source prints under --debug. Its `data` may be a record, so it stays out of the event.
+        return LogEvent(LogLevel.DEBUG, _text(value(parts.get("message", b'""'))))
+    if kind not in _READERS:
+        raise PartError("a type of message that is not known")
+    names, read = _READERS[kind]
+    for name in names:
+        if parts.get(name, b"null") != b"null":
+            return read(parts[name])
+    raise PartError(f"the message has no {names[0]}")
+
+
+def _state(raw: bytes) -> Event:
+    return StateEvent(parse_state(raw), source_record_count(raw))
+
+
+def _log(raw: bytes) -> Event:
+    log = _object(value(raw), "log")
+    message, stack_trace = _text(log.get("message")), _text(log.get("stack_trace"))
+    level = _LEVELS.get(_text(log.get("level")).upper(), LogLevel.INFO)
+    return LogEvent(level, f"{message}\n{stack_trace}" if stack_trace else message)
+
+
+def _trace(raw: bytes) -> Event:
+    trace = _object(value(raw), "trace")
+    kind = _text(trace.get("type"))
+    if kind not in _TRACES:
+        raise PartError("a type of trace that is not known")
+    return _TRACES[kind](trace)
+
+
+def _error(trace: Mapping[str, Any]) -> Event:
+    error = _object(trace.get("error"), "error")
+    return ErrorEvent(
+        message=_text(error.get("message")),
+        kind=_FAILURES.get(_text(error.get("failure_type")), FailureKind.SYSTEM),
+        stream=_described(error.get("stream_descriptor")),
+        internal_message=_text(error.get("internal_message")),
+        stack_trace=_text(error.get("stack_trace")),
+        emitted_at_milliseconds=_number(trace.get("emitted_at")) or 0.0,
+    )
+
+
+def _estimate(trace: Mapping[str, Any]) -> Event:
+    estimate = _object(trace.get("estimate"), "estimate")
+    stream = None if estimate.get("type") == "SYNC" else _described(estimate)
+    if stream is None and estimate.get("type") != "SYNC":
+        raise PartError("the estimate names no stream")
+    return EstimateEvent(stream, _whole(estimate.get("row_estimate")), _whole(estimate.get("byte_estimate")))
+
+
+def _stream_status(trace: Mapping[str, Any]) -> Event:
+    told = _object(trace.get("stream_status"), "stream_status")
+    stream, status = _described(told.get("stream_descriptor")), _STATUSES.get(_text(told.get("status")))
+    if stream is None:
+        raise PartError("the status names no stream")
+    if status is None:
+        raise PartError("a stream status that is not known")
+    return StatusEvent(stream, status, _quota_reset(told.get("reasons")))
+
+
+def _quota_reset(reasons: Any) -> float | None:
+    for reason in reasons if isinstance(reasons, list) else []:
+        if isinstance(reason, dict) and reason.get("type") == "RATE_LIMITED":
+            limit = reason.get("rate_limited")
+            return _number((limit if isinstance(limit, dict) else reason).get("quota_reset"))
+    return None
+
+
+def _analytics(trace: Mapping[str, Any]) -> Event:
+    analytics = _object(trace.get("analytics"), "analytics")
+    return AnalyticsEvent(_text(analytics.get("type")), _text(analytics.get("value")))
+
+
+def _control(raw: bytes) -> Event:
+    control = _object(value(raw), "control")
+    if control.get("type") != "CONNECTOR_CONFIG":
+        raise PartError("a type of control that is not known")
+    rewritten = _object(control.get("connectorConfig", control.get("connector_config")), "connectorConfig")
+    return ConfigEvent(_object(rewritten.get("config"), "config"))
+
+
+def _spec(raw: bytes) -> Event:
+    spec = _object(value(raw), "spec")
+    schema = spec.get("connectionSpecification", spec.get("connection_specification"))
+    return SpecEvent(_object(schema, "connectionSpecification"), spec)
+
+
+def _check(raw: bytes) -> Event:
+    told = _object(value(raw), "connectionStatus")
+    if told.get("status") not in ("SUCCEEDED", "FAILED"):
+        raise PartError("a connection status that is not known")
+    return CheckEvent(told["status"] == "SUCCEEDED", _text(told.get("message")))
+
+
+def _catalog(raw: bytes) -> Event:
+    return CatalogEvent(parse_catalog(raw))
+
+
+def _object(part: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(part, dict):
+        raise PartError(f"the message has no {name}")
+    return part
+
+
+def _described(descriptor: Any) -> StreamId | None:
+    """The stream of anything with a `name` and perhaps a `namespace`."""
+    if not isinstance(descriptor, dict) or not isinstance(descriptor.get("name"), str):
+        return None
+    namespace = descriptor.get("namespace")
+    return StreamId.of(descriptor["name"], namespace if isinstance(namespace, str) else None)
+
+
+def _text(part: Any) -> str:
+    if part is None:
+        return ""
+    return part if isinstance(part, str) else str(part)
+
+
+def _number(part: Any) -> float | None:
+    if isinstance(part, bool) or not isinstance(part, int | float):
+        return None
+    try:
+        number = float(part)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(part: Any) -> int | None:
+    number = _number(part)
+    return None if number is None else int(number)
+
+
+_TRACES: Mapping[str, Callable[[Mapping[str, Any]], Event]] = {
+    "ERROR": _error,
+    "ESTIMATE": _estimate,
+    "STREAM_STATUS": _stream_status,
+    "ANALYTICS": _analytics,
+}
+
+# Under which names a message keeps its part, and who reads it.
+_READERS: Mapping[str, tuple[tuple[str, ...], Callable[[bytes], Event]]] = {
+    "STATE": (("state",), _state),
+    "LOG": (("log",), _log),
+    "TRACE": (("trace",), _trace),
+    "CONTROL": (("control",), _control),
+    "SPEC": (("spec",), _spec),
+    "CONNECTION_STATUS": (("connectionStatus", "connection_status"), _check),
+    "CATALOG": (("catalog",), _catalog),
+}

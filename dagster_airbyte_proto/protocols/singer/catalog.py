@@ -1,0 +1,183 @@
+"""Singer's catalogs: what `--discover` offers, and the same catalog with what was chosen written into it.
+
+1. A stream goes by its `tap_stream_id`: no two have the same one, and bookmarks and selections go by it too. What its
+   records call it may be its `stream`, or an alias that the config gives it (`other_names`).
+2. A tap syncs what its own catalog selects by default where the given one is silent. So the whole catalog goes back:
+   each entry as it came, but for the members that say what is chosen.
+3. What a property's inclusion says is kept to: `automatic` ones come in any case, `unsupported` ones never, and so they
+   are no columns. One that is not selected by default is selected where somebody named it.
+4. Unless a method is forced, a stream may be read whole, or from a replication key: one of those that the tap names, or
+   where it names none (databases) whichever the user does. A table that is read incrementally without one is LOG_BASED:
+   taps offer that nowhere, and INCREMENTAL needs a key.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, Stream, StreamId
+from dagster_airbyte_proto.protocols.catalogs import catalog_message, catalog_of, violation
+from dagster_airbyte_proto.protocols.conversation import ReadRequest
+from dagster_airbyte_proto.protocols.raw_json import members, value, with_member
+from dagster_airbyte_proto.protocols.singer.messages import names
+
+_FULL_TABLE, _INCREMENTAL, _LOG_BASED = "FULL_TABLE", "INCREMENTAL", "LOG_BASED"
+_OF_A_TABLE = frozenset(("schema-name", "database-name"))
+_Breadcrumb = tuple[str, ...]
+
+
+def parse_catalog(message: bytes) -> Catalog:
+    """Raises ProtocolViolation."""
+    return catalog_of((members(message) or {}).get("streams", b"null"), _stream, name="tap_stream_id")
+
+
+def selected_catalog(request: ReadRequest, *, marks_schemas: bool) -> bytes:
+    """The catalog of a read. Old taps look for what is selected in the schemas too."""
+    planned = {each.id: each for each in request.streams}
+    offered = {stream.id: stream for stream in request.offered} | {each.id: each.stream for each in request.streams}
+    return catalog_message(
+        _entry(stream, planned.get(stream.id), request.fields.get(stream.id), marks_schemas=marks_schemas)
+        for stream in offered.values()
+    )
+
+
+def other_names(request: ReadRequest) -> dict[StreamId, tuple[StreamId, ...]]:
+    """What else records of the chosen streams may be called. Two tables of one name in two schemas may both have it."""
+    found: dict[str, list[StreamId]] = {}
+    own = {stream.id.name for stream in (*request.offered, *(each.stream for each in request.streams))}
+    maps = request.config.get("stream_maps")
+    for each in request.streams:
+        entry = value(each.stream.raw)
+        mapped = maps.get(each.id.name) if isinstance(maps, Mapping) else None
+        alias = mapped.get("__alias__") if isinstance(mapped, Mapping) else None
+        for name in {entry.get("stream"), entry.get("stream_alias"), alias} - {None, each.id.name}:
+            if isinstance(name, str) and (name == alias or name not in own):
+                found.setdefault(name, []).append(each.id)
+    return {StreamId.of(name): tuple(streams) for name, streams in found.items()}
+
+
+def follows_the_log(planned: PlannedStream) -> bool:
+    """Whether it is read from a log that the source keeps for all such streams together."""
+    if planned.read is not ReadMode.INCREMENTAL:
+        return False
+    entry = value(planned.stream.raw)
+    is_offered_so = _method(entry, _metadata(entry).get((), {})) == _LOG_BASED
+    return is_offered_so or (planned.stream.may_follow_log and not planned.cursor)
+
+
+def _stream(entry: Mapping[str, Any], raw: bytes) -> Stream | None:
+    name = entry.get("tap_stream_id") or entry.get("stream")
+    if not isinstance(name, str):
+        return None
+    stream, metadata = StreamId.of(name), _metadata(entry)
+    root = metadata.get((), {})
+    schema = entry.get("schema") or {}
+    if not isinstance(schema, dict):
+        raise violation("its schema is not an object", stream=stream)
+    method, forced = _method(entry, root), root.get("forced-replication-method")
+    valid = names(root.get("valid-replication-keys"))
+    key = _first(entry.get("replication_key"), root.get("replication-key"), *(valid if len(valid) == 1 else ()))
+    # What comes from a log is in its order: by a column, which the source may change, it would not be.
+    cursor = (key,) if key is not None and method not in (_FULL_TABLE, _LOG_BASED) else ()
+    is_only_one = len(valid) == 1 or forced == _INCREMENTAL
+    unsent = _unsupported(metadata)
+    return Stream(
+        id=stream,
+        json_schema=_without(schema, unsent),
+        read_modes=(ReadMode.FULL_REFRESH,) if forced == _FULL_TABLE else tuple(ReadMode),
+        primary_key=tuple((name,) for name in _keys(entry, root)),
+        cursor=cursor,
+        is_cursor_fixed=method == _LOG_BASED or (bool(cursor) and is_only_one),
+        may_follow_log=method is None and not valid and not _OF_A_TABLE.isdisjoint(root),
+        unsent=unsent,
+        raw=raw,
+    )
+
+
+def _entry(
+    stream: Stream, planned: PlannedStream | None, fields: frozenset[str] | None, *, marks_schemas: bool
+) -> bytes:
+    entry = value(stream.raw)
+    metadata = _metadata(entry)
+    root = {**metadata.pop((), {}), "selected": planned is not None}
+    raw, method, chosen = stream.raw, None, _chosen(stream, planned, fields)
+    if planned is not None:
+        is_log = follows_the_log(planned)
+        method = _FULL_TABLE if planned.read is ReadMode.FULL_REFRESH else _LOG_BASED if is_log else _INCREMENTAL
+        root["replication-method"] = method
+        raw = with_member(raw, "replication_method", msgspec.json.encode(method))
+        if planned.cursor and method == _INCREMENTAL:
+            root["replication-key"] = planned.cursor[0]
+            raw = with_member(raw, "replication_key", msgspec.json.encode(planned.cursor[0]))
+    written: list[Any] = [{"breadcrumb": [], "metadata": root}]
+    for name in (entry.get("schema") or {}).get("properties") or {}:
+        metadata.setdefault(("properties", name), {})
+    for breadcrumb, about in metadata.items():
+        if planned is not None and len(breadcrumb) == 2:
+            about = {**about, "selected": _is_selected(breadcrumb[1], about, chosen, by_name=fields is not None)}
+        written.append({"breadcrumb": list(breadcrumb), "metadata": about})
+    if marks_schemas:
+        raw = with_member(raw, "schema", msgspec.json.encode(_marked(entry.get("schema") or {}, written)))
+    return with_member(raw, "metadata", msgspec.json.encode(written))
+
+
+def _chosen(stream: Stream, planned: PlannedStream | None, fields: frozenset[str] | None) -> frozenset[str]:
+    """The properties that are read. Keys and cursors are, whoever named them."""
+    if planned is None:
+        return frozenset()
+    needed = {path[0] for path in (*planned.primary_key, planned.cursor) if path}
+    declared = stream.json_schema.get("properties")
+    return frozenset(needed) | (fields if fields is not None else frozenset(declared or ()))
+
+
+def _is_selected(name: str, about: Mapping[str, Any], chosen: frozenset[str], *, by_name: bool) -> bool:
+    inclusion = about.get("inclusion")
+    if inclusion in ("automatic", "unsupported"):
+        return bool(inclusion == "automatic")
+    return name in chosen and (by_name or about.get("selected-by-default") is not False)
+
+
+def _marked(schema: Mapping[str, Any], written: list[Any]) -> Mapping[str, Any]:
+    """The schema with what is selected, as taps that take `--properties` look for it."""
+    selected = {tuple(each["breadcrumb"]): each["metadata"].get("selected", False) for each in written}
+    properties = {
+        name: {**rule, "selected": selected.get(("properties", name), False)} if isinstance(rule, dict) else rule
+        for name, rule in (schema.get("properties") or {}).items()
+    }
+    return {**schema, "selected": selected[()], "properties": properties}
+
+
+def _metadata(entry: Mapping[str, Any]) -> dict[_Breadcrumb, dict[str, Any]]:
+    found: dict[_Breadcrumb, dict[str, Any]] = {}
+    written = entry.get("metadata")
+    for each in written if isinstance(written, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
+            found[names(each.get("breadcrumb"))] = each["metadata"]
+    return found
+
+
+def _method(entry: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:
+    written = (root.get("forced-replication-method"), root.get("replication-method"), entry.get("replication_method"))
+    return _first(*written)
+
+
+def _keys(entry: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
+    written = (entry.get("key_properties"), root.get("table-key-properties"), root.get("view-key-properties"))
+    return next(filter(None, map(names, written)), ())
+
+
+def _first(*written: Any) -> str | None:
+    return next((each for each in written if isinstance(each, str) and each), None)
+
+
+def _unsupported(metadata: Mapping[_Breadcrumb, Mapping[str, Any]]) -> tuple[str, ...]:
+    own = {at[1]: about for at, about in metadata.items() if len(at) == 2 and at[0] == "properties"}
+    return tuple(name for name, about in own.items() if about.get("inclusion") == "unsupported")
+
+
+def _without(schema: Mapping[str, Any], unsent: Collection[str]) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return schema
+    return {**schema, "properties": {name: rule for name, rule in properties.items() if name not in unsent}}

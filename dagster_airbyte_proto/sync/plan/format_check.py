@@ -1,0 +1,52 @@
+"""Whether the tables can take what is planned: asked before anything is started."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import Merge, ObjectsAs, PlannedStream, Shaping
+from dagster_airbyte_proto.schema.partitioning import transform_of
+from dagster_airbyte_proto.tables.formats import FOLDER, FORMATS, Abilities
+
+
+class _Misfit(NamedTuple):
+    found: str
+    way_out: str
+
+
+def refuse_unfit(connection: str, planned: Sequence[PlannedStream], abilities: Abilities) -> None:
+    """Raises ConfigError for the first stream that tables of the format do not take, with the ways out."""
+    for each in planned:
+        for misfit in _misfits(each, abilities):
+            able = [other for other in FORMATS.values() if other != FOLDER and not any(_misfits(each, other))]
+            others = f", or set catalog: {{format: {' or '.join(other.format for other in able)}}} in the settings"
+            raise ConfigError(
+                f"planning the sync of connection {connection}",
+                misfit.found,
+                remedy=f"{misfit.way_out}{others if able else ''}.",
+                stream=str(each.id),
+            )
+
+
+def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:
+    shaping, tables = planned.shaping or Shaping(), f"tables of the format {abilities.format}"
+    if planned.write not in abilities.modes:
+        modes = " or ".join(f"write: {mode}" for mode in sorted(abilities.modes))
+        yield _Misfit(f"{tables} have no write mode {planned.write}", f"Use {modes} for the stream")
+    if planned.slice is not None and not abilities.has_slices:
+        found = f"it is read for partition {planned.slice}, and {tables} have none"
+        yield _Misfit(found, "Take the templates of partitions out of the config")
+    if planned.formerly and not abilities.has_renames:
+        found = f"formerly renames columns, and {tables} are read by their names"
+        yield _Misfit(found, "Take formerly out of the stream's options")
+    if shaping.partition_by and not abilities.transforms:
+        yield _Misfit(f"{tables} have no partition_by", "Leave it out")
+    elif other := [each for each in shaping.partition_by if transform_of(each) not in abilities.transforms]:
+        found = f"{tables} are partitioned by the values of columns, and not by {' and '.join(other)}"
+        yield _Misfit(found, "Name a column that has few values, such as a date, or leave it out")
+    if shaping.cluster and not abilities.has_clustering:
+        yield _Misfit(f"{tables} have no cluster", "Leave it out, or use sort_by")
+    if planned.merge is Merge.COPY_ON_WRITE and not abilities.has_copy_on_write:
+        yield _Misfit(f"{tables} have no merge: {planned.merge}", "Leave it out")
+    if planned.types.objects is ObjectsAs.VARIANT and not abilities.has_variants:
+        yield _Misfit(f"objects are to land as VARIANT, and {tables} have none", "Set types: {objects: json}")

@@ -1,0 +1,43 @@
+"""The table formats, and what the tables of each can do."""
+
+from typing import NamedTuple
+
+from dagster_airbyte_proto.loads.table import MODES
+from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.schema.partitioning import IDENTITY, TRANSFORMS
+
+
+class Abilities(NamedTuple):
+    """What tables of a format can do. `format` is what the settings call it, `transforms` are what rows can be parted
+    by. With `has_new_columns_with_rows` what replaces a table may change its columns too, in the change that shows its
+    rows."""
+
+    format: str
+    modes: frozenset[WriteMode] = MODES
+    has_slices: bool = True
+    has_renames: bool = True
+    transforms: frozenset[str] = frozenset()
+    has_copy_on_write: bool = False
+    has_clustering: bool = False
+    has_new_columns_with_rows: bool = False
+    has_variants: bool = False
+
+
+ICEBERG = Abilities(
+    "iceberg",
+    transforms=TRANSFORMS,
+    has_copy_on_write=True,
+    has_clustering=True,
+    has_new_columns_with_rows=True,
+    has_variants=True,
+)
+FOLDER = Abilities("folder", transforms=TRANSFORMS, has_new_columns_with_rows=True, has_variants=True)
+DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)), has_new_columns_with_rows=True, has_variants=True)
+PARQUET = Abilities(
+    "parquet",
+    frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)),
+    has_slices=False,
+    has_renames=False,
+    has_new_columns_with_rows=True,
+)
+FORMATS = {each.format: each for each in (ICEBERG, DELTA, PARQUET, FOLDER)}

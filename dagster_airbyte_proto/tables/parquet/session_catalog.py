@@ -1,0 +1,45 @@
+"""Plain Parquet tables in the session's own catalog, which forgets them with the session.
+
+A table is known by the folder that readers saw when it was registered: a query that goes on while others commit reads
+that one to its end. So it is registered anew before it is read again.
+"""
+
+import re
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
+from dagster_airbyte_proto.tables.spark.columns import spark_schema
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.sql_names import qualified, text_literal
+
+_CATALOG = "spark_catalog"
+_TAKEN = re.compile(r"\w+", re.ASCII)
+
+
+def register(session: SparkSession, tables: ParquetTables, only: TableName | None = None) -> None:
+    """Makes the tables, or one of them, known by their names. Those with a name that the catalog does not take are
+    reached by their paths alone."""
+    for name in tables.names() if only is None else [only]:
+        if all(_TAKEN.fullmatch(part) for part in name):
+            try:
+                _register(session, tables, name)
+            except CALL_ERRORS as error:
+                raise TableError(f"looking at table {name}", first_line(error)) from error
+
+
+def _register(session: SparkSession, tables: ParquetTables, name: TableName) -> None:
+    table = qualified(_CATALOG, name)
+    schema = StructType.fromJson(spark_schema(tables.folders.view(name).columns))
+    place = f"file://{tables.shown(name)}"
+    if session.catalog.tableExists(table):
+        if session.read.table(table).schema == schema:
+            session.sql(f"alter table {table} set location {text_literal(place)}")
+            return
+        session.sql(f"drop table {table}")
+    above = text_literal(str(tables.folders.folder(name).parent))
+    session.sql(f"create namespace if not exists {table.rpartition('.')[0]} location {above}")
+    session.catalog.createTable(table, place, source="parquet", schema=schema)

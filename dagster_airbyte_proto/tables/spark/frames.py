@@ -1,0 +1,205 @@
+"""Spark DataFrames in and out of tables. What Spark writes goes in by Spark's own jobs, not by reference.
+
+A frame that is written carries a load id into the table's log, as a staged load does: that is how the snapshot is found
+again, and how an append that is tried again is not made twice. Such a write is not fenced: two runs that append at the
+same time both do.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import NullType, StringType, StructField
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import SESSION_CATALOG
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.jvm_errors import first_line
+from dagster_airbyte_proto.tables.spark.session import kept_interrupt
+from dagster_airbyte_proto.tables.sql_names import quoted
+
+
+class Slices(NamedTuple):
+    """Partitions of a table, by the values of one column."""
+
+    column: str
+    values: tuple[str, ...]
+
+
+class Selection(NamedTuple):
+    """What is wanted of a table: all of it as of now, but for what is said. Nothing else is read."""
+
+    columns: tuple[str, ...] = ()
+    slices: Slices | None = None
+    snapshot_id: str | None = None
+
+
+class FrameLoad(NamedTuple):
+    """Where a frame goes. It replaces the slices that it is of, or the whole table, or is appended once a load id."""
+
+    table: TableName
+    load_id: str
+    replaces: bool
+    slices: Slices | None = None
+    labels: Mapping[str, str] = {}
+
+
+class Written(NamedTuple):
+    """`columns` are the table's, with their types in SQL. `table_rows` is None where deletes leave it open. `was_there`
+    when an earlier attempt had appended it."""
+
+    table: str
+    location: str
+    columns: tuple[tuple[str, str], ...]
+    snapshot_id: str
+    rows: int
+    table_rows: int | None
+    was_there: bool
+
+
+def opened(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
+    """The session of somebody else's making, which must know the catalog. Raises ConfigError."""
+    with kept_interrupt():
+        found = session()
+    key = f"spark.sql.catalog.{catalog}"
+    if catalog != SESSION_CATALOG and found.conf.get(key, None) is None:
+        raise ConfigError(
+            f"opening catalog {catalog}",
+            f"the Spark session has no {key}",
+            remedy="Set it, its `.type` and `.warehouse`, and the Iceberg jar in the Spark resource's config, or use a "
+            "SparkSessionResource, which does all that.",
+        )
+    return found
+
+
+def read(session: SparkSession, parts: Sequence[str], wanted: Selection) -> DataFrame:
+    """A table, named in full, as a frame that reads no more than is wanted. Raises ConfigError for what it lacks."""
+    table = ".".join(quoted(part) for part in parts)
+    frame = _table(session, table, wanted.snapshot_id)
+    if wanted.slices is not None:
+        field = _fields(frame, table, [wanted.slices.column])[0]
+        frame = frame.filter(_is_one_of(field, wanted.slices.values))
+    if wanted.columns:
+        names = [field.name for field in _fields(frame, table, wanted.columns)]
+        frame = frame.select(*(f.col(quoted(name)) for name in names))
+    return frame
+
+
+def from_arrow(session: SparkSession, rows: pa.Table) -> DataFrame:
+    return session.createDataFrame(rows)
+
+
+def write(tables: IcebergTables, frame: DataFrame, load: FrameLoad) -> Written:
+    """Creates the table or adds the columns that it lacks, then writes. Readers see all of it or nothing.
+
+    A replacement by no rows empties the slices, or the table. Raises ConfigError for a frame that no table can take;
+    what computing the frame raises comes as it is.
+    """
+    frame = _placed(_typed(frame, load.table), load)
+    target = tables.prepare_for_frame(load.table, frame, load.slices.column if load.slices else None)
+    standing = frame.sparkSession.read.table(target.qualified)
+    columns = tuple((field.name, field.dataType.simpleString()) for field in standing.schema.fields)
+    landed = None if load.replaces else tables.landed(load.load_id, load.table)
+    was_there = landed is not None
+    if not was_there:
+        _commit(_in_columns_of(standing, frame), target.qualified, load)
+        landed = tables.landed(load.load_id, load.table)
+    found = (str(landed.snapshot_id), landed.added_rows, landed.rows) if landed else ("", 0, None)
+    return Written(target.qualified, target.location, columns, *found, was_there=was_there)
+
+
+def _commit(frame: DataFrame, table: str, load: FrameLoad) -> None:
+    writer = frame.writeTo(table)
+    for key, value in {**load.labels, "load-id": load.load_id}.items():
+        writer = writer.option(f"snapshot-property.airbyte-proto.{key}", value)
+    if not load.replaces:
+        writer.append()
+    elif load.slices is None:
+        writer.overwrite(f.lit(True))
+    else:
+        # By a filter: Spark's own way of replacing partitions leaves one alone of which there are no rows.
+        field = _fields(frame, table, [load.slices.column])[0]
+        writer.overwrite(_is_one_of(field, load.slices.values))
+
+
+def _table(session: SparkSession, table: str, snapshot_id: str | None) -> DataFrame:
+    reader = session.read.option("versionAsOf", snapshot_id) if snapshot_id else session.read
+    try:
+        # The session may know the table as it was before another process wrote to it.
+        session.catalog.refreshTable(table)
+        return reader.table(table)
+    except (AnalysisException, IllegalArgumentException) as error:  # the latter for a snapshot that is not there
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            raise ConfigError(
+                f"reading table {table}",
+                "there is no such table",
+                remedy="Materialize its asset first, or name another one by the asset's metadata dagster/table_name.",
+            ) from error
+        raise ConfigError(f"reading table {table}", first_line(error)) from error
+
+
+def _fields(frame: DataFrame, table: str, names: Sequence[str]) -> list[StructField]:
+    """The frame's own columns of these names, which compare without case. Raises ConfigError for one it has not."""
+    known = {field.name.casefold(): field for field in frame.schema.fields}
+    if missing := [name for name in names if name.casefold() not in known]:
+        raise ConfigError(
+            f"looking for columns of table {table}",
+            f"there is no {', '.join(missing)}",
+            remedy=f"It has {', '.join(field.name for field in known.values())}.",
+        )
+    return [known[name.casefold()] for name in names]
+
+
+def _is_one_of(field: StructField, values: Sequence[str]) -> Column:
+    literals = [f.lit(value) for value in values]
+    if not isinstance(field.dataType, StringType):
+        # The values, not the column: only so does the filter reach the files.
+        literals = [literal.cast(field.dataType) for literal in literals]
+    return f.col(quoted(field.name)).isin(literals)
+
+
+def _typed(frame: DataFrame, table: TableName) -> DataFrame:
+    """The frame without columns of nulls alone, such as pandas makes of no rows: they have no type that a table could
+    give them, and are null where the table has them."""
+    names = [name.casefold() for name in frame.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"writing table {table}", f"the frame's columns differ by case at most: {', '.join(twice)}")
+    typed = [field.name for field in frame.schema.fields if not isinstance(field.dataType, NullType)]
+    return frame if len(typed) == len(names) else frame.select(*(f.col(quoted(name)) for name in typed))
+
+
+def _placed(frame: DataFrame, load: FrameLoad) -> DataFrame:
+    """The frame with the column of its slices, and with no row of any other slice."""
+    if load.slices is None:
+        return frame
+    column, values = load.slices
+    found = [field for field in frame.schema.fields if field.name.casefold() == column.casefold()]
+    if found:
+        stray = f.raise_error(f.lit(f"a row of another partition than those of this run in column {column}"))
+        name = f.col(quoted(found[0].name))
+        guarded = f.when(_is_one_of(found[0], values), name).otherwise(stray.cast(found[0].dataType))
+        return frame.withColumn(found[0].name, guarded)
+    if len(values) != 1:
+        raise ConfigError(
+            f"writing table {load.table}",
+            f"the frame is of {len(values)} partitions and has no column {column} to tell them apart",
+            remedy="Add the column, or materialize one partition a run.",
+        )
+    return frame.withColumn(column, f.lit(values[0]))
+
+
+def _in_columns_of(table: DataFrame, frame: DataFrame) -> DataFrame:
+    """The frame in the table's columns, with nulls in those that it has not."""
+    known = {name.casefold(): name for name in frame.columns}
+    return frame.select(
+        *(
+            f.col(quoted(known[field.name.casefold()])).alias(field.name)
+            if field.name.casefold() in known
+            else f.lit(None).cast(field.dataType).alias(field.name)
+            for field in table.schema.fields
+        )
+    )

@@ -1,0 +1,34 @@
+"""Names and literals as Spark SQL takes them."""
+
+import re
+
+from dagster_airbyte_proto.model import TableName
+
+# What ANSI SQL reserves, in Spark's list: `null` and `current_date`, unquoted, are no columns.
+_RESERVED = re.compile(
+    r"all|and|anti|any|as|authorization|both|case|cast|check|collate|collation|column|constraint|create|cross|"
+    r"current_date|current_time|current_timestamp|current_user|distinct|else|end|escape|except|execute|exists|"
+    r"false|fetch|filter|for|foreign|from|full|function|grant|group|having|in|inner|intersect|interval|into|is|"
+    r"join|lateral|leading|left|localtimestamp|natural|not|null|offset|on|only|or|order|outer|overlaps|primary|"
+    r"references|right|select|semi|session_user|some|sql|struct|table|then|time|to|trailing|true|union|unique|"
+    r"unknown|user|using|values|when|where|window|with",
+    re.IGNORECASE,
+)
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def quoted(name: str) -> str:
+    """A name as Spark SQL takes it: in backticks where it needs them."""
+    is_plain = _PLAIN_NAME.fullmatch(name) and not _RESERVED.fullmatch(name)
+    return name if is_plain else "`" + name.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    """Text as Spark SQL takes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def qualified(catalog: str, name: TableName) -> str:
+    """A table as a user writes it in SQL."""
+    return ".".join(quoted(part) for part in (catalog, *name))

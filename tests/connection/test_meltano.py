@@ -1,0 +1,193 @@
+"""A Meltano project's taps, as connections say the same. What Meltano itself makes of this project was looked up with
+`meltano config print` and `meltano invoke --dump=catalog`."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from dagster_airbyte_proto.connection.meltano.project import Config, Project, Tap, config_of, joined, project_of
+from dagster_airbyte_proto.connection.meltano.selection import chosen_streams
+from dagster_airbyte_proto.errors import ConfigError
+
+_PROJECT: dict[str, Any] = yaml.safe_load(r"""
+default_environment: dev
+env: {WHERE: /srv/$PART}
+environments:
+- name: dev
+  config: {plugins: {extractors: [{name: tap-shop, config: {start_date: '2026-01-01'}}]}}
+- name: prod
+  env: {PART: prod}
+  config: {plugins: {extractors: [{name: tap-shop, config: {host: prod.example}}]}}
+plugins:
+  extractors:
+  - name: tap-shop
+    variant: us
+    config:
+      host: ${SHOP_HOST}
+      password: hunter2
+      oauth.client_id: abc
+      oauth: {client_secret: s3cret}
+      path: $WHERE/x
+      near: $MELTANO_PROJECT_ROOT/y
+      raw: \$NOT and ${env:X}
+    select: [users.*, '!users.email', orders.id, orders.to.city]
+    metadata:
+      users: {replication-method: INCREMENTAL, replication-key: updated_at}
+      '*': {table-key-properties: [id]}
+  - name: tap-shop--eu
+    inherit_from: tap-shop
+    config: {host: eu.example, _load_schema: europe}
+    select: ['*.*']
+  - name: tap-bare
+    pip_url: git+https://example.com/tap-bare.git
+    config: {api_key: abc, api_url: https://example.com}
+    schema: {users: {id: {type: string}}}
+  loaders: [{name: target-jsonl}]
+jobs: [{name: nightly, tasks: [tap-shop target-jsonl]}]
+schedules: [{name: daily, interval: '@daily', job: nightly}]
+""")
+_LOCK = {
+    "name": "tap-shop",
+    "variant": "us",
+    "pip_url": "tap-shop~=1.0",
+    "executable": "tap-shop",
+    "settings": [
+        {"name": "host"},
+        {"name": "port", "kind": "integer"},
+        {"name": "password", "kind": "password"},
+        {"name": "oauth.client_secret", "sensitive": True},
+        {"name": "flag", "kind": "boolean"},
+        {"name": "tokens_seen", "sensitive": False},
+    ],
+}
+_DOTENV = {"TAP_SHOP_PORT": "5433", "TAP_SHOP_FLAG": "false", "TAP_SHOP_HOST": "elsewhere", "TAP_BARE_LIMIT": "3"}
+
+
+def _project(environment: str | None = None) -> Project:
+    return project_of(_PROJECT, [_LOCK], environment)
+
+
+def _tap(name: str, environment: str | None = None) -> Tap:
+    return next(tap for tap in _project(environment).taps if tap.name == name)
+
+
+def _config(name: str, environment: str | None = None, dotenv: dict[str, str] | None = None) -> Config:
+    return config_of(_tap(name, environment), _project(environment), "/project", dotenv or {})
+
+
+def test_a_config_names_the_variables_that_meltano_would_fill() -> None:
+    made = _config("tap-shop")
+    assert made.values == {
+        "host": "${env:SHOP_HOST}",
+        "password": "${env:TAP_SHOP_PASSWORD}",
+        "oauth": {"client_id": "abc", "client_secret": "${env:TAP_SHOP_OAUTH_CLIENT_SECRET}"},
+        "path": "/srv/${env:PART}/x",
+        "near": "/project/y",
+        "raw": "$NOT and $${env:X}",
+        "start_date": "2026-01-01",
+    }
+    assert set(made.variables) == {"SHOP_HOST", "TAP_SHOP_PASSWORD", "TAP_SHOP_OAUTH_CLIENT_SECRET", "PART"}
+
+
+def test_no_secret_of_the_project_is_written_into_a_connection() -> None:
+    made = _config("tap-shop")
+    assert "hunter2" not in str(made.values) and "s3cret" not in str(made.values)
+    assert made.written == {
+        "password": "TAP_SHOP_PASSWORD",
+        "oauth.client_secret": "TAP_SHOP_OAUTH_CLIENT_SECRET",
+    }
+    assert _config("tap-bare").values == {"api_key": "${env:TAP_BARE_API_KEY}", "api_url": "https://example.com"}
+
+
+def test_variables_of_dotenv_go_before_what_the_project_says() -> None:
+    values = _config("tap-shop", dotenv=_DOTENV).values
+    assert (values["port"], values["flag"], values["host"]) == (5433, False, "${env:TAP_SHOP_HOST}")
+    assert _config("tap-shop--eu", dotenv=_DOTENV).values["port"] == 5433
+    assert _config("tap-bare", dotenv=_DOTENV).values["limit"] == "${env:TAP_BARE_LIMIT}"
+
+
+def test_an_environment_goes_before_the_project() -> None:
+    values = _config("tap-shop", "prod").values
+    assert (values["host"], values["path"]) == ("prod.example", "/srv/prod/x")
+    with pytest.raises(ConfigError, match="there is no 'test'"):
+        _project("test")
+
+
+def test_an_heir_has_what_it_does_not_say_itself() -> None:
+    heir = _tap("tap-shop--eu")
+    assert (heir.pip_url, heir.executable, heir.load_schema) == ("tap-shop~=1.0", "tap-shop", "europe")
+    values = _config("tap-shop--eu").values
+    assert (values["host"], values["oauth"]["client_id"]) == ("eu.example", "abc")
+
+
+def test_an_heir_of_itself_is_refused() -> None:
+    taps = [{"name": "a", "inherit_from": "b"}, {"name": "b", "inherit_from": "a"}]
+    with pytest.raises(ConfigError, match="inherits from itself"):
+        project_of({"plugins": {"extractors": taps}})
+
+
+def test_what_cannot_be_carried_over_is_named() -> None:
+    assert _project().left == (
+        "loaders target-jsonl: tables are written by airbyte-proto itself",
+        "job nightly: make it a Dagster job over its taps' assets",
+        "schedule daily (@daily): make it a Dagster schedule",
+    )
+    assert _tap("tap-bare").left == ("schema: types are changed by `types` of the stream, or where the table is read",)
+
+
+def test_included_files_are_one_project() -> None:
+    parts = [{"plugins": {"extractors": [{"name": name}]}, "version": name} for name in ("a", "b")]
+    assert joined(parts) == {"plugins": {"extractors": [{"name": "a"}, {"name": "b"}]}, "version": "a"}
+
+
+def test_rules_that_name_streams_need_no_catalog() -> None:
+    assert chosen_streams(_tap("tap-shop"), None) == (
+        {
+            "users": {"read": "incremental", "cursor": "updated_at", "primary_key": ["id"], "exclude": ["email"]},
+            "orders": {"primary_key": ["id"], "select": ["id", ["to", "city"]]},
+        },
+        (),
+        False,
+    )
+
+
+_COLUMNS = {"users": ["id", "email", "name"], "public-a": ["id", "email"], "public-b": ["q"], "secret": ["id"]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "streams"),
+    [
+        ([], None),
+        (["*.*"], None),
+        (["users"], {"users": {}}),
+        (["users.*", "!users.email"], {"users": {"exclude": ["email"]}}),
+        (["public-*.*"], {"public-a": {}, "public-b": {}}),
+        (["*.*", "!secret"], {"users": {}, "public-a": {}, "public-b": {}}),
+        (["*.*", "!secret.*"], {"users": {}, "public-a": {}, "public-b": {}}),
+        (["users.*", "!*.e*"], {"users": {"exclude": ["email"]}}),
+        (["users.*n*", "users.id"], {"users": {"select": ["name", "id"]}}),
+        (["users.id", "!users.id"], {}),
+    ],
+)
+def test_patterns_are_worked_out_on_the_catalog(rules: list[str], streams: dict[str, Any] | None) -> None:
+    assert chosen_streams(Tap("tap", select=tuple(rules)), _COLUMNS) == (streams, (), False)
+
+
+def test_a_filter_leaves_out_streams() -> None:
+    assert chosen_streams(Tap("tap", select_filter=("!public-*",)), _COLUMNS).streams == {"users": {}, "secret": {}}
+    assert chosen_streams(Tap("tap", select_filter=("users",)), _COLUMNS).streams == {"users": {}}
+
+
+def test_without_a_catalog_patterns_are_named() -> None:
+    chosen = chosen_streams(Tap("tap", select=("users.*", "public-*.*", "!*.email")), None)
+    assert chosen == ({"users": {"exclude": ["email"]}}, ("select public-*.*: it needs the tap's catalog",), True)
+    chosen = chosen_streams(Tap("tap", select=("*.*", "!secret")), None)
+    assert chosen.needs_catalog
+    assert chosen.left == ("select: secret is not to be read, but all others are, and these are not known",)
+
+
+def test_metadata_selects_too() -> None:
+    tap = Tap("tap", metadata={"secret": {"selected": False}, "users": {"replication-method": "FULL_TABLE"}})
+    streams = chosen_streams(tap, _COLUMNS).streams
+    assert streams == {"users": {"read": "full_refresh"}, "public-a": {}, "public-b": {}}

@@ -1,0 +1,396 @@
+"""A connection as a component, in a real `dg` project and taken by itself."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.resolved.errors import ResolutionException
+from jsonschema import Draft202012Validator
+
+from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
+from dagster_airbyte_proto.dagster_defs.definitions.scaffolding import launch_of
+from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from tests.dagster_defs.support.folder_shop import AskedIOManager, Options, resources
+from tests.dagster_defs.support.saved import NO_CONNECTOR, ORDERS, USERS, save
+from tests.support.fake_source import command
+
+_PROJECT = Path(__file__).parent / "dg_project"
+_SCENARIO = {"streams": {"users": {"records": 3}, "orders": {"records": 3, "namespace": "sales"}}}
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Project:
+    """A copy of the project whose one connection is the fake source."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "demo"
+        self.defs = self.folder / "src" / "demo" / "defs"
+        shutil.copytree(_PROJECT, self.folder)
+        self.connect(command())
+
+    def connect(self, program: list[str]) -> None:
+        connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": program}}
+        written = {"name": "shop", "connector": connector, "config": {"scenario": _SCENARIO, "password": "${env:SHOP}"}}
+        (self.defs / "shop" / "connection.yaml").write_text(yaml.safe_dump(written))
+
+    def dg(self, *words: str, **environment: str) -> Said:
+        """A `dg` command as a user runs it. Only what is given here is in the environment beside the PATH."""
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        ours = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(self.folder / "src")}
+        found = subprocess.run(
+            [str(Path(sys.executable).with_name("dg")), *words],
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(home), **ours, **environment},
+            capture_output=True,
+            text=True,
+        )
+        return Said(found.returncode, found.stdout, found.stderr)
+
+    def assets(self) -> dict[str, Any]:
+        said = self.dg("list", "defs", "--json")
+        assert said.code == 0, said.err
+        return {asset["asset_key"]: asset for asset in json.loads(said.out)["assets"]}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_a_project_gets_its_assets_when_its_state_is_refreshed_and_never_before(project: Project) -> None:
+    said = project.dg("list", "defs", "--json")
+    assert json.loads(said.out)["assets"] == []
+    assert "Run `dg utils refresh-defs-state`." in said.err
+
+    refused = project.dg("utils", "refresh-defs-state")
+    assert refused.code != 0
+    assert "the environment variable SHOP is not set" in refused.out + refused.err
+
+    assert project.dg("utils", "refresh-defs-state", SHOP="secret").code == 0
+    project.connect(["/nowhere/connector"])
+
+    checked = project.dg("check", "defs")
+    assert (checked.code, "All definitions loaded successfully." in checked.out) == (0, True), checked
+    assets = project.assets()
+    assert set(assets) == {"raw/shop/users", "raw/shop/sales/orders"}
+    users = assets["raw/shop/users"]
+    assert users["group_name"] == "shop"
+    assert users["owners"] == [{"team": "data"}]
+    assert users["kinds"] == ["airbyte", "iceberg", "spark"]
+    assert "written as append_dedup" in users["description"]
+
+
+def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
+    listed = project.dg("list", "components", "--json")
+    kinds = {item["key"]: item["summary"] for item in json.loads(listed.out)["items"]}
+    assert kinds["dagster_airbyte_proto.ConnectorComponent"] == (
+        "Every stream of a connection as an asset that lands in a Spark table."
+    )
+
+    # Of several components of one type, `dg check yaml` looks at one.
+    shutil.rmtree(project.defs / "shop")
+    scaffold = ("scaffold", "defs", "dagster_airbyte_proto.ConnectorComponent", "second")
+    scaffolded = project.dg(*scaffold, "--connector", "source-faker --fast")
+    assert (scaffolded.code, "`dg utils refresh-defs-state`" in scaffolded.out) == (0, True), scaffolded
+    written = yaml.safe_load((project.defs / "second" / "defs.yaml").read_text())
+    assert written["attributes"]["connection"] == {
+        "name": "second",
+        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source-faker", "--fast"]}},
+        "config": {},
+    }
+    assert project.dg("check", "yaml").code == 0
+
+    written["attributes"]["connection"]["connector"]["protocoll"] = "airbyte"
+    (project.defs / "second" / "defs.yaml").write_text(yaml.safe_dump(written))
+    faulty = project.dg("check", "yaml")
+    assert faulty.code != 0
+    assert "protocoll" in faulty.out + faulty.err
+
+
+def _component(attributes: Mapping[str, Any]) -> ConnectorComponent:
+    return ConnectorComponent.from_attributes_dict(attributes=dict(attributes))
+
+
+def _in_place(**attributes: Any) -> ConnectorComponent:
+    return _component({"connection": {"name": "shop", "connector": NO_CONNECTOR}, **attributes})
+
+
+def _step(component: ConnectorComponent, state: Path | None) -> dg.AssetsDefinition:
+    definitions = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, state)
+    [assets] = definitions.assets or ()
+    assert isinstance(assets, dg.AssetsDefinition)
+    return assets
+
+
+def test_everything_of_a_step_can_be_written(tmp_path: Path) -> None:
+    component = _in_place(
+        partitions={"type": "daily", "start_date": "2026-01-01"},
+        backfill_policy={"type": "multi_run", "max_partitions_per_run": 3},
+        checks={"primary_key": True, "freshness": "P1D", "severity": "warn", "schema": True},
+        retry_policy={"max_retries": 2, "delay": 30, "backoff": "exponential", "jitter": "full"},
+        pool="narrow",
+        op_tags={"team": "data"},
+        spark_catalog="prod",
+        connector_key="runner",
+        io_manager_key="tables",
+        translation={"group_name": "raw", "key": "{{ stream.namespace or 'public' }}/{{ table.name }}"},
+    )
+
+    assets = _step(component, save(tmp_path, USERS, ORDERS))
+
+    assert {key.to_user_string() for key in assets.keys} == {"public/users", "sales/orders"}
+    assert set(assets.group_names_by_key.values()) == {"raw"}
+    assert assets.partitions_def == dg.DailyPartitionsDefinition("2026-01-01")
+    assert assets.backfill_policy == dg.BackfillPolicy.multi_run(3)
+    assert assets.op.retry_policy == dg.RetryPolicy(
+        max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
+    )
+    assert (assets.op.pool, assets.op.tags["team"]) == ("narrow", "data")
+    assert assets.required_resource_keys >= {"runner", "tables"}
+    assert component.checks == StreamChecks(primary_key=True, freshness=timedelta(days=1), severity="warn", schema=True)
+    assert ("users", "primary_key") in {(key.asset_key.path[-1], key.name) for key in assets.check_keys}
+    [table] = [spec.metadata["dagster/table_name"] for spec in assets.specs if spec.key.path[-1] == "users"]
+    assert table == "prod.shop.users"
+
+
+@pytest.mark.parametrize(
+    ("written", "partitions"),
+    [
+        ({"type": "static", "partition_keys": ["eu", "us"]}, dg.StaticPartitionsDefinition(["eu", "us"])),
+        ({"type": "dynamic", "name": "tenants"}, dg.DynamicPartitionsDefinition(name="tenants")),
+        (
+            {
+                "type": "multi",
+                "dimensions": {
+                    "date": {"type": "daily", "start_date": "2026-01-01"},
+                    "tenant": {"type": "dynamic", "name": "tenants"},
+                },
+            },
+            dg.MultiPartitionsDefinition(
+                {
+                    "date": dg.DailyPartitionsDefinition("2026-01-01"),
+                    "tenant": dg.DynamicPartitionsDefinition(name="tenants"),
+                }
+            ),
+        ),
+    ],
+)
+def test_partitions_of_every_kind_can_be_written(
+    written: Mapping[str, Any], partitions: dg.PartitionsDefinition[Any]
+) -> None:
+    assert _in_place(partitions=written).partitions == partitions
+
+
+def test_a_component_without_state_has_no_assets_yet_and_says_what_to_run(caplog: pytest.LogCaptureFixture) -> None:
+    context = dg.ComponentTree.for_test().load_context
+
+    assert not _in_place().build_defs_from_state(context, None).assets
+    [told] = caplog.messages
+    assert told.startswith("Run `dg utils refresh-defs-state`. Until then, of connection shop, which names no stream,")
+
+
+@dg.asset(ins={"users": dg.AssetIn(["shop", "users"])})
+def names(users: object) -> None: ...
+
+
+def test_what_takes_a_stream_as_input_loads_before_the_first_refresh_if_the_stream_is_named(tmp_path: Path) -> None:
+    component = _with_fake_source(tmp_path, ["/nowhere/connector"], streams=["users"])
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, None)
+    others = dg.Definitions(assets=[names], resources=resources(tmp_path / "home", Options()))
+
+    dg.Definitions.validate_loadable(dg.Definitions.merge(made, others))
+
+
+def test_a_stream_can_be_synced_before_the_first_refresh(tmp_path: Path, dagster_instance: dg.DagsterInstance) -> None:
+    component = _with_fake_source(tmp_path, command(), streams=["users"])
+    using = resources(tmp_path / "home", Options())
+
+    result = dg.materialize([_step(component, None)], instance=dagster_instance, resources=using)
+
+    assert [event.asset_key for event in result.get_asset_materialization_events()] == [dg.AssetKey(["shop", "users"])]
+
+
+def test_more_of_each_table_is_told_if_it_is_written(tmp_path: Path, dagster_instance: dg.DagsterInstance) -> None:
+    written = {"include_metadata": ["column_metadata", "insights"], "sample_rows": 2}
+    component = _with_fake_source(tmp_path, command(), ["users"], written)
+    tables = AskedIOManager(warehouse=str(tmp_path / "home" / "warehouse"), log=str(tmp_path / "queries.txt"))
+    using = {**resources(tmp_path / "home", Options()), "io_manager": tables}
+
+    result = dg.materialize([_step(component, None)], instance=dagster_instance, resources=using)
+
+    [event] = result.get_asset_materialization_events()
+    told = event.materialization.metadata
+    assert {"dagster/column_schema", "airbyte_proto/column/id/nulls", "airbyte_proto/sample"} <= told.keys()
+
+
+def test_a_sensor_finds_new_partitions_if_it_is_written(tmp_path: Path) -> None:
+    tenants = {"type": "dynamic", "name": "tenants"}
+    (tmp_path / "acme.csv").touch()
+    written = {"files": str(tmp_path / "*.csv"), "remove_gone": True, "minimum_interval_seconds": 30, "running": True}
+    component = _in_place(partitions=tenants, partition_discovery=written)
+
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, save(tmp_path, USERS))
+
+    [sensor] = made.sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    assert (sensor.name, sensor.minimum_interval_seconds) == ("shop_partition_discovery", 30)
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    with dg.DagsterInstance.ephemeral() as instance:
+        told = sensor(dg.build_sensor_context(instance=instance))
+        assert isinstance(told, dg.SensorResult)
+        assert told.dynamic_partitions_requests == [component.partitions.build_add_request(["acme.csv"])]  # type: ignore[union-attr]  # they are dynamic
+
+
+@pytest.mark.parametrize("words", [{}, {"files": "*.csv", "streams_of": "tenants.yaml"}])
+def test_new_partitions_are_looked_for_in_one_place(words: Mapping[str, Any]) -> None:
+    with pytest.raises(ResolutionException, match=r"partition_discovery has [02] of files, namespaces_of"):
+        _in_place(partitions={"type": "dynamic", "name": "tenants"}, partition_discovery=words)
+
+
+def test_namespaces_of_another_connection_are_looked_for_with_the_connector_resource(tmp_path: Path) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text(yaml.safe_dump({"connector": NO_CONNECTOR}))
+    tenants = {"type": "dynamic", "name": "tenants"}
+    component = _in_place(partitions=tenants, partition_discovery={"namespaces_of": str(file)}, connector_key="runner")
+
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, save(tmp_path, USERS))
+
+    [sensor] = made.sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    assert sensor.required_resource_keys == {"runner"}
+
+
+def test_templates_of_a_partition_are_left_for_the_run() -> None:
+    config = {"start": "{{ partition.start }}", "token": "${env:TOKEN}"}
+
+    component = _component({"connection": {"name": "shop", "connector": NO_CONNECTOR, "config": config}})
+
+    assert component.connected.written_config() == config
+
+
+def test_state_is_kept_beside_the_project_and_not_asked_for_at_each_start() -> None:
+    config = _in_place().defs_state_config
+
+    assert (config.key, config.management_type.value) == ("ConnectorComponent[shop]", "LOCAL_FILESYSTEM")
+    assert not config.refresh_if_dev
+
+
+def test_a_fault_in_a_connection_is_told_without_its_values() -> None:
+    connector = {"protocol": "airbite", "launch": NO_CONNECTOR["launch"]}
+
+    # Dagster's own error, with ours as its text.
+    with pytest.raises(ResolutionException) as raised:
+        _component({"connection": {"name": "shop", "connector": connector, "config": {"password": "hunter-22"}}})
+
+    assert 'connector.protocol: must be one of airbyte, singer, rapidbyte, syncmaven; did you mean "airbyte"?' in str(
+        raised.value
+    )
+    assert "hunter-22" not in str(raised.value)
+
+
+def test_a_component_has_one_connection(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(yaml.safe_dump({"connector": NO_CONNECTOR}))
+
+    assert _component({"connection_file": str(file)}).connected.name == "shop"
+    with pytest.raises(ConfigError, match="it has no connection"):
+        _component({"pool": "narrow"})
+    with pytest.raises(ConfigError, match="it has two connections"):
+        _in_place(connection_file=str(file))
+
+
+def test_a_subclass_may_change_an_asset(tmp_path: Path) -> None:
+    class Ours(ConnectorComponent):
+        def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
+            return super().get_asset_spec(data).replace_attributes(owners=["team:ours"])
+
+    component = Ours.from_attributes_dict(
+        attributes={"connection": {"name": "shop", "connector": NO_CONNECTOR}, "translation": {"group_name": "raw"}}
+    )
+
+    [spec] = _step(component, save(tmp_path, USERS)).specs
+    assert (spec.owners, spec.group_name) == (["team:ours"], "raw")
+
+
+@pytest.mark.parametrize(
+    ("connection", "problems"),
+    [
+        ({"connector": NO_CONNECTOR, "streams": ["users"], "load": {"max_bytes": "1 MiB"}}, 0),
+        ({"connector": NO_CONNECTOR, "steams": ["users"]}, 1),
+        ({"name": "shop"}, 1),
+    ],
+)
+def test_editors_know_what_a_connection_may_hold(connection: Mapping[str, Any], problems: int) -> None:
+    model = ConnectorComponent.get_model_cls()
+    assert model is not None
+
+    found = list(Draft202012Validator(model.model_json_schema()).iter_errors({"connection": connection}))
+
+    assert len(found) == problems
+
+
+@pytest.mark.parametrize(
+    ("connector", "launch"),
+    [
+        ("source-faker", {"kind": "local", "command": ["source-faker"]}),
+        ("python -m 'my source'", {"kind": "local", "command": ["python", "-m", "my source"]}),
+        ("./bin/source", {"kind": "local", "command": ["./bin/source"]}),
+        ("airbyte-source-faker==7.2.1", {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"}),
+        ("airbyte/source-faker:7.2.1", {"kind": "docker", "image": "airbyte/source-faker:7.2.1"}),
+        ("host:5000/a/b:latest", {"kind": "docker", "image": "host:5000/a/b:latest"}),
+    ],
+)
+def test_what_is_scaffolded_is_what_was_meant(connector: str, launch: Mapping[str, Any]) -> None:
+    assert launch_of(connector) == launch
+
+
+def _with_fake_source(
+    folder: Path,
+    program: list[str],
+    streams: Sequence[str] | None = None,
+    written: Mapping[str, Any] = MappingProxyType({}),
+    **config: Any,
+) -> ConnectorComponent:
+    connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": program}}
+    connection = {"name": "shop", "connector": connector, "config": {"scenario": _SCENARIO, **config}}
+    if streams is not None:
+        connection["streams"] = list(streams)
+    return _component({"connection": connection, "home": str(folder / "home"), **written})
+
+
+def test_a_refresh_that_fails_leaves_the_state_that_was_there(tmp_path: Path) -> None:
+    state = tmp_path / "not" / "there" / "yet" / "state"
+    component = _with_fake_source(tmp_path, command())
+    component.write_state_to_path(state)
+    before = state.read_bytes()
+
+    dead = _with_fake_source(tmp_path, [sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(ConnectorError, match="it exited with code 3"):
+        dead.write_state_to_path(state)
+
+    assert state.read_bytes() == before
+    assert [spec.key.path[-1] for spec in _step(component, state).specs] == ["users", "orders"]
+    assert list(state.parent.iterdir()) == [state]
+
+
+def test_a_refresh_does_not_guess_a_partition(tmp_path: Path) -> None:
+    component = _with_fake_source(tmp_path, command(), password="{{ partition.key }}")
+
+    with pytest.raises(ConfigError, match=r"config\.password: .* needs a run of a partition"):
+        component.write_state_to_path(tmp_path / "state")

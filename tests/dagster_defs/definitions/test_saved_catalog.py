@@ -1,0 +1,93 @@
+"""The catalog that assets are made from: read from where `discover --save` keeps it, or refused with the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import named_streams, saved_catalog
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.answer_cache import Offers
+from tests.dagster_defs.support.saved import USERS, connection, connection_file, named, save
+
+
+def _names(found: object) -> list[str]:
+    return [str(stream.id) for stream in found.streams]  # type: ignore[attr-defined]  # None fails the test too
+
+
+def test_what_the_command_line_saved_is_found(tmp_path: Path) -> None:
+    offers = Offers(Settings.load(tmp_path).catalogs_folder)
+    offers.save_catalog("shop", b'{"streams":[{"name":"users","json_schema":{}}]}')
+
+    assert _names(saved_catalog(connection(), home=tmp_path)) == ["users"]
+
+
+def test_the_home_is_the_command_lines_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AIRBYTE_PROTO_HOME", raising=False)
+    save(tmp_path / ".airbyte-proto", *named("of the working directory"))
+    save(tmp_path / "elsewhere", *named("of the environment"))
+
+    assert _names(saved_catalog(connection())) == ["of the working directory"]
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", "elsewhere")
+    assert _names(saved_catalog(connection())) == ["of the environment"]
+
+
+def test_a_file_that_is_named_goes_before_the_home(tmp_path: Path) -> None:
+    save(tmp_path, USERS)
+    other = save(tmp_path / "other", *named("a", "b"))
+
+    assert _names(saved_catalog(connection(), catalog=other, home=tmp_path)) == ["a", "b"]
+
+
+def test_no_catalog_is_none_where_it_was_not_named(tmp_path: Path) -> None:
+    assert saved_catalog(connection(), home=tmp_path) is None
+    with pytest.raises(ConfigError, match=r"missing\.json cannot be used: there is no such file"):
+        saved_catalog(connection(), catalog=tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("{", "it is not JSON"),
+        ('{"streams": 5}', "it has no list of streams"),
+        ('{"streams": [{"json_schema": {}}]}', "stream number 1 has no name"),
+    ],
+)
+def test_a_broken_catalog_is_told_with_its_file_and_the_way_out(tmp_path: Path, content: str, found: str) -> None:
+    shop = connection_file(tmp_path)
+    path = save(tmp_path)
+    path.write_text(content)
+
+    with pytest.raises(ConfigError) as raised:
+        saved_catalog(shop, home=tmp_path)
+
+    assert str(raised.value) == (
+        f"making the assets of {tmp_path}/shop.yaml: the catalog {path} cannot be used: {found}\n"
+        f"Run `airbyte-proto discover {tmp_path}/shop.yaml --save`."
+    )
+
+
+def test_a_catalog_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "catalogs" / "shop.json").mkdir(parents=True)
+
+    with pytest.raises(ConfigError, match="cannot be used: Is a directory"):
+        saved_catalog(connection(), home=tmp_path)
+
+
+def test_named_streams_stand_in_for_a_catalog() -> None:
+    shop = connection(streams={"users": {}, "sales.orders": {}, "*": {}})
+
+    assert [stream.id for stream in named_streams(shop).streams] == [(None, "users"), ("sales", "orders")]
+
+
+@pytest.mark.parametrize("shop", [connection(), connection(streams={"*": {"write": "append"}})])
+def test_with_neither_catalog_nor_names_the_way_out_is_told(shop: Connection) -> None:
+    with pytest.raises(ConfigError) as raised:
+        named_streams(shop)
+
+    assert str(raised.value) == (
+        "making the assets of connection shop: no catalog is saved, and the connection names no stream\n"
+        "Run `airbyte-proto discover shop --save`."
+    )

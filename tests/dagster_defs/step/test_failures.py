@@ -1,0 +1,83 @@
+"""What Dagster does about a sync that failed: in the connector's own words, and retried only where that can help."""
+
+import json
+
+import dagster as dg
+import pytest
+
+from tests.dagster_defs.conftest import OpenRuns
+from tests.dagster_defs.support.folder_shop import Options
+from tests.sync.shop import SECRET
+from tests.sync.test_sync import expect, two
+
+RETRIES = Options(retry_policy=dg.RetryPolicy(max_retries=2))
+
+
+@pytest.mark.parametrize(
+    ("failure", "attempts"),
+    [
+        ({"kind": "error", "failure_type": "config_error", "message": "the token is not valid"}, 1),
+        ({"kind": "error", "failure_type": "transient_error", "message": "the server is busy"}, 3),
+        ({"kind": "error", "failure_type": "system_error", "message": "a fault of its own"}, 3),
+        ({"kind": "error", "failure_type": "config_error", "message": "no right to it", "stream": "users"}, 1),
+        ({"kind": "signal"}, 3),
+    ],
+)
+def test_what_needs_a_hand_is_not_retried(failure: dict[str, str], attempts: int, runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(23, 12, failure={**failure, "after": 8}))
+    run = shop.run(RETRIES)
+    assert not run.succeeded
+    assert run.attempts == attempts
+    assert all(failure.get("message", "signal 9") in words for words in run.descriptions)
+
+
+def test_a_retry_goes_on_from_what_is_committed(runs: OpenRuns) -> None:
+    shop = runs()
+    once = str(shop.place.folder / "once")
+    shop.place.offer(two(23, 12, failure={"kind": "exit", "after": 20, "once": once}))
+    run = shop.run(RETRIES)
+    assert run.succeeded, run.failures
+    assert run.attempts == 2
+    assert run.metadata("users")["airbyte_proto/emitted"] < 23
+    assert run.metadata("users")["airbyte_proto/state_before"] != run.metadata("users")["airbyte_proto/state_after"]
+    expect(shop.place, 23, 12)
+
+
+def test_an_error_that_all_streams_share_is_told_once(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(23, 12, failure={"kind": "error", "after": 0, "message": f"no way in with {SECRET}"}))
+    run = shop.run()
+    [words] = run.descriptions
+    assert words.count("no way in with") == 1
+    assert "users, orders" in words
+    assert SECRET not in run.everything
+
+
+def test_a_rate_limit_is_told_where_people_look(runs: OpenRuns) -> None:
+    shop = runs()
+    limited = {"type": "RATE_LIMITED", "rate_limited": {"quota_reset": 1_700_000_000_000}}
+    status = {"stream_descriptor": {"name": "users"}, "status": "RUNNING", "reasons": [limited]}
+    said = {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}}
+    shop.place.offer(two(3, 3, lines=[json.dumps(said)]))
+    run = shop.run()
+    assert run.succeeded, run.failures
+    assert any("stream users is rate limited" in text for text in run.messages)
+
+
+def test_a_config_that_the_connector_refuses_is_told_before_it_runs(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.config["count"] = 0
+    shop.place.offer(two(1, 1))
+    run = shop.run(RETRIES)
+    assert run.attempts == 1
+    assert any("count" in words for words in run.descriptions)
+
+
+def test_a_connector_that_fails_after_its_streams_are_complete_fails_the_step(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(5, 5, exit_code=3))
+    run = shop.run(RETRIES)
+    assert run.materialized == ["users", "orders"]
+    assert (run.succeeded, run.attempts) == (False, 1)
+    assert any("exit code 3" in words for words in run.descriptions)

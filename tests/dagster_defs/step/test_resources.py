@@ -1,0 +1,75 @@
+"""The resources as users give them: from the environment, from nothing, and wrong."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
+from tests.dagster_defs.conftest import OpenRuns
+from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
+from tests.dagster_defs.support.shop_runs import Run, Runs
+from tests.sync.test_sync import expect, two
+
+
+def run_with(shop: Runs, **given: object) -> Run:
+    whole = {**resources(shop.place.home, Options()), **given}
+    assets = [shop_assets(shop.place.connection_file, Options())]
+    result = dg.materialize(assets, resources=whole, instance=shop.instance, raise_on_error=False)
+    return Run(shop.instance, result.run_id)
+
+
+def test_the_state_store_is_named_by_the_environment_and_its_url_is_told_nobody(
+    runs: OpenRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = runs()
+    other = shop.place.folder / "hidden-word.db"
+    monkeypatch.setenv("SHOP_STATE", f"sqlite:///{other}")
+    shop.place.offer(two(5, 5))
+    store = SqlStateStore(url=dg.EnvVar("SHOP_STATE"))
+    run = run_with(shop, connector=ConnectorResource(state=store, home=str(shop.place.home)))
+    assert run.succeeded, run.failures
+    assert other.exists()
+    assert not (shop.place.home / "state.db").exists()
+    assert "hidden-word" not in run.everything
+    recorded = shop.instance.get_run_by_id(run.run_id)
+    assert recorded is not None
+    assert "hidden-word" not in str(recorded.run_config)
+
+
+def test_without_a_state_store_it_lies_in_the_home_that_the_environment_names(
+    runs: OpenRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = runs()
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", str(shop.place.home))
+    shop.place.offer(two(5, 5))
+    assert run_with(shop, connector=ConnectorResource()).succeeded
+    assert shop.place.positions() == {"users": 5, "orders": 5}
+    expect(shop.place, 5, 5)
+
+
+def test_another_kind_of_io_manager_is_refused_by_its_name(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(5, 5))
+    run = run_with(shop, io_manager=dg.FilesystemIOManager(base_dir=str(shop.place.folder)))
+    assert any("'io_manager'" in words and "SparkTableIOManager" in words for words in run.descriptions)
+
+
+def test_a_word_that_is_no_choice_is_refused(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(5, 5))
+    run = run_with(shop, connector=ConnectorResource(home=str(shop.place.home), shared_state="halve"))
+    assert any("'halve'" in words and "refuse or whole" in words for words in run.descriptions)
+
+
+def test_assets_that_are_no_connections_are_refused(runs: OpenRuns) -> None:
+    shop = runs()
+
+    @dg.multi_asset(specs=[dg.AssetSpec("lonely", skippable=True)])
+    def lonely(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[Any]:
+        yield from connector.sync(context)
+
+    made = resources(shop.place.home, Options())
+    result = dg.materialize([lonely], resources=made, instance=shop.instance, raise_on_error=False)
+    assert any("@connector_assets" in words for words in Run(shop.instance, result.run_id).descriptions)

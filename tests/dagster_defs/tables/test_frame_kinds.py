@@ -1,0 +1,85 @@
+import datetime
+import subprocess
+import sys
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import FrameKind, annotated, of_value, to_arrow
+from dagster_airbyte_proto.errors import ConfigError
+
+
+def _input(annotation: Any) -> dg.DagsterType:
+    @dg.op(ins={"rows": dg.In(annotation)} if annotation is Any else {})
+    def reading(rows: annotation) -> None: ...
+
+    return reading.input_defs[0].dagster_type
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kind"),
+    [
+        (Any, FrameKind.SPARK),
+        (DataFrame, FrameKind.SPARK),
+        (pd.DataFrame, FrameKind.PANDAS),
+        (pa.Table, FrameKind.ARROW),
+        (pl.DataFrame, FrameKind.POLARS),
+    ],
+)
+def test_an_input_is_loaded_as_its_annotation_says(annotation: Any, kind: FrameKind) -> None:
+    assert annotated(_input(annotation), of="shop.users") is kind
+
+
+class _OwnFrame(pd.DataFrame):
+    pass
+
+
+def test_a_frame_of_the_users_own_class_is_one_of_its_library() -> None:
+    assert of_value(_OwnFrame({"id": [1]}), of="users") is FrameKind.PANDAS
+
+
+def test_an_annotation_that_is_no_frame_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ConfigError) as refused:
+        annotated(_input(datetime.date), of="shop.users")
+    assert "datetime.date" in refused.value.found
+    assert "polars.DataFrame" in refused.value.remedy
+
+
+def test_a_value_that_is_no_frame_is_refused_by_its_type_alone() -> None:
+    with pytest.raises(ConfigError) as refused:
+        of_value({"password": "secret"}, of="users")
+    assert "builtins.dict" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+ROWS = pa.table({"id": [1, 2], "name": ["a", None]})
+
+
+@pytest.mark.parametrize("value", [ROWS, ROWS.to_pandas(), pl.from_arrow(ROWS)])
+def test_every_kind_of_frame_becomes_the_same_rows(value: Any) -> None:
+    assert to_arrow(value, of_value(value, of="users")).to_pylist() == ROWS.to_pylist()
+
+
+def test_numbers_without_a_sign_get_one() -> None:
+    rows = pa.table({"small": pa.array([255], pa.uint8()), "big": pa.array([2**64 - 1], pa.uint64())})
+    signed = to_arrow(pl.from_arrow(rows), FrameKind.POLARS)
+    assert signed.schema.types == [pa.int16(), pa.decimal128(20, 0)]
+    assert signed.to_pylist() == [{"small": 255, "big": 2**64 - 1}]
+
+
+def test_defining_an_io_manager_imports_no_spark() -> None:
+    asked = (
+        "import sys; from dagster_airbyte_proto.dagster_defs import io_manager, spark_resource;"
+        "io_manager.SparkTableIOManager(spark=spark_resource.SparkSessionResource()); print('pyspark' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", asked], text=True) == "False\n"
+
+
+def test_the_index_of_pandas_is_left_behind() -> None:
+    frame = ROWS.to_pandas().set_index(pd.Index(["x", "y"], name="index"))
+    assert to_arrow(frame, FrameKind.PANDAS).column_names == ["id", "name"]

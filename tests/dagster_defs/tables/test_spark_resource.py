@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
+from dagster_airbyte_proto.tables.spark.session import SparkSettings
+
+
+def _opened(resource: SparkSessionResource) -> SparkSettings:
+    with dg.build_resources({"spark": resource}) as resources:
+        settings: SparkSettings = resources.spark.settings
+        return settings
+
+
+def test_without_a_warehouse_it_is_the_command_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AIRBYTE_PROTO_HOME", raising=False)
+    assert _opened(SparkSessionResource()).warehouse_location == str(tmp_path / ".airbyte-proto" / "warehouse")
+    monkeypatch.setenv("AIRBYTE_PROTO_HOME", "/home/of/tables")
+    assert _opened(SparkSessionResource()).warehouse_location == "/home/of/tables/warehouse"
+
+
+def test_settings_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAREHOUSE", "s3://bucket/lake")
+    monkeypatch.setenv("SECRET", "hidden")
+    settings = _opened(
+        SparkSessionResource(
+            warehouse=dg.EnvVar("WAREHOUSE"), config={"spark.hadoop.fs.s3a.secret.key": dg.EnvVar("SECRET")}
+        )
+    )
+    assert settings.warehouse == "s3://bucket/lake"
+    assert settings.config["spark.hadoop.fs.s3a.secret.key"] == "hidden"
+
+
+def test_jars_take_the_place_of_a_download() -> None:
+    assert _opened(SparkSessionResource(jars=["/a.jar", "/b.jar"])).config["spark.jars"] == "/a.jar,/b.jar"

@@ -1,0 +1,86 @@
+"""Iceberg's own REST server, as it tests others with: a process over a catalog in SQLite. Its classes come by Maven."""
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dagster_airbyte_proto.tables.spark.session import ICEBERG_VERSION
+
+_JETTY = "12.1.4"
+_CLASSES = (
+    ("org.apache.iceberg", "iceberg-open-api", ICEBERG_VERSION, "test-fixtures"),
+    ("org.apache.iceberg", "iceberg-core", ICEBERG_VERSION, ""),
+    ("org.apache.iceberg", "iceberg-core", ICEBERG_VERSION, "tests"),
+    ("org.apache.hadoop", "hadoop-client-api", "3.4.2", ""),
+    ("org.apache.hadoop", "hadoop-client-runtime", "3.4.2", ""),
+    ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", _JETTY, ""),
+    ("org.eclipse.jetty.compression", "jetty-compression-server", _JETTY, ""),
+    ("org.eclipse.jetty.compression", "jetty-compression-gzip", _JETTY, ""),
+    ("org.xerial", "sqlite-jdbc", "3.50.3.0", ""),
+    ("org.slf4j", "slf4j-nop", "2.0.17", ""),
+)
+_PATIENCE_SECONDS = 60.0
+_FETCH_SECONDS = 600.0
+
+
+def is_possible() -> bool:
+    return shutil.which("mvn") is not None and shutil.which("java") is not None
+
+
+@contextmanager
+def running_catalog(folder: Path) -> Iterator[str]:
+    """Its URI, as long as it runs. Tables and catalog lie in the folder."""
+    classes, port = _classes(folder), _free_port()
+    told = {"WAREHOUSE": str(folder / "ware house"), "URI": f"jdbc:sqlite:{folder / 'catalog.db'}", "REST_PORT": port}
+    settings = [f"CATALOG_{name}={value}" for name, value in told.items()]
+    words = ["env", *settings, "java", "-Xmx256m", "-cp", classes, "org.apache.iceberg.rest.RESTCatalogServer"]
+    with (folder / "server.log").open("wb") as log, subprocess.Popen(words, stdout=log, stderr=log) as server:
+        try:
+            uri = f"http://127.0.0.1:{port}/"
+            _wait(server, uri, folder / "server.log")
+            yield uri
+        finally:
+            server.kill()
+
+
+def _classes(folder: Path) -> str:
+    (folder / "pom.xml").write_text(_pom())
+    wanted = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+    call = ["mvn", "-B", "-q", "-f", str(folder / "pom.xml"), wanted, f"-Dmdep.outputFile={folder / 'classes'}"]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout
+    return (folder / "classes").read_text().strip()
+
+
+def _pom() -> str:
+    names = ("groupId", "artifactId", "version", "classifier")
+    needed = "".join(
+        f"<dependency>{''.join(f'<{name}>{word}</{name}>' for name, word in zip(names, each, strict=True) if word)}"
+        "</dependency>"
+        for each in _CLASSES
+    )
+    own = "<modelVersion>4.0.0</modelVersion><groupId>t</groupId><artifactId>t</artifactId><version>1</version>"
+    return f"<project>{own}<dependencies>{needed}</dependencies></project>"
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def _wait(server: "subprocess.Popen[bytes]", uri: str, log: Path) -> None:
+    deadline, pause = time.monotonic() + _PATIENCE_SECONDS, threading.Event()
+    while True:
+        assert server.poll() is None and time.monotonic() < deadline, log.read_text()
+        try:
+            with urllib.request.urlopen(f"{uri}v1/config", timeout=_PATIENCE_SECONDS):
+                return
+        except OSError:
+            pause.wait(0.05)

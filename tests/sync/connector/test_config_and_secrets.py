@@ -1,0 +1,132 @@
+"""What a connector does to its own config is kept, and its secrets never show."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.support.fake_source import error
+from tests.sync.conftest import OpenShop
+from tests.sync.shop import SECRET, Shop
+
+TOKEN = "rotated-token-of-today"
+
+
+def users(records: int, **whole: Any) -> dict[str, Any]:
+    return {"streams": {"users": {"records": records}}, "state_every": 5, **whole}
+
+
+def rotated(place: Shop, records: int, **whole: Any) -> dict[str, Any]:
+    """A source that sends a new password, and from then on has so many records."""
+    later = place.folder / "later.json"
+    later.write_text(json.dumps(users(records)))
+    return users(3, new_config={"scenario": str(later), "password": TOKEN}, **whole)
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_a_config_that_the_connector_rewrote_is_used_from_then_on(protocol: str, shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = protocol
+    assert place.sync_of(rotated(place, 9)).status is SyncStatus.COMPLETE
+    kept = place.store.config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+    place.sync()
+    assert place.column("users") == list(range(9))
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_a_config_is_kept_at_once_also_when_the_sync_then_breaks(protocol: str, shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = protocol
+    place.sync_of(rotated(place, 9, failure={"kind": "signal", "after": 1}))
+    kept = place.store.config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+
+
+def test_a_kept_config_gives_way_when_the_user_changes_theirs(shop: OpenShop) -> None:
+    place = shop()
+    place.sync_of(rotated(place, 9))
+    place.config["count"] = 2
+    place.sync_of(users(4))
+    assert place.column("users") == list(range(4))
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_what_came_from_the_environment_is_kept_as_it_is_written(
+    protocol: str, shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", SECRET)
+    monkeypatch.setenv("SHOP_TOKEN", "token-of-yesterday")
+    place = shop()
+    place.protocol = protocol
+    written = {"password": "${env:SHOP_PASSWORD}", "tokens": ["${env:SHOP_TOKEN}"], "literal": "$${env:SHOP_TOKEN}"}
+    place.config = dict(written)
+    later = place.folder / "later.json"
+    new = {"scenario": str(later), "password": SECRET, "tokens": [TOKEN], "literal": "${env:SHOP_TOKEN}", "seen": 1}
+    tap = {"tap": "python"} if protocol == "singer" else {}
+    later.write_text(json.dumps(users(5, **tap, **_saying(protocol, f"{SECRET} {TOKEN}"))))
+    place.sync_of(users(3, new_config=new, **tap))
+    kept = place.store.config("shop")
+    assert kept is not None
+    assert kept.config == {**new, "password": written["password"]}
+    report = place.sync()
+    assert place.column("users") == list(range(5))
+    assert "*** ***" in place.log(report)
+    after = place.store.config("shop")
+    assert after == kept
+
+
+def test_a_config_that_is_rewritten_when_its_connector_is_asked_is_kept_too(shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = "singer"
+    later = place.folder / "later.json"
+    later.write_text(json.dumps(users(5)))
+    place.sync_of(users(3, asked_config={"scenario": str(later), "password": TOKEN}))
+    kept = place.store.config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+    assert place.column("users") == list(range(5))
+
+
+def _saying(protocol: str, text: str) -> dict[str, Any]:
+    return {"log": [text]} if protocol == "singer" else {"stderr": [text]}
+
+
+@pytest.mark.parametrize("left", ["as it was", "half"])
+def test_a_config_file_that_is_as_it_was_or_no_json_changes_nothing(left: str, shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = "singer"
+    given = {"scenario": str(place.folder / "scenario.json"), **place.config}
+    report = place.sync_of(users(3, new_config=given if left == "as it was" else '{"password": "new'))
+    assert (report.status, place.store.config("shop")) == (SyncStatus.COMPLETE, None)
+    told = "the connector left a config behind that is no JSON object"
+    assert any(told in warning for warning in report.warnings) is (left == "half")
+
+
+@pytest.mark.parametrize("secret", [SECRET, TOKEN])
+def test_secrets_are_masked_in_the_log_the_report_and_the_store(secret: str, shop: OpenShop) -> None:
+    place = shop()
+    chatter = {"lines": [f"plain {secret}"], "stderr": [f"stderr {secret}"]}
+    failure = {"kind": "error", "after": 2, "message": f"login with {secret} failed"}
+    report = place.sync_of(rotated(place, 9, failure=failure, **(chatter if secret == SECRET else {})))
+    assert report.status is SyncStatus.FAILED
+    shown = json.dumps(report.as_json())
+    assert "login with *** failed" in shown
+    assert "login with *** failed" in place.log(report)
+    if secret == SECRET:
+        assert {"plain ***", "stderr ***"} <= {line.split(maxsplit=2)[2] for line in place.log(report).splitlines()}
+    for text in (shown, place.log(report)):
+        assert secret not in text
+
+
+def test_secrets_are_masked_in_what_is_raised(shop: OpenShop) -> None:
+    place = shop()
+    told = error(f"no access with {SECRET}", None, None)
+    with pytest.raises(ConnectorError) as raised:
+        place.sync_of(users(3, answers={"discover": {"lines": [json.dumps(told)], "exit_code": 1}}))
+    assert "no access with ***" in str(raised.value)
+    assert SECRET not in repr(raised.value.args)

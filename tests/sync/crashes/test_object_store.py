@@ -1,0 +1,101 @@
+"""Syncs into S3 that are killed: real processes, a catalog in SQLite, and read without Spark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from tests.support.object_store import ObjectStore
+from tests.sync.crashes.house import House
+from tests.sync.crashes.iceberg_house import CommandLine, IcebergHouse, processes_with
+from tests.sync.crashes.life import Life
+from tests.sync.shop import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+_MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
+
+
+class StoreHouse(IcebergHouse):
+    """The house with its warehouse in a bucket."""
+
+    def __init__(self, folder: Path, store: ObjectStore) -> None:
+        House.__init__(self, folder)
+        self._store, self._bucket = store, store.new_bucket()
+        self.settings_file = self.home / "settings.yaml"
+        self.errors_file = folder / "stderr.txt"
+        warehouse = f"s3://{self._bucket}/ware house"
+        catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "jdbc.schema-version": "V1"}
+        properties = {f"spark.sql.catalog.lake.{key}": value for key, value in {**catalog, **store.settings}.items()}
+        spark = {
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.local.dir": str(folder / "spark"),
+            "spark.jars.packages": "org.xerial:sqlite-jdbc:3.50.3.0",
+            **properties,
+        }
+        settings = {"lease_seconds": 1, "catalog": {"warehouse": warehouse}, "spark": spark}
+        self.settings_file.write_text(yaml.safe_dump(settings))
+        self._uri = f"sqlite:///{folder}/catalog.db"
+        self._warehouse = warehouse
+
+    def column(self, stream: str, column: str = "id") -> list[Any]:
+        table = self._table(stream)
+        return [] if table is None else sorted(table.scan().to_arrow()[column].to_pylist())
+
+    def landed(self, stream: str) -> list[str]:
+        table = self._table(stream)
+        summaries = [each.summary for each in table.snapshots()] if table else []
+        return [load_id for each in summaries if each and (load_id := each.get("airbyte-proto.load-id"))]
+
+    def loose_files(self) -> list[str]:
+        named = {
+            file.path
+            for logged in self.store.loads("shop", limit=10_000)
+            for part in logged.load.parts
+            for file in part.files
+        }
+        found = (f"s3://{self._bucket}/{key}" for key in self._store.keys(self._bucket))
+        return [path for path in found if path.endswith(".parquet") and path not in named]
+
+    def told(self) -> str:
+        """All that a sync wrote down, but for the settings."""
+        files = [path for path in self.home.rglob("*") if path.is_file() and path != self.settings_file]
+        texts = [path.read_bytes() for path in (*files, self.report_file, self.errors_file)]
+        return b"\n".join(texts).decode(errors="replace")
+
+    def _table(self, stream: str) -> Table | None:
+        """None as long as there is no table, or no catalog yet."""
+        catalog = SqlCatalog("lake", uri=self._uri, warehouse=self._warehouse, **self._store.settings)
+        try:
+            return catalog.load_table(("shop", stream))
+        except NoSuchTableError:
+            return None
+
+
+@pytest.fixture
+def command_line() -> Iterator[CommandLine]:
+    runner = CommandLine(dict([_MARK]))
+    yield runner
+    runner.close()
+    until(lambda: not any(processes_with(_MARK)), "the end of every JVM and connector")
+
+
+def test_syncs_that_are_killed_lose_and_double_nothing_and_leave_no_object(
+    command_line: CommandLine, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    house = StoreHouse(tmp_path / "house", object_store)
+    life = Life(command_line, house, "append", "stream")
+    life.grow()
+    life.die(("stage.file_closed", 2))
+    assert house.loose_files() != []
+    life.die(("table.committed", 1))
+    life.live()
+    assert house.column("users") == list(range(life.records["users"]))
+    assert object_store.secret_key not in house.told()

@@ -1,0 +1,78 @@
+"""Tables that a sync compacts when it is over, and those that it leaves as they are."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.loads.load import TableTotals
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import CompactAfter
+from dagster_airbyte_proto.sync.maintenance.auto_compact import is_due
+from dagster_airbyte_proto.sync.maintenance.care import care_of
+from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.tables.care import TableFacts
+from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from tests.sync.maintenance.test_rollback import Lake
+
+MIB = 1 << 20
+AFTER = CompactAfter(delete_files=6, small_files=100)
+NEVER = CompactAfter(delete_files=0, small_files=0)
+
+
+@pytest.mark.parametrize(
+    ("totals", "is_due_at_all"),
+    [
+        (TableTotals(10, 5, MIB), False),
+        (TableTotals(10, 6, MIB), True),
+        (TableTotals(99, 0, 99 * MIB), False),
+        (TableTotals(101, 0, 101 * MIB), True),
+        (TableTotals(500, 0, 500 * 128 * MIB), False),
+        (TableTotals(600, 0, 500 * 128 * MIB), True),
+    ],
+)
+def test_what_is_due_is_told_by_the_files(totals: TableTotals, is_due_at_all: bool) -> None:
+    assert is_due(totals, AFTER, has_slices=False) is is_due_at_all
+    assert not is_due(totals, NEVER, has_slices=False)
+
+
+def test_the_files_of_slices_do_not_pile_up() -> None:
+    assert not is_due(TableTotals(400, 0, MIB), AFTER, has_slices=True)
+    assert is_due(TableTotals(400, 6, MIB), AFTER, has_slices=True)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings) -> Lake:
+    return Lake(tmp_path, spark, spark_settings)
+
+
+def facts(lake: Lake) -> TableFacts:
+    return care_of(lake.tables).facts(TableName(lake.name, "users"))
+
+
+def upserted(lake: Lake, records: int, after: CompactAfter = AFTER) -> SyncReport:
+    lake.engine.settings = lake.engine.settings.model_copy(update={"compact_after": after})
+    return lake.users(records, "append_dedup")
+
+
+@pytest.mark.spark
+def test_a_table_of_many_delete_files_is_compacted_and_one_of_few_is_not(lake: Lake) -> None:
+    assert upserted(lake, 30, NEVER).compacted == ()
+    assert facts(lake).delete_files == 5
+    assert upserted(lake, 35).compacted == (f"{lake.name}.users",)
+    assert (facts(lake).delete_files, facts(lake).files) == (0, 1)
+    assert upserted(lake, 40).compacted == ()
+    assert facts(lake).delete_files == 1
+    assert lake.ids("users") == list(range(40))
+
+
+@pytest.mark.spark
+def test_a_table_that_cannot_be_compacted_is_a_warning(lake: Lake, spark: SparkSession) -> None:
+    upserted(lake, 30, NEVER)
+    [[lost], *_] = query(spark, f"select file_path from lake.{lake.name}.users.files where content = 0").rows
+    Path(lost.removeprefix("file:")).unlink()
+    report = upserted(lake, 35)
+    assert report.compacted == ()
+    [warning] = report.warnings
+    assert f"table {lake.name}.users could not be compacted" in warning
+    assert report.streams["users"].committed == 5

@@ -1,0 +1,287 @@
+"""What may be let go of: syncs into real tables that are cared for, then recovered, rolled back and gone on with."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.load import CommittedRows, Load
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.settings import CompactAfter
+from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.maintenance.care import care_of, clean, expirable, loads_named, tables_of
+from dagster_airbyte_proto.sync.maintenance.table_rollback import take_back
+from dagster_airbyte_proto.tables.care import Change, TableHistory
+from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from tests.conformance.table_writer import part
+from tests.sync.maintenance.test_rollback import Lake, version_at
+
+DAY = 86400.0
+USERS = StreamId.of("users")
+IDS = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings) -> Lake:
+    return Lake(tmp_path, spark, spark_settings)
+
+
+def table(lake: Lake) -> TableName:
+    return TableName(lake.name, "users")
+
+
+def tidy(lake: Lake, *, since: datetime | None = None) -> int:
+    """Compacts the table, then lets go of all that is not needed to go back to that moment. How many snapshots went."""
+    store, care = lake.engine.store, care_of(lake.tables)
+    care.compact(table(lake))
+    keep = (datetime.now(UTC) - since).total_seconds() if since else 0.0
+    return clean(store, care, table(lake), keep_seconds=keep, orphan_seconds=3 * DAY).snapshots
+
+
+@pytest.mark.spark
+def test_a_version_of_the_keep_time_can_be_gone_back_to_and_an_older_one_cannot(lake: Lake) -> None:
+    """Readers were shown a compaction at its beginning; what a rollback goes back to is the load before that."""
+    lake.users(15)
+    old = lake.version
+    lake.users(30)
+    kept = lake.version
+    assert care_of(lake.tables).compact(table(lake)).rewritten_files == 6
+    since = datetime.now(UTC)
+    lake.users(35)
+    assert tidy(lake, since=since) == 5
+    assert lake.ids("users") == list(range(35))
+    with pytest.raises(ConfigError, match="has expired"):
+        lake.roll_back(old)
+    assert lake.roll_back(kept).tables[0].has_moved
+    assert (lake.ids("users"), lake.position()) == (list(range(30)), 30)
+    lake.users(35)
+    assert lake.ids("users") == list(range(35))
+
+
+@pytest.mark.spark
+def test_a_rollback_can_be_undone_after_expiry_within_the_keep_time(lake: Lake) -> None:
+    lake.users(10)
+    first = lake.version
+    lake.users(20)
+    since = datetime.now(UTC)
+    second = lake.version
+    lake.roll_back(first)
+    assert tidy(lake, since=since) > 0
+    lake.roll_back(second)
+    assert lake.ids("users") == list(range(20))
+
+
+@pytest.mark.spark
+def test_upserts_that_are_cared_for_over_and_over_go_on_as_if_nothing_was(lake: Lake) -> None:
+    for records in (12, 24):
+        report = lake.sync({"users": {"records": records, "keys": 4}}, {"users": "append_dedup"})
+        assert report.streams["users"].emitted == 12
+        tidy(lake)
+        assert lake.ids("users") == list(range(records - 4, records))
+    facts = care_of(lake.tables).facts(table(lake))
+    assert (facts.delete_files, facts.rows) == (0, 4)
+
+
+@contextmanager
+def announced(lake: Lake, load_id: str) -> Iterator[tuple[Load, Lease]]:
+    """A load that is in its table and whose run died before it was promoted."""
+    target = lake.tables.prepare(TableSpec(table(lake), IDS))
+    staged = msgspec.structs.replace(part(target, WriteMode.APPEND, [{"id": 1000}]), emitted=1, rows=1)
+    state = State(StateScope.STREAM, b'{"type":"STREAM","stream":{"stream_state":{"next":7}}}', USERS)
+    with lake.lease() as lease:
+        load = Load(load_id, lake.name, lease.run_id, (staged,), (state,))
+        lake.engine.store.announce(lease, load)
+        assert not lake.tables.commit(load_id, staged).was_there
+        yield load, lease
+
+
+@pytest.mark.spark
+def test_an_announced_load_lands_once_however_long_it_lies_and_what_is_done_to_its_table(lake: Lake) -> None:
+    lake.users(10)
+    with announced(lake, "by-hand-1") as (_, lease):
+        target = lake.tables.prepare(TableSpec(table(lake), IDS))
+        for number in range(5):
+            lake.tables.commit(f"other-{number}", part(target, WriteMode.APPEND, [{"id": 2000 + number}]))
+        tidy(lake)
+        assert tidy(lake) == 0
+        with Committer(lake.engine.store, lambda: lake.tables, lease) as committer:
+            [outcome] = committer.recover()
+    assert outcome.committed[0].was_there
+    assert lake.ids("users").count(1000) == 1
+    assert tidy(lake) > 0
+    assert lake.ids("users").count(1000) == 1
+
+
+@pytest.mark.spark
+def test_files_of_dead_loads_go_and_those_that_may_still_be_committed_stay(lake: Lake) -> None:
+    lake.users(10)
+    folder = Path(lake.tables.prepare(TableSpec(table(lake), IDS)).location) / "data"
+    long_ago = (datetime.now(UTC) - timedelta(days=9)).timestamp()
+    dead, live = folder / "run-dead" / "rows.parquet", folder / "run-by-hand" / "rows.parquet"
+    for path in (dead, live):
+        path.parent.mkdir()
+        path.write_bytes(b"rows")
+        os.utime(path, (long_ago, long_ago))
+    store, care = lake.engine.store, care_of(lake.tables)
+    with lake.lease():
+        gone = clean(store, care, table(lake), keep_seconds=DAY, orphan_seconds=3 * DAY)
+    assert list(gone.orphans) == [str(dead)]
+    assert (dead.exists(), live.exists()) == (False, True)
+    gone = clean(store, care, table(lake), keep_seconds=DAY, orphan_seconds=3 * DAY)
+    assert list(gone.orphans) == [str(live)]
+    assert lake.ids("users") == list(range(10))
+    with pytest.raises(ConfigError, match="may be of writers that are at work"):
+        clean(store, care, table(lake), keep_seconds=DAY, orphan_seconds=60.0)
+
+
+@pytest.mark.spark
+def test_a_table_that_a_connection_feeds_goes_back_with_its_states_only(lake: Lake) -> None:
+    lake.users(20)
+    care, store = care_of(lake.tables), lake.engine.store
+    assert tables_of(store, lake.name) == [table(lake)]
+    third = care.history(table(lake)).changes[2].snapshot_id
+    with pytest.raises(ConfigError) as refused:
+        take_back(lake.engine, care, table(lake), third)
+    version = version_at(lake, 15)
+    assert f"airbyte-proto state rollback {lake.name} --to {version} --tables" in refused.value.remedy
+    lake.roll_back(version)
+    assert lake.ids("users") == list(range(15))
+    current = care.history(table(lake)).current
+    assert current is not None
+    lake.users(20)
+    with pytest.raises(ConfigError) as refused:
+        take_back(lake.engine, care, table(lake), current)
+    lake.roll_back(int(refused.value.remedy.split("--to ")[1].split()[0]))
+    assert lake.ids("users") == list(range(15))
+    with pytest.raises(ConfigError, match="has no such snapshot"):
+        take_back(lake.engine, care, table(lake), "42")
+
+
+@pytest.mark.spark
+def test_delta_tables_are_kept_up_let_go_of_and_taken_back_with_their_states(
+    tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    settings = spark_settings._replace(catalog="spark_catalog", format="delta", warehouse=str(tmp_path / "del ta"))
+    lake = Lake(tmp_path, spark, settings)
+    care, store = care_of(lake.tables), lake.engine.store
+    after = CompactAfter(delete_files=0, small_files=4)
+    lake.engine.settings = lake.engine.settings.model_copy(update={"compact_after": after})
+    assert lake.users(10).compacted == ()
+    old = lake.version
+    assert lake.users(25).compacted == (f"{lake.name}.users",)
+    assert (care.names(), care.facts(table(lake)).files) == ([table(lake)], 1)
+    lake.users(30)
+    kept, since = lake.version, datetime.now(UTC)
+    lake.users(35)
+    with announced(lake, "by-hand-1") as (_, lease):
+        assert tidy(lake, since=since) > 0
+        with Committer(store, lambda: lake.tables, lease) as committer:
+            [outcome] = committer.recover()
+    assert outcome.committed[0].was_there
+    assert lake.ids("users") == [*range(35), 1000]
+    with pytest.raises(ConfigError, match="has expired"):
+        lake.roll_back(old)
+    third = care.history(table(lake)).changes[0].snapshot_id
+    with pytest.raises(ConfigError, match=f"connection {lake.name} feeds it|no version of its states"):
+        take_back(lake.engine, care, table(lake), third)
+    assert lake.roll_back(kept).tables[0].has_moved
+    assert (lake.ids("users"), lake.position()) == (list(range(30)), 30)
+    lake.users(35)
+    assert lake.ids("users") == list(range(35))
+
+
+@pytest.mark.spark
+def test_a_table_of_no_connection_goes_back_by_itself(lake: Lake, spark: SparkSession) -> None:
+    name = TableName(lake.name, "by_hand")
+    spark.sql(f"create namespace lake.{lake.name}")
+    spark.range(3).writeTo(f"lake.{name}").using("iceberg").create()
+    spark.range(5).writeTo(f"lake.{name}").append()
+    care = care_of(lake.tables)
+    first = care.history(name).changes[0].snapshot_id
+    assert take_back(lake.engine, care, name, first)
+    assert not take_back(lake.engine, care, name, first)
+    assert care.facts(name).rows == 3
+
+
+class Landing(NamedTuple):
+    """A load of a connection: when its snapshot came, and when it ended, in days ago; still announced for None."""
+
+    load_id: str
+    came: float
+    ended: float | None
+
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def ago(days: float) -> datetime:
+    return NOW - timedelta(days=days)
+
+
+class Days:
+    """A store whose clock is set by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.at = NOW
+        self.store: StateStore = SqlStateStore(f"sqlite:///{folder / 'state.db'}", clock=lambda: self.at)
+
+    def land(self, *landings: Landing, connection: str = "shop") -> None:
+        for load_id, came, ended in landings:
+            self.at = ago(came)
+            lease = self.store.acquire(connection, run_id="r", holder="h", seconds=1)
+            load = Load(load_id, connection, "r", (), ())
+            self.store.announce(lease, load)
+            if ended is not None:
+                self.at = ago(ended)
+                self.store.promote(lease, load, (), [CommittedRows(USERS, load_id, was_there=False)])
+            self.store.release(lease)
+
+    def gone(self, changes: Mapping[str, float], *, keep: float = 7) -> list[str]:
+        """Which go of the snapshots, given with their days; one is called as its load, if it has one."""
+        made = tuple(Change(each, ago(days), "append", 1, 0, 0, load_id=each) for each, days in changes.items())
+        history = TableHistory(made, tuple((ago(days), each) for each, days in changes.items()), [*changes][-1])
+        return sorted(expirable(history, loads_named(self.store, history), self.store, ago(keep)))
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Days:
+    return Days(tmp_path)
+
+
+def test_what_was_shown_at_the_beginning_of_the_keep_time_stays_and_all_after_it(days: Days) -> None:
+    assert days.gone({"a": 30, "b": 20, "c": 8, "d": 2}) == ["a", "b"]
+    assert days.gone({"a": 3, "b": 2}) == []
+    assert days.gone({"a": 30}) == []
+    assert days.gone({"a": 30, "b": 20}, keep=0) == ["a"]
+
+
+def test_the_load_before_the_keep_time_stays_while_its_connection_is_in_use(days: Days) -> None:
+    days.land(Landing("l1", 30, 30), Landing("l2", 20, 20))
+    log = {"l1": 30.0, "l2": 20.0, "compaction": 10.0, "other": 8.0}
+    assert days.gone(log) == ["compaction", "l1", "l2"]
+    days.land(Landing("l3", 1, 1))
+    assert days.gone({**log, "l3": 1}) == ["l1"]
+
+
+def test_an_announced_load_holds_everything_that_came_after_it(days: Days) -> None:
+    days.land(Landing("l1", 30, 30), Landing("l2", 29, None), connection="other")
+    days.land(Landing("s1", 20, 20), Landing("s2", 3, 3))
+    assert days.gone({"l1": 30, "l2": 29, "s1": 20, "s2": 3}) == ["l1"]
+
+
+def test_a_load_that_came_in_before_the_keep_time_and_ended_in_it_stays(days: Days) -> None:
+    days.land(Landing("l1", 30, 30), Landing("l2", 20, 2))
+    assert days.gone({"l1": 30, "l2": 20, "compaction": 19, "another": 10}, keep=7) == []
+    days.land(Landing("l3", 1, 1))
+    assert days.gone({"l0": 40, "l1": 30, "l2": 20, "l3": 1}, keep=1.5) == ["l0", "l1"]

@@ -1,0 +1,235 @@
+"""State and tables taken back together: real syncs into real Iceberg tables, then back, and on from there."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.loads.load import Load
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.settings import CompactAfter, Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import held_lease
+from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back
+from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from tests.support.fake_source import command
+from tests.sync.shop import EVERYTHING
+
+pytestmark = pytest.mark.spark
+
+
+class Lake:
+    """A connection into tables of the test run's session, in a namespace of its own. Every state ends a load, and no
+    table is compacted by itself."""
+
+    def __init__(self, folder: Path, session: SparkSession, settings: SparkSettings) -> None:
+        self.name = f"shop_{uuid.uuid4().hex[:8]}"
+        self.tables = (DeltaTables if settings.format == "delta" else IcebergTables)(session, settings)
+        uncared = {"compact_after": CompactAfter(delete_files=0, small_files=0)}
+        self.engine = Engine(Settings.load(folder / "home").model_copy(update=uncared), tables=self.tables)
+        (folder / "home").mkdir()
+        self._folder = folder
+        self._session = session
+
+    def sync(self, streams: Mapping[str, Any], write: Mapping[str, Any], wanted: Wanted = EVERYTHING) -> SyncReport:
+        """`write` says in which mode each stream is written, or has all its options."""
+        scenario = self._folder / "scenario.json"
+        scenario.write_text(json.dumps({"streams": streams, "state_every": 5}))
+        written = {
+            "name": self.name,
+            "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command(scenario)}},
+            "config": {"scenario": str(scenario)},
+            "streams": {name: {"write": said} if isinstance(said, str) else said for name, said in write.items()},
+            "load": {"max_bytes": 1},
+        }
+        file = self._folder / "shop.yaml"
+        file.write_text(yaml.safe_dump(written))
+        report = sync_connection(self.engine, Connection.from_file(file), wanted)
+        assert report.status is SyncStatus.COMPLETE, report
+        return report
+
+    def users(self, records: int, write: str = "append") -> SyncReport:
+        return self.sync({"users": {"records": records}}, {"users": write})
+
+    def roll_back(self, version: int) -> Rollback:
+        with self.lease() as lease:
+            return roll_back(self.engine, lease, version, who="ada")
+
+    @contextmanager
+    def lease(self) -> Iterator[Lease]:
+        with held_lease(self.engine.store, self.name, "by-hand", 30) as keeper:
+            yield keeper.lease
+
+    @property
+    def version(self) -> int:
+        return self.engine.store.history(self.name, limit=1)[0].version
+
+    def ids(self, stream: str) -> list[int]:
+        """Of every row, in order."""
+        table = f"{self.tables.catalog}.{self.name}.{stream}"
+        rows = query(self._session, f"select id from {table} order by id").rows
+        return [row[0] for row in rows]
+
+    def position(self, stream: str = "users") -> int | None:
+        found = [each.state for each in self.engine.store.states(self.name) if each.state.stream == StreamId.of(stream)]
+        return json.loads(found[0].message)["stream"]["stream_state"]["next"] if found else None
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings) -> Lake:
+    return Lake(tmp_path, spark, spark_settings)
+
+
+def version_at(lake: Lake, position: int) -> int:
+    """The version by which `users` stood at a position."""
+    for change in lake.engine.store.history(lake.name):
+        if change.state and json.loads(change.state.message)["stream"]["stream_state"]["next"] == position:
+            return change.version
+    raise AssertionError(position)
+
+
+def test_rows_and_state_are_as_they_stood_and_the_next_sync_goes_on_from_there(lake: Lake) -> None:
+    lake.users(10)
+    version = lake.version
+    lake.users(25)
+    done = lake.roll_back(version)
+    assert [change.why for change in done.changes] == ["rollback"]
+    assert [(str(each.table), each.has_moved) for each in done.tables] == [(f"{lake.name}.users", True)]
+    assert (lake.ids("users"), lake.position()) == (list(range(10)), 10)
+    report = lake.users(30)
+    assert report.streams["users"].emitted == 20
+    assert lake.ids("users") == list(range(30))
+
+
+def test_it_goes_back_to_the_middle_of_a_sync(lake: Lake) -> None:
+    lake.users(20)
+    lake.roll_back(version_at(lake, 15))
+    assert (lake.ids("users"), lake.position()) == (list(range(15)), 15)
+    lake.users(20)
+    assert lake.ids("users") == list(range(20))
+
+
+def test_upserts_are_undone_and_come_again(lake: Lake) -> None:
+    streams = {"users": {"records": 12, "keys": 4}}
+    lake.sync(streams, {"users": "append_dedup"})
+    lake.roll_back(version_at(lake, 10))
+    assert lake.ids("users") == [6, 7, 8, 9]
+    lake.sync(streams, {"users": "append_dedup"})
+    assert lake.ids("users") == [8, 9, 10, 11]
+
+
+def test_back_to_the_beginning_there_are_neither_rows_nor_states(lake: Lake) -> None:
+    lake.users(10)
+    assert [each.snapshot_id for each in lake.roll_back(0).tables] == [None]
+    assert (lake.ids("users"), lake.position()) == ([], None)
+    lake.users(10)
+    assert lake.ids("users") == list(range(10))
+
+
+def test_a_rollback_can_be_undone_and_what_stood_after_it_found_again(lake: Lake) -> None:
+    lake.users(10)
+    first = lake.version
+    lake.users(20)
+    second = lake.version
+    lake.roll_back(first)
+    third = lake.version
+    lake.users(13)
+    for version, rows in ((second, 20), (third, 10), (first, 10), (second, 20)):
+        lake.roll_back(version)
+        assert (lake.ids("users"), lake.position()) == (list(range(rows)), rows), version
+    assert lake.users(22).streams["users"].emitted == 2
+    assert lake.ids("users") == list(range(22))
+
+
+def test_a_stream_without_state_goes_back_with_the_others(lake: Lake) -> None:
+    """Its refreshes belong to the version that stood when they landed."""
+    write = {"users": "append", "orders": "overwrite"}
+    lake.sync({"users": {"records": 5}, "orders": {"records": 3}}, write)
+    version = lake.version
+    lake.sync({"users": {"records": 8}, "orders": {"records": 7}}, write)
+    lake.roll_back(version)
+    assert (lake.ids("users"), lake.ids("orders")) == (list(range(5)), list(range(3)))
+
+
+def test_the_version_that_stands_changes_nothing(lake: Lake) -> None:
+    lake.users(10)
+    assert lake.roll_back(lake.version) == Rollback((), ())
+    assert lake.ids("users") == list(range(10))
+
+
+def test_a_rollback_that_died_between_state_and_table_is_ended_by_asking_again(lake: Lake) -> None:
+    lake.users(10)
+    version = lake.version
+    lake.users(20)
+    with lake.lease() as lease:
+        lake.engine.store.rollback(lease, version, who="ada")
+    assert (len(lake.ids("users")), lake.position()) == (20, 10)
+    done = lake.roll_back(version)
+    assert (done.changes, [each.has_moved for each in done.tables]) == ((), [True])
+    assert [each.has_moved for each in lake.roll_back(version).tables] == [False]
+    lake.users(20)
+    assert lake.ids("users") == list(range(20))
+
+
+def test_a_snapshot_that_expired_is_refused_before_anything_moves(lake: Lake, spark: SparkSession) -> None:
+    lake.users(10)
+    version = lake.version
+    lake.users(20)
+    query(
+        spark,
+        f"call lake.system.expire_snapshots(table => '{lake.name}.users', older_than => timestamp '2999-01-01',"
+        " retain_last => 1)",
+    )
+    with pytest.raises(ConfigError, match="it has expired"):
+        lake.roll_back(version)
+    assert (lake.ids("users"), lake.position()) == (list(range(20)), 20)
+
+
+def test_an_unfinished_load_is_ended_first(lake: Lake) -> None:
+    lake.users(10)
+    with lake.lease() as lease:
+        lake.engine.store.announce(lease, Load("l1", lake.name, lease.run_id, (), ()))
+    with pytest.raises(ConfigError, match="announced and not finished"):
+        lake.roll_back(0)
+    assert lake.ids("users") == list(range(10))
+
+
+class SleepyStore(SqlStateStore):
+    """Falls asleep once a rollback's states have moved, until its lease is over and another run is through."""
+
+    def __init__(self, url: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(url)
+        self._meanwhile = meanwhile
+
+    def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
+        changes = super().rollback(lease, version, who=who)
+        self.release(lease)
+        self._meanwhile()
+        return changes
+
+
+def test_a_rollback_that_slept_through_its_lease_undoes_nothing_of_who_came_after(lake: Lake) -> None:
+    lake.users(10)
+    version = lake.version
+    lake.users(20)
+    settings = lake.engine.settings
+    sleepy = Engine(settings, store=SleepyStore(settings.state_url, lambda: lake.users(30)), tables=lake.tables)
+    with lake.lease() as lease, pytest.raises(TableError, match="has changed since"):
+        roll_back(sleepy, lease, version, who="ada")
+    assert lake.position() == 30
+    assert set(lake.ids("users")) == set(range(30))

@@ -1,0 +1,223 @@
+"""Connectors, disks and databases that break: an error that says whose it is, nothing lost, no process left behind."""
+
+import json
+import os
+import shlex
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError, ProtoError, StagingError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.run import Terms, Unwatched
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+from tests.support.fake_source import command
+from tests.sync.conftest import OpenShop
+from tests.sync.crashes.zygote import Zygote
+from tests.sync.shop import CancelAfter, Shop, impatiently, until
+
+COMPLETE, FAILED = SyncStatus.COMPLETE, SyncStatus.FAILED
+WAYS_TO_BREAK = {
+    "hang": "no record and no state came",
+    "deaf": "no record and no state came",
+    "close": "was ended by signal 15",
+    "signal": "was ended by signal 9",
+    "exit": "exited with code 1",
+    "cut": "exited with code 1",
+}
+
+
+def users(records: int, **whole: Any) -> dict[str, Any]:
+    return {"streams": {"users": {"records": records}}, "state_every": 5, **whole}
+
+
+def expect_whole(place: Shop, records: int) -> None:
+    assert place.sync_of(users(records)).status is COMPLETE
+    assert place.column("users") == list(range(records))
+    assert place.positions() == {"users": records}
+    assert place.loose_files() == []
+
+
+@pytest.mark.parametrize("kind", WAYS_TO_BREAK)
+def test_a_connector_that_breaks_keeps_what_is_covered_and_leaves_no_process(kind: str, shop: OpenShop) -> None:
+    place = shop()
+    report = place.sync_of(users(30, failure={"kind": kind, "after": 17}), terms=impatiently())
+    told = report.streams["users"]
+    assert (report.status, told.committed, told.state) == (FAILED, 15, {"next": 15})
+    assert WAYS_TO_BREAK[kind] in (told.error or "")
+    expect_whole(place, 30)
+
+
+def test_a_connector_that_only_chatters_counts_as_silent(shop: OpenShop) -> None:
+    place = shop()
+    place.program = _but_reading(place.folder, "while :; do echo still here; sleep 0.01; done")
+    report = place.sync_of(users(30), terms=impatiently())
+    assert "no record and no state came" in (report.streams["users"].error or "")
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_connector_that_waits_for_a_rate_limit_is_given_until_its_reset(comes_back: bool, shop: OpenShop) -> None:
+    place = shop()
+    limited = {"type": "RATE_LIMITED", "rate_limited": {"quota_reset": "RESET"}}
+    status = {"stream_descriptor": {"name": "users"}, "status": "RUNNING", "reasons": [limited]}
+    said = {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}}
+    line = json.dumps(said).replace('"RESET"', "'$(($(date +%s%3N) + 2500))'")
+    place.program = _but_reading(place.folder, f"echo '{line}'; sleep {1 if comes_back else 60}")
+    report = place.sync_of(users(30), terms=impatiently())
+    assert "stream users is rate limited" in place.log(report)
+    assert report.status is (COMPLETE if comes_back else FAILED)
+    assert place.column("users") == (list(range(30)) if comes_back else [])
+
+
+def _but_reading(folder: Path, script: str) -> list[str]:
+    """The fake source, with a script of its own before `read`."""
+    source = shlex.join(command(folder / "scenario.json"))
+    file = folder / "connector.sh"
+    file.write_text(f'if [ "$1" = read ]; then {script}; fi; exec {source} "$@"\n')
+    return ["sh", str(file)]
+
+
+@pytest.fixture
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.mark.parametrize(("to", "megabytes"), [(">&2", 100), ("", 200)])
+def test_a_flood_of_chatter_is_drained_in_bounded_memory(
+    to: str, megabytes: int, shop: OpenShop, zygote: Zygote
+) -> None:
+    place = shop()
+    place.program = _but_reading(place.folder, f"yes {'x' * 4000} | head -c {megabytes}000000 {to}; echo")
+    place.offer(users(30))
+    assert zygote.sync(place) == 0, place.report
+    assert place.column("users") == list(range(30))
+    assert 0 < place.report["peak_bytes"] < 400 << 20
+    assert sum(file.stat().st_size for file in (place.home / "logs").rglob("*.log")) < 40 << 20
+
+
+def test_cancelling_commits_what_is_covered_and_the_next_sync_completes(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    cancel = threading.Event()
+    terms = Terms(cancel, CancelAfter(cancel, 17))
+    report = place.sync_of(users(30, failure={"kind": "hang", "after": 17}), terms=terms)
+    told = report.streams["users"]
+    assert (report.status, told.committed, told.state) == (SyncStatus.CANCELLED, 15, {"next": 15})
+    assert "cancelled" in (told.error or "")
+    expect_whole(place, 30)
+
+
+# Disks and databases
+
+
+@contextmanager
+def mounted(place: Path, *how: str) -> Iterator[Path]:
+    place.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() != 0 or subprocess.run(["mount", *how, str(place)], capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def outcome(place: Shop, scenario: dict[str, Any]) -> SyncReport | ProtoError:
+    try:
+        return place.sync_of(scenario)
+    except ProtoError as error:
+        return error
+
+
+@pytest.mark.parametrize("where", ["warehouse", "home"])
+def test_a_full_disk_is_told_and_once_there_is_room_nothing_is_lost(where: str, shop: OpenShop, tmp_path: Path) -> None:
+    place = shop(max_bytes=1)
+    tested = place.home / "warehouse" if where == "warehouse" else place.home
+    with mounted(tested, "-t", "tmpfs", "-o", "size=1500k", "tmpfs"):
+        place.sync_of(users(5))
+        filler = tested / "filler"
+        records = {"streams": {"users": {"records": 3000, "pad": 0}}, "state_every": 100}
+        with filler.open("wb") as file, pytest.raises(OSError):
+            while True:
+                os.write(file.fileno(), b"x" * 4096)
+        found = outcome(place, records)
+        said = str(found) if isinstance(found, ProtoError) else f"{found.error} {found.streams['users'].error}"
+        assert "No space left" in said or "disk I/O error" in said or "disk is full" in said
+        if isinstance(found, ProtoError):
+            assert isinstance(found, StagingError | StateUnavailable)
+        filler.unlink()
+        assert place.sync_of(records).status is COMPLETE
+        assert place.column("users") == list(range(3000))
+        assert place.loose_files() == []
+
+
+def test_a_locked_state_database_is_told_and_nothing_has_moved(shop: OpenShop) -> None:
+    place = shop()
+    database = place.home / "state.db"
+    place.settings_written["state_url"] = f"sqlite:///{database}?timeout=0.2"
+    place.sync_of(users(7))
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StateUnavailable) as error:
+            place.sync_of(users(20))
+    assert "locked" in error.value.found
+    assert place.column("users") == list(range(7))
+    expect_whole(place, 20)
+
+
+def test_a_state_database_that_is_locked_in_the_middle_leaves_nothing_doubled(shop: OpenShop) -> None:
+    place = shop()
+    database = place.home / "state.db"
+    place.settings_written |= {"state_url": f"sqlite:///{database}?timeout=0.2", "lease_seconds": 1}
+    place.sync_of(users(7))
+    other = sqlite3.connect(database, isolation_level=None)
+
+    class Locking(Unwatched):
+        def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:  # noqa: ARG002 - a watcher's
+            other.execute("BEGIN IMMEDIATE")
+
+    with closing(other), pytest.raises(StateUnavailable):
+        place.sync_of(users(40), terms=Terms(threading.Event(), Locking()))
+    assert place.column("users") == list(range(7))
+
+    def is_free() -> bool:
+        """It could not give its lease back either, and lives on with this process: the lease has to run out."""
+        return not isinstance(outcome(place, users(40)), StateConflict)
+
+    until(is_free, "a lease that runs out")
+    expect_whole(place, 40)
+
+
+def test_a_warehouse_that_cannot_be_written_fails_the_streams_and_loses_nothing(shop: OpenShop) -> None:
+    place = shop()
+    (place.home / "warehouse").write_text("no folder")
+    report = place.sync_of(users(20))
+    assert report.status is FAILED
+    assert "warehouse" in (report.streams["users"].error or "")
+    (place.home / "warehouse").unlink()
+    expect_whole(place, 20)
+
+
+def test_a_read_only_warehouse_fails_the_streams_and_loses_nothing(shop: OpenShop) -> None:
+    place = shop()
+    place.sync_of(users(5))
+    warehouse = place.home / "warehouse"
+    with mounted(warehouse, "--bind", "-o", "ro", str(warehouse)):
+        found = outcome(place, users(20))
+        said = str(found) if isinstance(found, ProtoError) else f"{found.error} {found.streams['users'].error}"
+        assert "Read-only" in said
+    expect_whole(place, 20)
+
+
+def test_a_home_that_is_no_folder_is_the_users_to_mend(shop: OpenShop) -> None:
+    place = shop()
+    (place.home / "logs").write_text("no folder")
+    with pytest.raises((StagingError, ConfigError)):
+        place.sync_of(users(20))

@@ -1,0 +1,77 @@
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import TableName, WriteMode
+from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from tests.conformance.table_aside import AsideConformance
+from tests.conformance.table_slices import SlicedTableConformance
+from tests.conformance.table_writer import MODES, SCHEMA, Bench, TableWriterConformance, names, part
+from tests.tables.writer_process import writer_process
+
+
+class TestFolderTables(TableWriterConformance, SlicedTableConformance, AsideConformance):
+    @pytest.fixture
+    def bench(self, tmp_path: Path) -> Bench:
+        writer = FolderTables(tmp_path)
+        return Bench(writer, FolderTables(tmp_path), lambda target: list(writer.rows(target.name).to_pylist()))
+
+
+@pytest.mark.parametrize("write", MODES)
+@pytest.mark.parametrize("point", ["table.committing", "table.committed"])
+def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path, write: WriteMode, point: str) -> None:
+    tables = FolderTables(tmp_path)
+    target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    load = part(target, write, [{"id": 1, "name": "a"}])
+    assert (
+        writer_process(FolderTables, tmp_path, msgspec.json.encode(load), point, signal.SIGKILL).wait(30)
+        == -signal.SIGKILL
+    )
+    assert tables.commit("l1", load).was_there == (point == "table.committed")
+    assert names(tables.rows(target.name).to_pylist()) == [(1, "a")]
+
+
+@pytest.mark.parametrize("write", MODES)
+def test_a_stopped_writer_wakes_up_to_a_load_that_is_in(tmp_path: Path, write: WriteMode) -> None:
+    tables = FolderTables(tmp_path)
+    target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    load = part(target, write, [{"id": 1, "name": "a"}])
+    process = writer_process(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", signal.SIGSTOP)
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+    assert not tables.commit("l1", load).was_there
+    assert not tables.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}])).was_there
+    process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=30)[0] == b"True\n"
+    assert names(tables.rows(target.name).to_pylist()) == [(1, "newer")]
+
+
+def test_many_processes_each_land_their_load(tmp_path: Path) -> None:
+    tables = FolderTables(tmp_path)
+    target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    racing = [
+        writer_process(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", 0) for _ in range(4)
+    ]
+    answers = sorted(process.communicate(timeout=60)[0] for process in racing)
+    assert answers == [b"False\n", b"True\n", b"True\n", b"True\n"]
+    assert names(tables.rows(target.name).to_pylist()) == [(1, "a")]
+
+
+def test_what_a_killed_writer_left_beside_the_log_is_ignored(tmp_path: Path) -> None:
+    tables = FolderTables(tmp_path)
+    target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    (Path(target.location) / "log" / ".half.tmp").write_text('{"load_id": "l')
+    assert not tables.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])).was_there
+    assert len(FolderTables(tmp_path).rows(target.name)) == 1
+
+
+def test_a_warehouse_that_cannot_be_written_is_a_table_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TableError, match="writable"):
+        FolderTables(tmp_path / "file").prepare(TableSpec(TableName("shop", "users"), pa.schema([("id", pa.int64())])))

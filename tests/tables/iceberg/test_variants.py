@@ -1,0 +1,106 @@
+"""Columns of VARIANTs, and what comes with them: Iceberg's third format, which has vectors where others have files of
+position deletes."""
+
+import json
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.loads.load import Aside
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.model import Merge, WriteMode
+from dagster_airbyte_proto.schema.columns import VARIANT
+from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import query
+from tests.conformance.table_writer import (
+    SCHEMA,
+    Bench,
+    TableWriterConformance,
+    part_of,
+    put,
+    table_name,
+    taken_out,
+)
+from tests.staging.rows.test_variants import TEXTS
+from tests.tables.things import THINGS, encoded, shown, upsert, written
+
+pytestmark = pytest.mark.spark
+
+
+class TestThirdFormat:
+    """What is done by position, as in tables of the second."""
+
+    @pytest.fixture
+    def bench(self, iceberg_bench: Bench) -> Bench:
+        return iceberg_bench
+
+    @pytest.fixture
+    def target(self, iceberg: IcebergTables) -> TableTarget:
+        schema = SCHEMA.append(pa.field("things", pa.list_(VARIANT)))
+        return iceberg.prepare(TableSpec(table_name(), schema, ("id",)))
+
+    test_replaced = TableWriterConformance.test_a_replace_takes_out_upserted_rows_and_their_deletes
+    test_duplicates = TableWriterConformance.test_position_deletes_take_out_duplicates_of_the_same_load
+    test_deletions = TableWriterConformance.test_deletions_leave_nothing_of_their_keys_and_unknown_ones_do_no_harm
+
+
+def _format(spark: SparkSession, target: TableTarget) -> str:
+    return str(dict(query(spark, f"show tblproperties {target.qualified}").rows)["format-version"])
+
+
+def test_spark_finds_what_it_would_make_of_the_text_itself(spark: SparkSession, iceberg: IcebergTables) -> None:
+    # Looked for among so many, a name is found only where they are in Spark's order.
+    names = json.dumps({**{f"k{number}": number for number in range(40)}, "\U0001f600": "face", "\ufffd": "other"})
+    texts = [*TEXTS, names, None]
+    schema = pa.schema([("text", pa.string()), ("thing", VARIANT)])
+    target = iceberg.prepare(TableSpec(table_name(), schema))
+    rows = pa.table([pa.array(texts, pa.string()), encoded(texts)], schema=target.schema)
+    iceberg.commit("l1", part_of(target, WriteMode.APPEND, written(target, rows)))
+
+    parsed = "parse_json(text) as parsed, variant_get(thing, '$.\U0001f600', 'string') as face"
+    found = spark.sql(f"select text, thing, {parsed} from {target.qualified}").collect()
+    assert sorted(str(row.text) for row in found) == sorted(map(str, texts))
+    for row in found:
+        if row.text is None:
+            assert row.thing is None
+        else:
+            assert (row.thing.value, row.thing.metadata) == (row.parsed.value, row.parsed.metadata), row.text[:80]
+    assert [row.face for row in found if row.text == names] == ["face"]
+
+
+@pytest.mark.parametrize("merge", Merge)
+def test_a_table_that_stands_gets_a_column_of_variants(
+    spark: SparkSession, iceberg: IcebergTables, merge: Merge
+) -> None:
+    name = table_name()
+    target = iceberg.prepare(TableSpec(name, pa.schema([("id", pa.int64())]), ("id",)))
+    older = put(target, pa.table({"id": [1, 1, 2]}, schema=target.schema))
+    iceberg.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, older, taken_out(target, older, 0)))
+    assert _format(spark, target) == "2"
+    target = iceberg.prepare(TableSpec(name, THINGS, ("id",)))
+    assert _format(spark, target) == "3"
+    for number, text in enumerate(['{"b":1.50,"a":[]}', '{"a":null}']):
+        load = upsert(target, WriteMode.APPEND_DEDUP, [(2, "0"), (2, text), (3, text)])
+        iceberg.commit(f"l{number + 2}", msgspec.structs.replace(load, merge=merge))
+    expected = [[1, None, None], [2, '{"a":null}', ['{"a":null}']], [3, '{"a":null}', ['{"a":null}']]]
+    assert shown(spark, target) == expected
+    Compaction(spark, target.qualified).compact()
+    assert shown(spark, target) == expected
+    assert query(spark, f"select distinct content from {target.qualified}.files").rows == [[0]]
+
+
+def test_a_generation_brings_variants_with_itsshown(spark: SparkSession, iceberg: IcebergTables) -> None:
+    name = table_name()
+    texts = pa.schema([("id", pa.int64()), ("thing", pa.string()), ("things", pa.list_(pa.string()))])
+    before = iceberg.prepare(TableSpec(name, texts, ("id",)))
+    rows = pa.table([pa.array([1]), pa.array(["{}"]), pa.array([["{}"]])], schema=before.schema)
+    iceberg.commit("l1", part_of(before, WriteMode.OVERWRITE, written(before, rows)))
+    target = iceberg.prepare(TableSpec(name, THINGS, ("id",), replaces=True))
+    assert query(spark, f"select thing from {target.qualified}").rows == [["{}"]]
+    load = upsert(target, WriteMode.OVERWRITE_DEDUP, [(1, "0"), (1, "[1]")])
+    aside = Aside("airbyte_proto_1", publishes=True, schema_id=target.schema_id)
+    iceberg.commit("l2", msgspec.structs.replace(load, aside=aside))
+    assert shown(spark, target) == [[1, "[1]", ["[1]"]]]
