@@ -18,7 +18,7 @@ from dagster_airbyte_proto.staging.files.parquet_file import ROW_GROUP_BYTES, Op
 from dagster_airbyte_proto.staging.files.partitions import parted
 from dagster_airbyte_proto.staging.files.sorting import Places, moved
 from dagster_airbyte_proto.staging.keys.dedup import POSITION_DELETES, Resolution, resolve
-from dagster_airbyte_proto.staging.keys.late_rows import Rivals
+from dagster_airbyte_proto.staging.keys.late_rows import LateRowLookup
 from dagster_airbyte_proto.staging.keys.ranking import InFiles, InOneFile, Ranking, ranked
 from dagster_airbyte_proto.staging.rows.batches import Parsed
 from dagster_airbyte_proto.staging.rows.schema_policy import without_withheld
@@ -67,7 +67,7 @@ class Shelf:
         self.planned = planned
         self.columns = columns
         self._target, tables = table
-        self.rivals = Rivals(tables, planned, columns)
+        self.rivals = LateRowLookup(tables, planned, columns)
         self._place: tuple[Folder, TableTarget] | None = None
 
     def fitting(self, parsed: Parsed) -> Parsed:

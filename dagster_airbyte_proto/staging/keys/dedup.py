@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import Newest
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.keys.late_rows import Rivals
+from dagster_airbyte_proto.staging.keys.late_rows import LateRowLookup
 from dagster_airbyte_proto.staging.keys.ranking import Ranking, Rows, key_names, losing_rows, others
 
 FILE_PATH_ID = 2147483546
@@ -37,7 +37,7 @@ class Resolution(NamedTuple):
 
 
 def resolve(
-    rankings: Sequence[Ranking], columns: Columns, rivals: Rivals, *, keeps_deleted: bool = False
+    rankings: Sequence[Ranking], columns: Columns, rivals: LateRowLookup, *, keeps_deleted: bool = False
 ) -> Resolution:
     """Which rows of a cut lose to a newer one of the same key, here or in the table. A deletion that is itself the
     newest goes with them, unless it is kept."""
@@ -45,7 +45,7 @@ def resolve(
     names = key_names(columns)
     keys = table.select(names).group_by(names, use_threads=False).aggregate([]).select(names)
     losing = np.empty(0, np.int64) if keys.num_rows == table.num_rows else losing_rows(table, names)
-    late, newest = rivals.judge(table, losing)
+    late, newest = rivals.find(table, losing)
     if len(late):
         losing = np.union1d(losing, late)
         keys = table.select(names).take(pa.array(others(losing, table.num_rows)))

@@ -57,7 +57,7 @@ class Judged(NamedTuple):
 _NONE_LATE: Rows = np.empty(0, np.int64)
 
 
-class Rivals:
+class LateRowLookup:
     """What a stream's table has that a cut of the stream must yield to."""
 
     def __init__(
@@ -72,11 +72,11 @@ class Rivals:
         self._columns = columns
         self._branch = branch
 
-    def on(self, branch: str) -> "Rivals":
+    def on(self, branch: str) -> "LateRowLookup":
         """Those that lie on a branch of the table."""
-        return Rivals(self._tables, self._planned, self._columns, branch)
+        return LateRowLookup(self._tables, self._planned, self._columns, branch)
 
-    def judge(self, rows: pa.Table, losing: Rows) -> Judged:
+    def find(self, rows: pa.Table, losing: Rows) -> Judged:
         """Of a cut's rows, ranked and in order of arrival; those that are `losing` to others of them count no more."""
         if self._tables is None or self._planned.slice is not None:
             # A partition replaces its slice of the table, and knows nothing of the others.
