@@ -198,7 +198,7 @@ def _timed(work: Callable[[], object]) -> float:
 def _opened(format_name: Literal["iceberg", "delta"]) -> Iterator[tuple[Engine, SparkSession]]:
     """An engine that compacts nothing by itself, and the one session of this process."""
     home = _FOLDER / format_name
-    catalog = CatalogSettings(format=format_name).filled(home)
+    catalog = CatalogSettings(format=format_name).with_defaults(home)
     settings = Settings.load(home).model_copy(update={"compact_after": _NEVER, "catalog": catalog})
     spark = SparkSettings(catalog.warehouse, catalog.name, format_name)
     session = start_session(spark)

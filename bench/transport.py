@@ -28,7 +28,7 @@ from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerL
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.process import Launcher
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
-from tests.support.images import python_image
+from tests.support.containers.images import python_image
 
 _ROOT = Path(__file__).parent.parent
 _DATA = _ROOT / ".bench" / "data"
@@ -73,7 +73,7 @@ def _read(launcher: Launcher, recording: str, catalog: str) -> Read:
     read = Read(size, wall, ours, theirs_since)
     report = connector.wait(60)
     if report is None or not report.ended_cleanly:
-        raise RuntimeError(f"the connector {report.how if report else 'does not end'}")
+        raise RuntimeError(f"the connector {report.how_it_ended if report else 'does not end'}")
     return read
 
 

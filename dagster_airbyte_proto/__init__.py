@@ -1,7 +1,7 @@
-"""Connectors run directly and land, exactly once, in Spark tables. These are the public names, and all of them.
+"""Runs data connectors directly and lands their records, exactly once, in Spark tables. `__all__` is the public API.
 
-Each is imported when it is first asked for: a command that only reads a state need not wait for Spark's modules, nor
-for Dagster's.
+Each name is imported at its first use: a command that only reads a state need not wait until Spark's or Dagster's
+modules are loaded.
 """
 
 from importlib import import_module
@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection import Connection
-    from dagster_airbyte_proto.dagster_defs.automation.discovery import build_partition_discovery_sensor
+    from dagster_airbyte_proto.dagster_defs.automation.discovery import (
+        build_partition_discovery_sensor,
+        files_found,
+        namespaces_offered,
+        streams_offered,
+    )
+    from dagster_airbyte_proto.dagster_defs.automation.drift import build_schema_drift_checks
     from dagster_airbyte_proto.dagster_defs.automation.operations import build_connection_jobs
     from dagster_airbyte_proto.dagster_defs.automation.sensors import (
+        Probe,
+        asset_materialized,
         build_schema_drift_sensor,
         build_state_staleness_sensor,
         build_sync_sensor,
+        files_changed,
     )
     from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets, connector_assets
     from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
@@ -45,6 +54,7 @@ __all__ = [
     "ConnectorError",
     "ConnectorResource",
     "InternalError",
+    "Probe",
     "ProtoError",
     "ProtocolViolation",
     "SparkSessionResource",
@@ -57,34 +67,47 @@ __all__ = [
     "StreamTranslator",
     "StreamTranslatorData",
     "TableError",
+    "asset_materialized",
     "build_connection_jobs",
     "build_connector_assets",
     "build_partition_discovery_sensor",
+    "build_schema_drift_checks",
     "build_schema_drift_sensor",
     "build_state_staleness_sensor",
     "build_sync_sensor",
     "connector_assets",
+    "files_changed",
+    "files_found",
+    "namespaces_offered",
+    "streams_offered",
     "sync",
 ]
 
-_ERRORS = "errors"
-_HOMES = {
+_ERRORS_MODULE = "errors"
+_MODULES = {
     "Connection": "connection",
     "ConnectorComponent": "dagster_defs.definitions.component",
     "ConnectorResource": "dagster_defs.step.resources",
+    "Probe": "dagster_defs.automation.sensors",
     "SparkSessionResource": "dagster_defs.tables.spark_resource",
     "SparkTableIOManager": "dagster_defs.tables.io_manager",
     "SqlStateStore": "dagster_defs.step.resources",
     "StreamChecks": "dagster_defs.tables.checks",
     "StreamTranslator": "dagster_defs.definitions.translator",
     "StreamTranslatorData": "dagster_defs.definitions.translator",
+    "asset_materialized": "dagster_defs.automation.sensors",
     "build_connection_jobs": "dagster_defs.automation.operations",
     "build_connector_assets": "dagster_defs.definitions.assets",
     "build_partition_discovery_sensor": "dagster_defs.automation.discovery",
+    "build_schema_drift_checks": "dagster_defs.automation.drift",
     "build_schema_drift_sensor": "dagster_defs.automation.sensors",
     "build_state_staleness_sensor": "dagster_defs.automation.sensors",
     "build_sync_sensor": "dagster_defs.automation.sensors",
     "connector_assets": "dagster_defs.definitions.assets",
+    "files_changed": "dagster_defs.automation.sensors",
+    "files_found": "dagster_defs.automation.discovery",
+    "namespaces_offered": "dagster_defs.automation.discovery",
+    "streams_offered": "dagster_defs.automation.discovery",
     "sync": "sync",
 }
 
@@ -92,9 +115,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, _ERRORS)}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, _ERRORS_MODULE)}"), name)
 
 
 def __dir__() -> list[str]:
-    """`dg` finds the component by it."""
+    """Lists the public names. `dg` finds the component by this list."""
     return __all__

@@ -1,4 +1,4 @@
-"""`python -m dagster_airbyte_proto` is `airbyte-proto`."""
+"""Makes `python -m dagster_airbyte_proto` the same as the command `airbyte-proto`."""
 
 import sys
 

@@ -1,13 +1,16 @@
 """One tree of errors. The class says who can act on it.
 
-Every error is built from facts: what was being done (`doing`), what was found (`found`), and what to
-try (`remedy`). The message is made of them, so nobody needs to parse it: catch by class, read fields.
-Messages never carry secrets or the contents of records.
+- Every error is built from facts: the work that failed (`doing`), the finding (`found`) and a way out (`remedy`). The
+  message is made of them, so nobody needs to parse it: catch by class, read fields.
+- Messages never carry secrets or the contents of records.
+- Errors cross process borders (executors, worker processes), so every error pickles with all its fields.
 """
+
+from typing import Any
 
 
 class ProtoError(Exception):
-    """The root. `retryable` says whether the same call may succeed later with nothing changed."""
+    """The root of all errors. If it is `retryable`, the same call may succeed later with nothing changed."""
 
     retryable = False
 
@@ -18,17 +21,22 @@ class ProtoError(Exception):
         self.stream = stream
         super().__init__(doing, found, remedy, stream)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own way calls the class with `args`, by position. `remedy` and `stream` are keyword-only, and
+        # subclasses take more of these, so the object is made without __init__ and its fields are set afterwards.
+        return _unpickled, (type(self), self.args), dict(vars(self))
+
     def __str__(self) -> str:
         where = f"{self.doing} (stream {self.stream})" if self.stream else self.doing
         return f"{where}: {self.found}" + (f"\n{self.remedy}" if self.remedy else "")
 
 
 class ConfigError(ProtoError):
-    """The user can mend it: a connection file, a setting, an argument."""
+    """A connection file, a setting or an argument is wrong. The user can fix it."""
 
 
 class ConnectorError(ProtoError):
-    """The connector failed, or said that it did. `retryable` follows what it said."""
+    """The connector failed, or reported a failure. `retryable` follows its report."""
 
     def __init__(
         self, doing: str, found: str, *, remedy: str = "", stream: str | None = None, retryable: bool = False
@@ -38,28 +46,30 @@ class ConnectorError(ProtoError):
 
 
 class ProtocolViolation(ConnectorError):
-    """The connector's bytes break the protocol; its author can mend it."""
+    """The connector's output breaks the protocol. The connector's author can fix it."""
 
 
 class StagingError(ProtoError):
-    """The disk: full, read-only, gone. Nothing was announced; running again is safe."""
+    """The staging disk is full, read-only or gone. Nothing was announced, so running again is safe."""
 
     retryable = True
 
 
 class TableError(ProtoError):
-    """A table refuses: its schema, its catalog, its warehouse. Its rows are not in, its state stands."""
+    """A table's schema, catalog or warehouse refuses a change. Its rows did not land and its state did not move."""
 
 
 class SchemaRefused(TableError):
-    """A table and its stream do not go together. Each of `misfits` is a column, its type in the table (empty where the
-    table has none) and in the stream."""
+    """A table cannot take its stream's columns.
+
+    Each of `mismatches` is a column, its type in the table (empty if the table lacks it) and its type in the stream.
+    """
 
     def __init__(
-        self, doing: str, found: str, *, remedy: str = "", misfits: tuple[tuple[str, str, str], ...] = ()
+        self, doing: str, found: str, *, remedy: str = "", mismatches: tuple[tuple[str, str, str], ...] = ()
     ) -> None:
         super().__init__(doing, found, remedy=remedy)
-        self.misfits = misfits
+        self.mismatches = mismatches
 
 
 class StateConflict(ProtoError):
@@ -67,16 +77,22 @@ class StateConflict(ProtoError):
 
 
 class StateUnavailable(ProtoError):
-    """The state store does not answer: locked, full, unreachable. Nothing has moved."""
+    """The state store does not answer: it is locked, full or unreachable. No state has moved."""
 
     retryable = True
 
 
 class CommitUnknown(ProtoError):
-    """A commit was asked for and nobody knows whether it is in. Recover before any retry."""
+    """A commit was requested, and nobody knows whether it landed. Recover before any retry."""
 
     retryable = True
 
 
 class InternalError(ProtoError):
-    """Our own mistake. Please report it with the output of `airbyte-proto version`."""
+    """A bug in this package. Please report it with the output of `airbyte-proto version`."""
+
+
+def _unpickled(error: type[ProtoError], args: tuple[Any, ...]) -> ProtoError:
+    made = error.__new__(error)
+    made.args = args
+    return made

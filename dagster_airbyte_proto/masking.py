@@ -1,8 +1,11 @@
-"""Secret values do not leave: what they are (`secret_values`), and how text, bytes and JSON lose them (`Mask`).
+"""Keeps secret values out of logs and files: `secret_values` finds them in a config, `Mask` removes them from text,
+bytes and JSON.
 
-A secret is looked for as it is, and as JSON, a URL or Python's repr would write it; a secret of several lines (a
-private key) also line by line. Very short ones (a password "a1") stand in every other word, so they are masked
-only where they are a whole JSON value. A masked number becomes the text "***", so that JSON stays JSON.
+- A secret is searched as it is, and in the forms of JSON, a URL and Python's repr. A secret of several lines (a private
+  key) is also searched line by line.
+- A very short secret (a password "a1") is a part of many other words, so it is masked only where it is a whole JSON
+  value.
+- A masked number becomes the text "***", so that JSON stays JSON.
 """
 
 import json
@@ -11,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from dagster_airbyte_proto.references import schema_at
+from dagster_airbyte_proto.json_references import referenced_schema
 
 MASKED = "***"
 
@@ -22,24 +25,24 @@ _SECRET_WORD = re.compile(r"key|secret|password|token|credential", re.IGNORECASE
 
 
 class Mask:
-    """Takes secrets out. Masking bytes in pieces misses a secret that a cut goes through: give whole lines."""
+    """Replaces secrets by `***`. Pass whole lines: a secret that is cut in two is not found."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secrets) - {""}
         forms = {form for secret in self._secrets for form in _all_forms(secret)}
-        # Whether a form is there at all is asked first: 540 MB/s, where the pattern does 15.
+        # A plain search for each form runs before the pattern: 540 MB/s, where the pattern reaches 15.
         self._forms = tuple(forms)
         self._form_bytes = tuple(form.encode("utf-8", "surrogatepass") for form in forms)
         pattern = "|".join(_patterns(self._secrets))
         self._text = re.compile(pattern)
         self._data = re.compile(pattern.encode("utf-8", "surrogatepass"))
 
-    def also(self, secrets: Iterable[str]) -> "Mask":
-        """A mask that takes these out too: a connector may get a new token while it runs."""
+    def extended(self, secrets: Iterable[str]) -> "Mask":
+        """Returns a mask for these secrets too: a connector may get a new token while it runs."""
         return Mask(self._secrets | frozenset(secrets))
 
     def text(self, text: str) -> str:
-        return MASKED if text in self._secrets else self._within(text)
+        return MASKED if text in self._secrets else self._masked(text)
 
     def data(self, data: bytes) -> bytes:
         if not any(form in data for form in self._form_bytes):
@@ -47,34 +50,37 @@ class Mask:
         return self._data.sub(lambda match: _replacement(match.lastgroup).encode(), data)
 
     def value(self, value: Any) -> Any:
-        """A JSON value with its secrets masked, keys included; bytes and tuples are taken as text and lists."""
+        """Returns a JSON value with its secrets masked, keys included.
+
+        Bytes are masked like text, and tuples become lists.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self._within(str(key)): self.value(item) for key, item in value.items()}
+            return {self._masked(str(key)): self.value(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         if isinstance(value, bytes):
             return self.data(value)
         return MASKED if _number_text(value) in self._secrets else value
 
-    def _within(self, text: str) -> str:
+    def _masked(self, text: str) -> str:
         if not any(form in text for form in self._forms):
             return text
         return self._text.sub(lambda match: _replacement(match.lastgroup), text)
 
 
 def secret_values(config: Any, spec_schema: Any) -> frozenset[str]:
-    """Every value that the connector's spec marks `airbyte_secret`, as text; numbers as JSON writes them.
+    """Returns every value that the connector's spec marks `airbyte_secret`, as text. Numbers have their JSON form.
 
-    All branches of a oneOf count, whether or not they fit. Where a secret is itself a JSON document (a service
-    account), the keys and passwords in it are secrets of their own.
+    All branches of a oneOf count, whether or not they match. If a secret is a JSON document itself (a service account),
+    the keys and passwords in it are secrets too.
     """
-    return frozenset(_Search(spec_schema).secrets(config, spec_schema, ())) - {""}
+    return frozenset(_SecretSearch(spec_schema).secrets(config, spec_schema, ())) - {""}
 
 
 def named_secrets(config: Any) -> frozenset[str]:
-    """Every text in a config whose name says that it is a secret."""
+    """Returns every text in a config whose key suggests a secret."""
     if isinstance(config, list | tuple):
         return frozenset().union(*map(named_secrets, config))
     if not isinstance(config, Mapping):
@@ -84,7 +90,7 @@ def named_secrets(config: Any) -> frozenset[str]:
 
 
 def _patterns(secrets: frozenset[str]) -> Iterator[str]:
-    """Regexes, to be tried in this order: whole JSON numbers, then whole short strings, then the longest first."""
+    """Yields regexes in the order to try them: whole JSON numbers, whole short strings, then the longest first."""
     numbers = _alternatives(secret for secret in secrets if _NUMBER.fullmatch(secret))
     if numbers:
         yield rf"(?P<number>(?:(?<=[:,\[])|(?<=[:,\[]\s))(?:{numbers})(?=\s*[,\]}}]))"
@@ -114,7 +120,7 @@ def _all_forms(secret: str) -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """The ways in which others write the same text."""
+    """Yields the forms in which other programs write the same text."""
     yield secret
     in_json = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
     yield from in_json
@@ -136,8 +142,8 @@ def _number_text(value: object) -> str | None:
     return json.dumps(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-class _Search:
-    """One walk over a config beside its schema."""
+class _SecretSearch:
+    """Walks a config and its schema together."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -147,22 +153,22 @@ class _Search:
             return
         if schema.get("airbyte_secret") is True:
             yield from _texts(value)
-        for also in self._for_the_same(schema):
-            yield from self.secrets(value, also, references)
+        for applicable in self._schemas_of_same_value(schema):
+            yield from self.secrets(value, applicable, references)
         reference = schema.get("$ref")
-        # References only pile up while the value stays the same: a schema that refers to itself ends here.
+        # `references` grows only while the value stays the same, so a schema that refers to itself ends here.
         if isinstance(reference, str) and reference not in references:
-            yield from self.secrets(value, schema_at(self._root, reference), (*references, reference))
+            yield from self.secrets(value, referenced_schema(self._root, reference), (*references, reference))
         if isinstance(value, Mapping):
             for key, item in value.items():
-                for inner in self._for_key(schema, key):
+                for inner in self._schemas_of_key(schema, key):
                     yield from self.secrets(item, inner, ())
         elif isinstance(value, list | tuple):
             for number, item in enumerate(value):
-                for inner in self._for_item(schema, number):
+                for inner in self._schemas_of_item(schema, number):
                     yield from self.secrets(item, inner, ())
 
-    def _for_the_same(self, schema: Mapping[str, Any]) -> Iterator[Any]:
+    def _schemas_of_same_value(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         for keyword in ("oneOf", "anyOf", "allOf"):
             branches = schema.get(keyword)
             yield from branches if isinstance(branches, list) else ()
@@ -170,15 +176,15 @@ class _Search:
         dependencies = schema.get("dependencies")
         yield from dependencies.values() if isinstance(dependencies, Mapping) else ()
 
-    def _for_key(self, schema: Mapping[str, Any], key: object) -> Iterator[Any]:
+    def _schemas_of_key(self, schema: Mapping[str, Any], key: object) -> Iterator[Any]:
         properties, patterns = schema.get("properties"), schema.get("patternProperties")
         if isinstance(properties, Mapping):
             yield properties.get(key)
-        # Which pattern fits is not asked: masking too much is the safe side.
+        # Every pattern counts, matching or not: masking too much is the safe side.
         yield from patterns.values() if isinstance(patterns, Mapping) else ()
         yield schema.get("additionalProperties")
 
-    def _for_item(self, schema: Mapping[str, Any], number: int) -> Iterator[Any]:
+    def _schemas_of_item(self, schema: Mapping[str, Any], number: int) -> Iterator[Any]:
         items = schema.get("items")
         if isinstance(items, list):
             yield items[number] if number < len(items) else schema.get("additionalItems")
@@ -187,7 +193,7 @@ class _Search:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts below a secret value, without true, false and null: masking every `true` would spoil all else."""
+    """Yields the texts in a secret value, without true, false and null: masking each `true` would ruin other output."""
     if isinstance(value, str):
         yield value
         yield from _inner_secrets(value)

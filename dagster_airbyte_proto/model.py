@@ -1,8 +1,12 @@
-"""The words that more than one folder must agree on. Values only: frozen, comparable, writable as JSON.
+"""The terms that more than one folder must agree on. Values only: frozen, comparable, encodable as JSON.
 
-A *stream* is what a connector offers; one stream, one table. A *state* is a connector's checkpoint,
-opaque to us. A *load* is a slice of a sync that ends at states: the staged files of its streams and the
-states that they free. It is the unit of commit and of recovery.
+- A *stream* is one data set that a connector offers. One stream lands in one table.
+- A *state* is a connector's checkpoint. It is opaque to us.
+- A *load* is a slice of a sync that ends at states: the staged files of its streams and the states that they free. It
+  is the unit of commit and of recovery.
+
+Digests of plans, and databases of older versions, hold these structs as JSON. A field that was renamed keeps its old
+name there: `field(name=…)`.
 """
 
 from collections.abc import Mapping
@@ -13,11 +17,11 @@ import msgspec
 
 FieldPath = tuple[str, ...]
 PartitionValue = bool | int | str | None
-"""Of one field of a partition: dates and times counted from 1970."""
+"""The value of one field of a partition. Dates and times are counted from 1970."""
 
 
 class StreamId(NamedTuple):
-    """A stream's name within a connection. Null and empty namespaces are one and the same."""
+    """A stream's name within a connection. A null namespace and an empty one are the same."""
 
     namespace: str | None
     name: str
@@ -43,16 +47,19 @@ class WriteMode(StrEnum):
     SOFT_DELETE = "soft_delete"
 
 
-class Merge(StrEnum):
-    """How rows of a table are replaced by newer ones of their key: by deletes beside the files that hold them, which
-    readers merge; or by copies of those files that lack them."""
+class MergeMode(StrEnum):
+    """The ways to replace rows by newer ones of their key, as Iceberg names them.
+
+    ON_READ writes delete files, which readers merge with the data files. COPY_ON_WRITE rewrites the data files without
+    the old rows.
+    """
 
     ON_READ = "merge_on_read"
     COPY_ON_WRITE = "copy_on_write"
 
 
 class ObjectsAs(StrEnum):
-    """What objects land as. A STRUCT is one with declared properties; any other is JSON text then."""
+    """The column type of JSON objects. With STRUCT, an object that declares no properties still lands as JSON text."""
 
     JSON = "json"
     STRUCT = "struct"
@@ -70,7 +77,7 @@ class NumbersAs(StrEnum):
 
 
 class TypeChoices(msgspec.Struct, frozen=True):
-    """What a stream's values land as, where there is a choice."""
+    """The column types of a stream's values, where there is a choice."""
 
     objects: ObjectsAs = ObjectsAs.JSON
     integers: IntegersAs = IntegersAs.BIGINT
@@ -78,8 +85,11 @@ class TypeChoices(msgspec.Struct, frozen=True):
 
 
 class SchemaPolicy(StrEnum):
-    """What becomes of what a stream has and its table lacks: added; the stream refused; left out of each row; or the
-    rows rejected that have a value there."""
+    """The treatment of a column that the stream has and its table lacks.
+
+    EVOLVE adds it. FREEZE refuses the stream. DISCARD_COLUMN leaves it out of every row. DISCARD_ROW rejects the rows
+    that have a value there.
+    """
 
     EVOLVE = "evolve"
     FREEZE = "freeze"
@@ -88,7 +98,7 @@ class SchemaPolicy(StrEnum):
 
 
 class ColumnName(NamedTuple):
-    """What a field of a stream, by its path in a record, is called in the table: once given, for good."""
+    """The column name of a field, which is identified by its path in a record. A name that was given once stays."""
 
     path: FieldPath
     name: str
@@ -97,8 +107,8 @@ class ColumnName(NamedTuple):
 class Stream(msgspec.Struct, frozen=True):
     """A stream as `discover` offers it. `raw` is the connector's own JSON for it, handed back as it came.
 
-    What `may_follow_log` is read incrementally without a cursor too, where the user says so. Fields that are `unsent`
-    never come, and are no columns, whatever is told of them.
+    A stream that `supports_log_replication` can be read incrementally without a cursor, if the user asks for it.
+    `unsupported_fields` never arrive in records and get no columns, even if the schema declares them.
     """
 
     id: StreamId
@@ -109,8 +119,8 @@ class Stream(msgspec.Struct, frozen=True):
     is_cursor_fixed: bool = False
     is_resumable: bool = False
     is_file_based: bool = False
-    may_follow_log: bool = False
-    unsent: tuple[str, ...] = ()
+    supports_log_replication: bool = msgspec.field(default=False, name="may_follow_log")
+    unsupported_fields: tuple[str, ...] = msgspec.field(default=(), name="unsent")
     raw: bytes = b"{}"
 
 
@@ -129,8 +139,10 @@ class TableName(NamedTuple):
 
 
 class PartitionField(NamedTuple):
-    """What a table's rows are parted by: a column, or what a transform makes of it. `width` is the number of buckets,
-    or what is truncated to; 0 for the others."""
+    """A partition field of a table: a column, or a transform of it.
+
+    `width` is the number of buckets, or the width of a truncation; 0 for other transforms.
+    """
 
     transform: str
     column: str
@@ -143,7 +155,7 @@ class PartitionField(NamedTuple):
 
 
 class SortField(NamedTuple):
-    """A column that rows are ordered by. Null is less than any value."""
+    """A column that rows are sorted by. Null sorts below any value."""
 
     column: str
     is_descending: bool = False
@@ -153,17 +165,17 @@ class SortField(NamedTuple):
 
 
 class Ordering(NamedTuple):
-    """How a table's rows lie in its files: sorted by one column after the other, or with rows together that have
-    much in common in all columns of `clustered`."""
+    """The order of a table's rows within its files: sorted by columns, or clustered (z-order) by the columns of
+    `clustered`."""
 
     sorted: tuple[SortField, ...] = ()
     clustered: tuple[str, ...] = ()
 
 
 class Shaping(msgspec.Struct, frozen=True):
-    """What is to become of a stream's columns and rows on their way. Columns are named as the source names them.
+    """The user's choices for a stream's columns and rows. Columns have the names that the source gives them.
 
-    An empty `select` is all of them. `renames` are pairs: the source's name, and the table's.
+    An empty `select` means all columns. `renames` are pairs of the source's name and the table's.
     """
 
     select: tuple[FieldPath, ...] = ()
@@ -177,12 +189,13 @@ class Shaping(msgspec.Struct, frozen=True):
 
 
 class PlannedStream(msgspec.Struct, frozen=True):
-    """A stream with all that was chosen for it in one sync. `slice` is the partition that it is read for, if any.
+    """A stream with all choices for one sync. `slice` is the partition that it is read for, if any.
 
-    `soft_delete` is planned as `append_dedup` that `keeps_deleted`: the row with which the source deletes a key stays.
-
-    `wish` is what the table would be called if there was no other. `names` are those that its columns have had before;
-    `formerly` has the old name of each field that the source renamed. `sdc_columns`: the table has those beside ours.
+    - `soft_delete` is planned as `append_dedup` with `keeps_deleted`: the row by which the source deletes a key stays.
+    - `preferred_table` is the name its table would have if no other table had it.
+    - `column_names` are the names that its columns have had before.
+    - `formerly` maps each field that the source renamed to its old name.
+    - With `sdc_columns` the table has the `_sdc_…` columns too.
     """
 
     stream: Stream
@@ -196,11 +209,11 @@ class PlannedStream(msgspec.Struct, frozen=True):
     slice: str | None = None
     shaping: Shaping | None = None
     keeps_deleted: bool = False
-    merge: Merge = Merge.ON_READ
+    merge: MergeMode = MergeMode.ON_READ
     types: TypeChoices = TypeChoices()
-    policy: SchemaPolicy = SchemaPolicy.EVOLVE
-    wish: TableName | None = None
-    names: tuple[ColumnName, ...] = ()
+    schema_policy: SchemaPolicy = msgspec.field(default=SchemaPolicy.EVOLVE, name="policy")
+    preferred_table: TableName | None = msgspec.field(default=None, name="wish")
+    column_names: tuple[ColumnName, ...] = msgspec.field(default=(), name="names")
     formerly: Mapping[str, str] = {}
     sdc_columns: bool = False
 
@@ -216,9 +229,9 @@ class StateScope(StrEnum):
 
 
 class State(msgspec.Struct, frozen=True):
-    """A checkpoint. `message` is the connector's own JSON, kept byte for byte and handed back as it came.
+    """A checkpoint. `message` is the connector's own JSON, stored byte for byte and handed back as it came.
 
-    `stream` is set for the STREAM scope alone. `is_reset` says that the connector wants to start anew.
+    `stream` is set for the STREAM scope alone. With `is_reset` the connector asks to start from nothing.
     """
 
     scope: StateScope

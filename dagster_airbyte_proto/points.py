@@ -1,8 +1,8 @@
-"""The named points between durable steps, for those who prove that dying there does no harm.
+"""The named crash points between durable steps, where tests prove that a dying process does no harm.
 
-`reach(point)` does nothing unless a test armed a hook; the crash sweep arms one that kills the process with
-SIGKILL. A point that is reached but not in `POINTS`, and one in `POINTS` that is never reached, fails the sweep.
-The hook is the one piece of module state in this package, and it is set once, before a sync starts.
+`reach(point)` does nothing unless a test armed a hook. The crash sweep arms one that kills the process with SIGKILL.
+The sweep fails if a point is reached that is not in `POINTS`, or if one in `POINTS` is never reached.
+The hook is the one piece of module state in this package. It is set once, before a sync starts.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ POINTS = (
 )
 
 PARQUET_POINTS = ("table.version_made",)
-"""Those that only plain Parquet tables have, beside the others."""
+"""Points that only plain Parquet tables reach, in addition to the others."""
 
-ASIDE_POINTS = ("recover.branch_dropped",)
-"""Those that only a generation comes to that landed aside and is not gone on with."""
+BRANCH_POINTS = ("recover.branch_dropped",)
+"""Points that are reached only when a generation landed on a branch and is not resumed."""
 
 FILE_POINTS = ("load.sources_removed",)
-"""Those that only a connector comes to that hands records over in files."""
+"""Points that are reached only for a connector that sends its records in files."""
 
 _hook: Callable[[str], None] | None = None
 
@@ -44,6 +44,6 @@ def arm(hook: Callable[[str], None] | None) -> None:
 
 
 def reach(point: str) -> None:
-    """Marks the place between two durable steps."""
+    """Marks a crash point. Does nothing outside of tests."""
     if _hook is not None:
         _hook(point)

@@ -1,4 +1,4 @@
-"""Where everything lives, and what the tables are kept by: a home folder and a small settings file."""
+"""The settings of a home folder: a small YAML file, with a default for everything that it leaves out."""
 
 import re
 from pathlib import Path
@@ -7,16 +7,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import Document, read_document
-from dagster_airbyte_proto.connection.validation import Written, validated
+from dagster_airbyte_proto.connection.validation import StrictModel, validated
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
-_LOCAL = ("delta", "parquet", "folder")
-IN_SESSION_CATALOG = ("delta", "parquet")
+# Their commits rely on exclusive creation of a file, which only a file system guarantees.
+_LOCAL_FORMATS = ("delta", "parquet", "folder")
+SESSION_CATALOG_FORMATS = ("delta", "parquet")
+"""Formats whose tables Spark knows by its session catalog alone."""
 SESSION_CATALOG = "spark_catalog"
-"""What Spark's own catalog is called, by which it knows tables of those formats."""
+"""Spark's own name for its session catalog."""
 
 
 def _from_folder(place: str, info: ValidationInfo) -> str:
+    # A path from Python, without a file around it, starts at the working directory: it is left as it is.
     is_path = place and not _URL.match(place) and info.context
     return str(info.context["folder"] / Path(place).expanduser()) if is_path and info.context else place
 
@@ -28,9 +31,12 @@ def _spark_value(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-class CatalogSettings(Written):
-    """The Spark catalog of the tables. `name` is empty for the format's own. `warehouse` is a folder or a URL; empty,
-    it is the home's own."""
+class CatalogSettings(StrictModel):
+    """The Spark catalog that holds the tables.
+
+    An empty `name` means the default of the format. `warehouse` is a folder or a URL; empty, it is `warehouse` in the
+    home folder.
+    """
 
     name: str = ""
     format: Literal["iceberg", "delta", "parquet", "folder"] = "iceberg"
@@ -52,33 +58,36 @@ class CatalogSettings(Written):
 
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
-        if self.format in _LOCAL and _URL.match(self.warehouse):
+        if self.format in _LOCAL_FORMATS and _URL.match(self.warehouse):
             raise ValueError(
                 f"warehouse must be a local folder for tables of the format {self.format}, whose commits are exclusive "
-                "on a file system alone; format: iceberg takes any that its catalog does"
+                "on a file system alone; format: iceberg takes any warehouse that its catalog takes"
             )
-        if self.format in IN_SESSION_CATALOG and self.name not in ("", SESSION_CATALOG):
+        if self.format in SESSION_CATALOG_FORMATS and self.name not in ("", SESSION_CATALOG):
             raise ValueError(f"name must be {SESSION_CATALOG}, or left out, for tables of the format {self.format}")
         return self
 
-    def filled(self, home: Path) -> "CatalogSettings":
-        """With every default."""
-        name = self.name or (SESSION_CATALOG if self.format in IN_SESSION_CATALOG else "lake")
+    def with_defaults(self, home: Path) -> "CatalogSettings":
+        """Returns the same settings with every default filled in."""
+        name = self.name or (SESSION_CATALOG if self.format in SESSION_CATALOG_FORMATS else "lake")
         return self.model_copy(update={"name": name, "warehouse": self.warehouse or str(home / "warehouse")})
 
 
-class CompactAfter(Written):
-    """When a sync compacts a table that it wrote to: at so many of these files, and never for 0.
+class CompactAfter(StrictModel):
+    """The numbers of files at which a sync compacts a table that it wrote to. 0 means never.
 
-    A file is small as far as several would go into one of 128 MiB.
+    A file counts as small if several like it would fit into one of 128 MiB.
     """
 
     delete_files: Annotated[int, Field(ge=0, strict=True)] = 4
     small_files: Annotated[int, Field(ge=0, strict=True)] = 100
 
 
-class SettingsFile(Written):
-    """What a settings file may hold; empty means the default. `registry` is the path or URL of a connector registry."""
+class SettingsFile(StrictModel):
+    """The contents of a settings file.
+
+    Empty means the default. `registry` is the path or URL of a connector registry.
+    """
 
     state_url: str = ""
     lease_seconds: Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)] = 60.0
@@ -96,13 +105,13 @@ class SettingsFile(Written):
 
 
 class Settings(SettingsFile):
-    """The settings with every default filled. Folders are named here; whoever needs one makes it."""
+    """The settings with every default filled in. Folders are named here and created by the code that needs them."""
 
     home: Path
 
     @classmethod
     def load(cls, home: Path, file: Path | None = None) -> "Settings":
-        """The settings of a home folder; raises one ConfigError that tells every fault of the file.
+        """Returns the settings of a home folder. Raises one ConfigError that names every fault of the file.
 
         A relative warehouse starts at the file's folder.
         """
@@ -115,7 +124,7 @@ class Settings(SettingsFile):
             home=home,
             state_url=written.state_url or f"sqlite:///{home / 'state.db'}",
             lease_seconds=written.lease_seconds,
-            catalog=written.catalog.filled(home),
+            catalog=written.catalog.with_defaults(home),
             compact_after=written.compact_after,
             spark=written.spark,
             registry=written.registry,
@@ -135,10 +144,10 @@ class Settings(SettingsFile):
 
     @property
     def registry_folder(self) -> Path:
-        """Where a connector registry is kept that was fetched."""
+        """The folder for a connector registry that was fetched."""
         return self.home / "registry"
 
     @property
     def environments_folder(self) -> Path:
-        """Where launchers keep the virtual environments of packages."""
+        """The folder for the virtual environments of connector packages."""
         return self.home / "venvs"

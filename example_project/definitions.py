@@ -21,8 +21,8 @@ from dagster_airbyte_proto import (
     build_connector_assets,
     build_sync_sensor,
     connector_assets,
+    files_changed,
 )
-from dagster_airbyte_proto.dagster_defs.automation.sensors import files_changed
 
 HERE = Path(__file__).parent
 HOME = Path(os.environ.get("AIRBYTE_PROTO_HOME", HERE / ".airbyte-proto"))

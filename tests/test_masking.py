@@ -83,7 +83,7 @@ def test_a_secret_number_is_masked_and_json_stays_json() -> None:
 
 
 def test_a_mask_can_learn_a_secret() -> None:
-    assert Mask(["first"]).also(["second"]).text("first second third") == "*** *** third"
+    assert Mask(["first"]).extended(["second"]).text("first second third") == "*** *** third"
 
 
 SECRET = {"type": "string", "airbyte_secret": True}

@@ -19,7 +19,7 @@ from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.events import CatalogEvent, RecordLine, StateEvent
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.lines.demux import Demux, Run
+from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 
 _CHUNK_BYTES = 1 << 20
@@ -36,8 +36,10 @@ def _land(task: Task, folder: Path) -> None:
     protocol = source_protocol(task.options.get("protocol", "airbyte"))
     streams = _planned(Path(task.catalog))
     inputs = [_input(planned, folder) for planned in streams]
-    landing = _Landing(protocol, Stage(inputs, protocol.shape, run_id="bench", sync_id=1), [it.id for it in streams])
-    demux = Demux(protocol.shape, landing.stage.stream_of)
+    landing = _Landing(
+        protocol, Stage(inputs, protocol.record_wire, run_id="bench", sync_id=1), [it.id for it in streams]
+    )
+    demux = Demux(protocol.record_wire, landing.stage.stream_of)
     with Path(task.recording).open("rb", buffering=0) as recording:
         while chunk := recording.read(_CHUNK_BYTES):
             landing.take(demux.feed(chunk))
@@ -54,9 +56,9 @@ class _Landing:
         self._streams = streams
         self.stage = stage
 
-    def take(self, items: Iterable[Run | bytes]) -> None:
+    def take(self, items: Iterable[RecordLines | bytes]) -> None:
         for item in items:
-            if isinstance(item, Run):
+            if isinstance(item, RecordLines):
                 self.stage.add(item)
                 continue
             event = self._protocol.event(item)

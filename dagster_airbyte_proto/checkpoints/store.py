@@ -1,14 +1,16 @@
-"""Where state lives: the interface. Everything that changes state names the lease it holds.
+"""The state store: the interface, and the values that it takes and returns.
 
-One run at a time holds a connection. A lease has a fence number that only ever grows; a call with an old fence
-raises StateConflict and changes nothing, so a run that slept through its lease can do no harm. The fence alone decides:
-a lease that has run out and that nobody took is still its holder's, and expiry only permits the taking over.
+The rules:
 
-In one partition of a connection stand either states of streams or one of the whole, never both: a connector is handed
-one kind. The newest change decides, and what it displaces goes to the history as reset, from where a rollback
-brings it back. All that one call changes has one version.
-
-Every call is one transaction. All but `acquire` may be made again when nobody knows what became of it.
+- One run at a time holds a connection, by a lease. Every call that changes something passes the lease.
+- A lease has a fence number that only ever grows. A call with an old fence raises StateConflict and changes nothing, so
+  a run that slept through its lease can do no harm. The fence alone decides: a run may go on with an expired lease that
+  nobody took over. Expiry only permits others to take it over.
+- One partition of a connection has either states of streams or one state of the whole connection, never both: a
+  connector is handed one kind. The newest change decides. The states it displaces go to the history as reset, and a
+  rollback brings them back.
+- All changes of one call share one version.
+- Every call is one transaction. All but `acquire` may be repeated when their outcome is unknown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +20,13 @@ from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.model import State, StreamId, TableName
-from dagster_airbyte_proto.schema.evolution import Change
-from dagster_airbyte_proto.schema.shape import StreamShape
+from dagster_airbyte_proto.schema.evolution import SchemaChange
+from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 
 class Lease(NamedTuple):
+    """The right of one run to change a connection. `holder` names the process that holds it."""
+
     connection: str
     run_id: str
     holder: str
@@ -31,19 +35,23 @@ class Lease(NamedTuple):
 
 
 class RunStart(NamedTuple):
-    """What a run is given by the store: its number in the connection, and each stream's generation."""
+    """The number of a run in its connection, and the generation of each stream."""
 
     sync_id: int
     generations: Mapping[StreamId, int]
 
 
 class LoadStatus(StrEnum):
+    """The status of a load: announced, then either done or dropped."""
+
     ANNOUNCED = "announced"
     DONE = "done"
     DROPPED = "dropped"
 
 
 class LoggedLoad(NamedTuple):
+    """One entry of the loads log. `reason` says why a load was dropped, `committed` what the tables reported."""
+
     load: Load
     status: LoadStatus
     announced_at: datetime
@@ -53,7 +61,7 @@ class LoggedLoad(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """The current state of a stream in one partition, or of the connection as a whole (`stream` is None)."""
+    """The current state of a stream, or of the whole connection (its `stream` is None), in one partition."""
 
     state: State
     version: int
@@ -63,8 +71,11 @@ class StoredState(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """One entry of the history. `state` is None when it was reset. `why` is sync, set, reset, rollback or recover;
-    `run_id` is the run whose rows the state covers, and for a change by hand the run of the lease."""
+    """One entry of the history of states. `state` is None where it was reset.
+
+    `why` is sync, set, reset, rollback or recover. `run_id` is the run whose rows the state covers; for a change by
+    hand it is the run of the lease.
+    """
 
     version: int
     stream: StreamId | None
@@ -76,39 +87,45 @@ class StateChange(NamedTuple):
     partition: str = ""
 
 
-class KeptConfig(NamedTuple):
-    """A config as the connector last rewrote it. `based_on` is the digest of the user's own config at that time."""
+class StoredConfig(NamedTuple):
+    """A config as the connector last rewrote it. `based_on` is the digest of the user's config at that time."""
 
     config: Mapping[str, Any]
     based_on: str
 
 
 class StreamChange(NamedTuple):
-    """Something that changed in what a stream looks like, and the run that found it."""
+    """A change of a stream's profile, and the run that found it."""
 
     stream: StreamId
-    change: Change
+    change: SchemaChange
     changed_at: datetime
     run_id: str
 
 
 class OpenGeneration(NamedTuple):
-    """A generation of a stream, parts of which lie on a branch of its table. `load_id` landed there last, or is empty.
-    With a `state`, which covers exactly what landed, it can be gone on with by a sync of the same `likeness`; else it
-    is dead."""
+    """An incomplete generation of a stream, whose loads lie on a branch of its table.
+
+    `load_id` is the load that landed last on the branch, or empty. `state` covers exactly the rows on the branch: a
+    sync with the same `fingerprint` can resume from it. A generation without a state is dead: its branch is to be
+    dropped.
+    """
 
     stream: StreamId
     generation_id: int
     table: TableName
     branch: str
-    likeness: str
+    fingerprint: str
     load_id: str
     state: State | None
     changed_at: datetime
 
 
 class StateStore(Protocol):
-    """Raises StateConflict for a lost or refused lease, StateUnavailable when the database does not answer."""
+    """The interface of a state store.
+
+    Raises StateConflict for a lost or refused lease, StateUnavailable when the database does not answer.
+    """
 
     def acquire(
         self,
@@ -119,18 +136,22 @@ class StateStore(Protocol):
         seconds: float,
         is_dead: Callable[[str], bool] = ...,
     ) -> Lease:
-        """The connection's lease. One that ran out is taken over, and one whose holder `is_dead`, which by default is
-        known of nobody. Raises StateConflict that names the holder."""
+        """Takes the lease of the connection, also from a run whose lease has expired or whose holder `is_dead`.
+
+        By default no holder counts as dead. Raises StateConflict, which names the holder, while another run has it.
+        """
         ...
 
-    def renew(self, lease: Lease, seconds: float) -> Lease: ...
+    def renew(self, lease: Lease, seconds: float) -> Lease:
+        """Extends the lease to so many seconds from now."""
+        ...
 
     def release(self, lease: Lease) -> None:
-        """Gives the lease back. One that is lost already is no error: there is nothing to give back."""
+        """Gives the lease back. A lease that is lost already is no error."""
         ...
 
-    def holder(self, connection: str) -> Lease | None:
-        """Who has the connection, be the lease run out or not. It may be another's by the time it is read."""
+    def current_lease(self, connection: str) -> Lease | None:
+        """The lease on the connection, expired or not. Another run may hold it by the time the caller looks."""
         ...
 
     def begin_run(
@@ -139,74 +160,81 @@ class StateStore(Protocol):
         *,
         refreshed: Sequence[StreamId],
         streams: Sequence[StreamId],
-        continued: Sequence[StreamId] = (),
+        resumed: Sequence[StreamId] = (),
         partition: str = "",
     ) -> RunStart:
-        """Numbers the run; streams in `refreshed` start a new generation. Generations of both lists are returned.
+        """Numbers the run, and starts a new generation of the streams in `refreshed`.
 
-        Open generations of these streams are dead from now on, but those of the `continued` ones.
+        Returns the generations of the streams of both lists. Open generations of these streams are dead from now on,
+        except those of the streams in `resumed`.
         """
         ...
 
-    def open_generations(self, connection: str) -> Sequence[OpenGeneration]: ...
+    def open_generations(self, connection: str) -> Sequence[OpenGeneration]:
+        """The incomplete generations of the connection, dead ones too."""
+        ...
 
     def forget_generation(self, lease: Lease, dropped: OpenGeneration) -> None:
-        """Its branch is no more."""
+        """Deletes an open generation whose branch has been dropped."""
         ...
 
     def note_folders(self, lease: Lease, folders: Sequence[str]) -> None:
-        """Writes down where the run is about to stage files, before the first is written."""
+        """Records the folders in which the run is about to stage files, before it writes the first."""
         ...
 
     def end_run(self, lease: Lease, *, status: str, report: str) -> None:
-        """Status "complete" says that nothing unreferenced is left: the folders that the run noted are forgotten."""
+        """Records how the run ended. With status "complete" no unreferenced file is left: its folders are forgotten."""
         ...
 
     def reports(self, connection: str, run_id: str) -> Sequence[str]:
-        """What the attempts of a run told when they ended, oldest first. One that died told nothing."""
+        """The reports of the attempts of a run, oldest first. An attempt that died left none."""
         ...
 
-    def runners(self, connection: str, run_id: str) -> Sequence[str]:
-        """The holders of the leases under which the attempts of a run began. Empty where no run of that id is known."""
+    def newest_report(self, connection: str) -> str | None:
+        """The report of the run that ended last; None where none did."""
+        ...
+
+    def run_holders(self, connection: str, run_id: str) -> Sequence[str]:
+        """The lease holders of the attempts of a run, oldest first. Empty where no run of that id is known."""
         ...
 
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
-        """(run id, folder) noted under earlier leases of the connection, of runs that never ended or ended badly.
+        """(run id, folder) pairs of runs that never ended, or did not end as complete, under earlier leases.
 
         A retry has the run id of the attempt before it, so a run id may be the caller's own.
         """
         ...
 
     def forget_folders(self, lease: Lease, run_id: str) -> None:
-        """The run's folders of earlier leases are swept; what this lease noted stays."""
+        """Forgets the swept folders that the run noted under earlier leases. Those of this lease stay."""
         ...
 
-    def files(self, connection: str, run_id: str) -> frozenset[str]:
-        """The paths of the files in the run's loads that are announced or done: what a sweep must leave."""
+    def referenced_files(self, connection: str, run_id: str) -> frozenset[str]:
+        """The paths of the files in the run's announced and done loads. A sweep must leave them."""
         ...
 
     def announce(self, lease: Lease, load: Load, *, partition: str = "") -> None:
-        """Writes the load down. Its states will be those of `partition`."""
+        """Records the load, before anything of it is committed. Its states will be those of `partition`."""
         ...
 
     def promote(self, lease: Lease, load: Load, states: Sequence[State], committed: Sequence[CommittedRows]) -> None:
-        """One transaction: `states` move, history is kept, the load is done. Nothing when it is done already.
+        """Moves `states`, adds them to the history and ends the load as done, in one transaction.
 
-        The load's resume points are kept with the generations that they are of, but for streams that are not in
-        `committed`.
+        Does nothing when the load is done already. The load's resume points are stored with their generations, except
+        those of streams that are not in `committed`.
         """
         ...
 
     def drop(self, lease: Lease, load: Load, reason: str) -> None:
-        """Ends an announced load of which no table has a row. Nothing when it is dropped already."""
+        """Ends an announced load of which no table has a row. Does nothing when it is dropped already."""
         ...
 
-    def announced(self, connection: str) -> Sequence[Load]:
-        """The loads that were written down and never finished, oldest first."""
+    def announced_loads(self, connection: str) -> Sequence[Load]:
+        """The loads that are announced and not ended, oldest first."""
         ...
 
     def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
-        """Newest first."""
+        """The loads log of the connection, newest first."""
         ...
 
     def load(self, load_id: str) -> LoggedLoad | None: ...
@@ -214,48 +242,51 @@ class StateStore(Protocol):
     def connections(self) -> Sequence[str]: ...
 
     def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
-        """What a run of the partition is handed. None: those of every partition."""
+        """The current states of the partition, or of every partition for None."""
         ...
 
     def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]:
-        """Newest first."""
+        """The changes of the connection's states, newest first."""
         ...
 
     def change_state(
         self, lease: Lease, stream: StreamId | None, state: State | None, *, who: str, partition: str = ""
     ) -> StateChange:
-        """By hand: sets the state of a stream (or of the whole), or resets it when `state` is None.
+        """Sets the state of a stream (or of the whole connection) by hand, or resets it when `state` is None.
 
-        To reset the whole resets every stream too. Refused with ConfigError while a load is announced, whose
-        recovery would move the state once more, and for one stream of a connection whose state is of the whole.
+        Resetting the whole resets every stream too. Raises ConfigError while a load is announced, whose recovery would
+        move the state again, and for one stream of a connection with one state for the whole.
         """
         ...
 
     def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
-        """All of the connection's states, in every partition, as they stood at `version`; what changed by it.
+        """Sets all states of the connection, in every partition, to those of `version`. Returns the changes.
 
-        Refused with ConfigError when there is no such version, or while a load is announced.
+        Raises ConfigError when there is no such version, and while a load is announced.
         """
         ...
 
-    def config(self, connection: str) -> KeptConfig | None:
+    def stored_config(self, connection: str) -> StoredConfig | None:
         """The config as the connector last rewrote it; None when it never did."""
         ...
 
-    def keep_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
-        """Keeps what the connector made of its config. `based_on` is a digest of the user's own config."""
+    def save_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
+        """Stores a config that the connector has rewritten. `based_on` is a digest of the user's own config."""
         ...
 
-    def shapes(self, connection: str) -> Mapping[StreamId, StreamShape]:
-        """What the connection's streams looked like last, those of today and gone."""
+    def stream_profiles(self, connection: str) -> Mapping[StreamId, StreamProfile]:
+        """The last known profiles of the connection's streams, those that are gone included."""
         ...
 
-    def keep_shapes(
-        self, lease: Lease, shapes: Mapping[StreamId, StreamShape], changes: Sequence[tuple[StreamId, Change]] = ()
+    def save_stream_profiles(
+        self,
+        lease: Lease,
+        profiles: Mapping[StreamId, StreamProfile],
+        changes: Sequence[tuple[StreamId, SchemaChange]] = (),
     ) -> None:
-        """Keeps these shapes, and writes down what has changed for them."""
+        """Stores these profiles, and records the changes that led to them."""
         ...
 
     def stream_changes(self, connection: str, *, limit: int = 100) -> Sequence[StreamChange]:
-        """Newest first."""
+        """The recorded changes of stream profiles, newest first."""
         ...

@@ -1,7 +1,7 @@
-"""What every command shares: the options around it, and the home it works in.
+"""The parts that all commands share: the common options, the home folder, and the decorator that registers a command.
 
-Here and in the commands, what takes long to import (SQLAlchemy, pydantic, pyarrow, Spark) is imported inside the
-functions that need it: `--help` and the cheap commands answer at once, and a test holds them to it.
+Here and in the commands, modules that are slow to import (SQLAlchemy, pydantic, pyarrow, Spark) are imported inside
+the functions that need them, so that `--help` and the cheap commands answer at once. A test checks that.
 """
 
 import os
@@ -31,16 +31,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Target(NamedTuple):
-    """A connection by its name; its file is known where it was given."""
+    """A connection by its name. `connection` is None if a name was given instead of a file."""
 
     name: str
     connection: "Connection | None"
 
 
 class Call:
-    """One call of the command line: filled while its words are read, then asked by the command.
+    """One call of the command line. Click fills it while it parses the options; then the command uses it.
 
-    `connection` is the name of the connection in hand, for the error that may come.
+    `connection` is the name of the current connection, for error messages.
     """
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class Call:
         return Settings.load(self.home, file)
 
     def store(self) -> "StateStore":
-        from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+        from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 
-        return SqlStateStore(self.settings().state_url)
+        return SqlStore(self.settings().state_url)
 
     def engine(self) -> "Engine":
         from dagster_airbyte_proto.sync.engine import Engine
@@ -69,30 +69,30 @@ class Call:
         except OSError as error:
             raise ConfigError(
                 "opening the home folder",
-                f"{settings.home} cannot be made: {error.strerror}",
+                f"{settings.home} cannot be created: {error.strerror}",
                 remedy=f"Name another with --home or {HOME_VARIABLE}.",
             ) from error
         return Engine(settings)
 
     def open(self, file: str) -> "Connection":
-        """The connection that a file describes."""
+        """Reads a connection file."""
         from dagster_airbyte_proto.connection import Connection
 
         connection = Connection.from_file(Path(file))
         self.connection = connection.name
         return connection
 
-    def target(self, named: str) -> Target:
-        """A connection file, or the bare name of a connection."""
+    def connection_target(self, named: str) -> Target:
+        """Resolves a connection file, or the bare name of a connection."""
         if re.fullmatch("[a-z0-9_]+", named) and not Path(named).is_file():
             self.connection = named
             return Target(named, None)
         connection = self.open(named)
         return Target(connection.name, connection)
 
-    def known_target(self, named: str) -> Target:
-        """The same; a bare name must be one that the store knows, for it may be a slip of the pen."""
-        target = self.target(named)
+    def known_connection_target(self, named: str) -> Target:
+        """Resolves like `connection_target`, but a bare name must be in the state store: otherwise it may be a typo."""
+        target = self.connection_target(named)
         if target.connection is None:
             known = self.store().connections()
             if target.name not in known:
@@ -105,73 +105,76 @@ class Call:
 
 
 class Command(click.Command):
-    """A command that returns its Answer. While it works, stdout is stderr: whatever a library or a child process
-    prints there cannot get between the lines of the answer."""
+    """A command that returns its Answer. While it runs, stdout is redirected to stderr, so that the output of libraries
+    and child processes cannot mix with the answer."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _stdout_aside():
+        with _stdout_to_stderr():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _stdout_aside() -> Iterator[None]:
+def _stdout_to_stderr() -> Iterator[None]:
     sys.stdout.flush()
     with redirect_stdout(sys.stderr):
-        kept = os.dup(1)
+        saved = os.dup(1)
         try:
             os.dup2(2, 1)
             yield
         finally:
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(saved, 1)
+            os.close(saved)
 
 
-def around_command(function: Function) -> Function:
-    """The options that are taken before the command and after it alike; the later one wins."""
+def common_options(function: Function) -> Function:
+    """Adds the options that are allowed before and after the command's name; the later one wins."""
     for option in (
-        click.option("--json", "is_json", is_flag=True, expose_value=False, callback=_tell, help="One JSON document."),
+        click.option(
+            "--json", "is_json", is_flag=True, expose_value=False, callback=_set, help="Print one JSON document."
+        ),
         click.option(
             "--settings",
             "settings_file",
             metavar="FILE",
             expose_value=False,
-            callback=_tell_path,
-            help=f"Settings; default {_SETTINGS} if it stands here.",
+            callback=_set_path,
+            help=f"Settings file; default {_SETTINGS} in this folder, if there is one.",
         ),
         click.option(
             "--home",
             metavar="DIR",
             envvar=HOME_VARIABLE,
             expose_value=False,
-            callback=_tell_home,
-            help=f"Where everything lives; default {_HOME}, or {HOME_VARIABLE}.",
+            callback=_set_home,
+            help=f"Home folder; default {_HOME}, or {HOME_VARIABLE}.",
         ),
     ):
         function = option(function)
     return function
 
 
-def answers(group: click.Group, name: str) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Makes a function a command of `group`. It gets the Call first, then its own arguments."""
+def command_in(group: click.Group, name: str) -> Callable[[Callable[..., Answer]], click.Command]:
+    """Registers a function as a command of `group`. It receives the Call first, then its own arguments."""
 
     def decorate(function: Callable[..., Answer]) -> click.Command:
-        command: click.Command = group.command(name, cls=Command)(around_command(click.pass_obj(function)))
+        command: click.Command = group.command(name, cls=Command)(common_options(click.pass_obj(function)))
         return command
 
     return decorate
 
 
-def _tell(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+def _set(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value and parameter.name is not None:
         setattr(context.ensure_object(Call), parameter.name, value)
 
 
-def _tell_path(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    _tell(context, parameter, Path(value) if value else None)
+def _set_path(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    _set(context, parameter, Path(value) if value else None)
 
 
-def _tell_home(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """The variable speaks once, at the front: behind the command it would win over a --home before it."""
+def _set_home(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Sets the home folder. The environment variable counts only before the command's name: after it, it would override
+    a --home that was written before."""
     is_written = context.get_parameter_source("home") is not click.core.ParameterSource.ENVIRONMENT
     if is_written or context.parent is None:
-        _tell_path(context, parameter, value)
+        _set_path(context, parameter, value)

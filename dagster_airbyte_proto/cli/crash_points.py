@@ -1,4 +1,4 @@
-"""What the crash sweep arms: a log of the points that a process reaches, and death at one of them."""
+"""The hook that the crash sweep arms: it logs the crash points that a process reaches, and kills it at one of them."""
 
 import os
 import signal
@@ -10,11 +10,13 @@ from dagster_airbyte_proto.points import POINTS
 
 
 def crash_hook(at: str, log: str) -> Callable[[str], None]:
-    """A hook for `points.arm`. `at` is `point` or `point:n`, the n-th reaching of it; empty, nothing dies there.
-    `log` is a file that gets each reached point's name as a line; empty, nothing is noted."""
+    """Returns a hook for `points.arm`. `at` is `point`, or `point:n` for the n-th time it is reached; if empty, the
+    process is not killed. `log` is a file that gets the name of each reached point as a line; if empty, none."""
     fatal_point, _, number = at.partition(":")
     if at and (fatal_point not in POINTS or not (number or "1").isdecimal()):
-        raise ConfigError("arming a crash point", f"{at!r} is none", remedy=f"Known: {', '.join(POINTS)}; then :n")
+        raise ConfigError(
+            "arming a crash point", f"{at!r} is not a crash point", remedy=f"Known: {', '.join(POINTS)}; then :n"
+        )
     fatal_reaching = int(number or "1")
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if log else None
     counting = threading.Lock()

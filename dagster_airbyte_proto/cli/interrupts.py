@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: the first asks to stop, the second does not ask.
+"""Handles Ctrl-C and SIGTERM: the first signal stops the command in order, the second ends the process at once.
 
-`timeout` and some supervisors send a signal to the process and once more to its group: what follows at once is an
-echo of the first, not a second thought.
+`timeout` and some supervisors send a signal to the process and again to its process group. So a second signal within
+half a second counts as an echo of the first.
 """
 
 import os
@@ -23,35 +23,35 @@ _Handler = Callable[[int, FrameType | None], None]
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: by an exception, so that connectors are stopped and leases given back."""
-    with _in_force(signal.default_int_handler, (signal.SIGTERM,)):
+    """Makes SIGTERM raise KeyboardInterrupt, like Ctrl-C, so that connectors are stopped and leases released."""
+    with _handlers_set(signal.default_int_handler, (signal.SIGTERM,)):
         yield
 
 
 @contextmanager
 def cancelling(cancel: threading.Event, is_reading: Callable[[], bool]) -> Iterator[None]:
-    """Sets `cancel` at the first signal. Before the connector is read there is nothing to bring to a good end, and
-    the command is left by KeyboardInterrupt. The second signal ends the process on the spot."""
+    """Sets `cancel` at the first signal; before the connector is read there is nothing to commit, so it raises
+    KeyboardInterrupt too. The second signal ends the process at once."""
     first: float | None = None
 
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is Python's
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python's signature of a handler
         nonlocal first
         if first is not None:
             if time.monotonic() - first > _ECHO_SECONDS:
-                _leave()
+                _exit_now()
             return
         first = time.monotonic()
         cancel.set()
-        _say("stopping: what is complete is committed (once more to leave at once)")
+        _write("stopping: what is complete is committed (once more to leave at once)")
         if not is_reading():
             raise KeyboardInterrupt
 
-    with _in_force(on_signal, _SIGNALS):
+    with _handlers_set(on_signal, _SIGNALS):
         yield
 
 
 @contextmanager
-def _in_force(handler: _Handler, numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+def _handlers_set(handler: _Handler, numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -60,12 +60,12 @@ def _in_force(handler: _Handler, numbers: tuple[signal.Signals, ...]) -> Iterato
             signal.signal(number, old)
 
 
-def _leave() -> None:
-    _say("left at once: the next run recovers")
+def _exit_now() -> None:
+    _write("left at once: the next run recovers")
     os._exit(CANCELLED)
 
 
-def _say(text: str) -> None:
-    """By a plain write: a signal may come in the middle of any print."""
+def _write(text: str) -> None:
+    """Writes to stderr with a plain `os.write`, because the signal may interrupt a print."""
     cursor = _CURSOR_ON if sys.stderr.isatty() else ""
     os.write(2, f"{cursor}\n{text}\n".encode())

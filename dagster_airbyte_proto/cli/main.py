@@ -1,7 +1,7 @@
-"""The edge of the process: words in, an exit code out.
+"""The entry point of the command line: arguments in, an exit code out.
 
-Exit codes: 0 all streams complete, 1 something failed, 2 the user's config or usage, 130 cancelled. Under `--json`
-stdout gets one JSON document, an error too; everything else goes to stderr.
+Exit codes: 0 all streams complete, 1 something failed, 2 the user's config or usage, 130 cancelled. With `--json`,
+stdout gets exactly one JSON document, also for an error; everything else goes to stderr.
 """
 
 import os
@@ -15,14 +15,20 @@ import click
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.cli.call import Call
-from dagster_airbyte_proto.cli.commands import ask as asking
-from dagster_airbyte_proto.cli.commands import connectors, containers, loads, query, version
-from dagster_airbyte_proto.cli.commands import import_meltano as importing
-from dagster_airbyte_proto.cli.commands import init as initialising
-from dagster_airbyte_proto.cli.commands import record as recording
-from dagster_airbyte_proto.cli.commands import state as states
-from dagster_airbyte_proto.cli.commands import sync as syncing
-from dagster_airbyte_proto.cli.commands import table as tables
+from dagster_airbyte_proto.cli.commands import (
+    connectors,
+    containers,
+    import_meltano,
+    init,
+    loads,
+    query,
+    record,
+    spec_check_discover,
+    state,
+    sync,
+    table,
+    version,
+)
 from dagster_airbyte_proto.cli.crash_points import crash_hook
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
@@ -30,40 +36,40 @@ from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 
 COMMANDS = (
-    asking,
     connectors,
     containers,
-    importing,
-    initialising,
+    import_meltano,
+    init,
     loads,
     query,
-    recording,
-    states,
-    syncing,
-    tables,
+    record,
+    spec_check_discover,
+    state,
+    sync,
+    table,
     version,
 )
-"""The modules whose commands hang on `program`: importing them puts them there."""
+"""The modules of the commands. Importing a module registers its commands with `program`."""
 
 _FAILED = 1
 _USAGE = 2
 
-# For the crash sweep, and for nothing else: at which point to die by SIGKILL ("load.announced", or
-# "load.announced:3" for the third time it is reached), and a file to note every reached point in.
+# Only for the crash sweep: the point at which the process kills itself with SIGKILL ("load.announced", or
+# "load.announced:3" for the third time it is reached), and a file that gets the name of every reached point.
 _CRASH_AT = "AIRBYTE_PROTO_CRASH_AT"
 _POINTS_LOG = "AIRBYTE_PROTO_POINTS_LOG"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; the exit code is for the caller to exit with."""
+    """Runs one command and returns the exit code for the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     call = Call()
     answer = _answer(words, call)
     try:
-        # An error in the words themselves may come before `--json` was read.
+        # A usage error may come before click has parsed `--json`.
         show(answer, sys.stdout, as_json=call.is_json or "--json" in words)
     except BrokenPipeError:
-        # The reader has seen enough (`| head`). Python flushes once more at its end, which must not fail.
+        # The reader has closed the pipe (`| head`). Python flushes stdout again at exit, and that must not fail.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return answer.exit_code
@@ -74,26 +80,26 @@ def _answer(words: list[str], call: Call) -> Answer:
         _arm_crash_points(os.environ)
         with terminable():
             answer = program.main(words, prog_name="airbyte-proto", obj=call, standalone_mode=False)
-        # Help is click's own answer, shown already: what comes back then is an exit code.
+        # Click prints help itself and then returns an exit code.
         return answer if isinstance(answer, Answer) else Answer(None, (), int(answer or 0))
     except click.ClickException as error:
         error.show()
-        return _refusal(call, {"kind": "UsageError", "message": error.format_message()}, _USAGE)
+        return _error_answer(call, {"kind": "UsageError", "message": error.format_message()}, _USAGE)
     except (click.Abort, KeyboardInterrupt):
         click.echo("cancelled", err=True)
-        return _refusal(call, {"kind": "Cancelled", "message": "cancelled before it was done"}, CANCELLED)
+        return _error_answer(call, {"kind": "Cancelled", "message": "cancelled before it was done"}, CANCELLED)
     except InternalError as error:
-        _tell_bug()
-        return _refusal(call, error_value(error), _FAILED)
+        _report_bug()
+        return _error_answer(call, error_value(error), _FAILED)
     except ProtoError as error:
         click.echo(f"error: {plain(str(error), max_characters=20_000)}", err=True)
-        return _refusal(call, error_value(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
-    except Exception as error:  # noqa: BLE001 - the edge of the process: shown whole, and it exits with 1
-        _tell_bug()
-        return _refusal(call, {"kind": "InternalError", "message": f"{type(error).__name__}: {error}"}, _FAILED)
+        return _error_answer(call, error_value(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
+    except Exception as error:  # noqa: BLE001 - the edge of the process: it prints the traceback and exits with 1
+        _report_bug()
+        return _error_answer(call, {"kind": "InternalError", "message": f"{type(error).__name__}: {error}"}, _FAILED)
 
 
-def _refusal(call: Call, error: Mapping[str, Any], exit_code: int) -> Answer:
+def _error_answer(call: Call, error: Mapping[str, Any], exit_code: int) -> Answer:
     status = "cancelled" if exit_code == CANCELLED else "failed"
     named = {"connection": call.connection} if call.connection else {}
     return Answer({**named, "status": status, "error": error}, (), exit_code)
@@ -105,9 +111,10 @@ def _arm_crash_points(environment: Mapping[str, str]) -> None:
         points.arm(crash_hook(at, log))
 
 
-def _tell_bug() -> None:
+def _report_bug() -> None:
     traceback.print_exc()
     click.echo(
-        "This is our mistake. Please report it, with the lines above and the output of `airbyte-proto version`.",
+        "This is a bug of airbyte-proto. Please report it, with the lines above and the output of "
+        "`airbyte-proto version`.",
         err=True,
     )

@@ -1,6 +1,6 @@
-"""What a command answers, and how it is shown: tables for people, or one JSON document.
+"""The answer of a command, and how it is printed: tables for people, or one JSON document.
 
-rich is imported where something is drawn: `--json` and `--help` do not wait for it.
+rich is imported only where something is drawn, so that `--json` and `--help` do not wait for it.
 """
 
 import json
@@ -15,14 +15,14 @@ _FILE_COLUMNS = 10_000
 
 
 class Grid(NamedTuple):
-    """A table for people. A column that holds numbers alone stands to the right."""
+    """A table for people. A column with only numbers is aligned to the right."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
 
 class Answer(NamedTuple):
-    """`value` is the JSON document, None when there is none; `parts` are what a person sees of it."""
+    """The answer of a command. `value` is the JSON document, None if there is none; `parts` is the text for people."""
 
     value: Any
     parts: tuple[str | Grid, ...]
@@ -38,7 +38,7 @@ def show(answer: Answer, stdout: TextIO, *, as_json: bool) -> None:
 
 
 def json_text(value: Any, *, pretty: bool = False) -> str:
-    """A JSON document in ASCII, which every terminal and pipe takes. What JSON cannot hold (NaN) is null."""
+    """A JSON document in ASCII, which every terminal and pipe can show. Values that JSON lacks (NaN) become null."""
     indent = 2 if pretty else None
     try:
         return json.dumps(value, allow_nan=False, indent=indent)
@@ -59,7 +59,7 @@ def error_value(error: ProtoError) -> dict[str, Any]:
 
 
 def plain(text: str, *, max_characters: int = 2000) -> str:
-    """Text from elsewhere that is safe on a terminal: no control sequences, and no end of it."""
+    """Makes foreign text safe for a terminal: without control characters, and limited in length."""
     shown = text if len(text) <= max_characters else text[:max_characters] + "…"
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown
@@ -67,7 +67,7 @@ def plain(text: str, *, max_characters: int = 2000) -> str:
 
 
 def short(value: Any, max_characters: int = 60) -> str:
-    """A JSON value in one line of a table; nothing for None."""
+    """A JSON value as one line of a table; empty for None."""
     if value is None:
         return ""
     text = plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -80,16 +80,16 @@ def counted(number: int, noun: str) -> str:
 
 
 def time_text(at: datetime | None) -> str:
-    """A moment in a table, to the second; nothing for None."""
+    """A time in a table, to the second; empty for None."""
     return "" if at is None else at.isoformat(sep=" ", timespec="seconds")
 
 
 def _draw(parts: Sequence[str | Grid], stdout: TextIO) -> None:
     from rich.console import Console
 
-    # A file or a pipe has no width: lines are not broken there.
+    # A file or a pipe has no width, so lines are not wrapped there.
     console = Console(file=stdout, width=None if stdout.isatty() else _FILE_COLUMNS, highlight=False, emoji=False)
-    # Drawn apart and written here: rich itself would exit with 1 when the reader of a pipe has gone.
+    # Captured and written by us: rich itself would exit with 1 if the reader has closed the pipe.
     with console.capture() as drawn:
         for part in parts:
             if isinstance(part, str):

@@ -1,48 +1,48 @@
-"""The command `airbyte-proto` and its groups; the commands hang themselves up here."""
+"""The command `airbyte-proto` and its groups; the modules in `commands` register their commands here."""
 
 import click
 
-from dagster_airbyte_proto.cli.call import around_command
+from dagster_airbyte_proto.cli.call import common_options
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@around_command
+@common_options
 def program() -> None:
-    """Runs Airbyte connectors and lands their records in Spark tables, each exactly once.
+    """Runs Airbyte connectors and loads their records into Spark tables, each exactly once.
 
-    C is a connection file; where state and loads are concerned, a connection's bare name will do. Exit codes: 0 all
-    streams complete, 1 something failed, 2 your config or usage, 130 cancelled.
+    C is a connection file; commands for state and loads also accept a connection's name. Exit codes: 0 all streams
+    complete, 1 something failed, 2 your config or usage, 130 cancelled.
     """
 
 
 @program.group("state")
-@around_command
+@common_options
 def state() -> None:
-    """The connector's checkpoints: look at them, change them, go back."""
+    """Shows, changes and rolls back the connector's checkpoints."""
 
 
 @program.group("loads")
-@around_command
+@common_options
 def loads() -> None:
-    """The log of what was committed."""
+    """Shows the log of committed loads."""
 
 
 @program.group("table")
-@around_command
+@common_options
 def table() -> None:
-    """The tables: look at them, compact them, let go of what is old, go back.
+    """Shows, compacts, expires and rolls back tables.
 
-    A table goes by namespace.table; a connection, by its file or its name, stands for all of its tables.
+    Name a table as namespace.table. A connection, by its file or its name, stands for all of its tables.
     """
 
 
 @program.group("containers")
-@around_command
+@common_options
 def containers() -> None:
-    """The containers that connectors run in: look at them, remove what nobody owns any more."""
+    """Lists the containers of connectors, and removes those without an owner."""
 
 
 @program.group("connectors")
-@around_command
+@common_options
 def connectors() -> None:
-    """What a connector registry lists, and how each of it is started."""
+    """Searches a connector registry and shows how each connector is started."""

@@ -1,8 +1,8 @@
-"""A sync to look at while it runs: a line a stream on a terminal, a few quiet lines anywhere else. All on stderr.
+"""Shows the progress of a sync on stderr: a live table on a terminal, a few lines anywhere else.
 
-The reading thread calls `progressed` for every chunk, so that does next to nothing: the live view is drawn by a thread
-of rich's own, and the quiet lines look at the clock first. Both only look at the streams, which the reading thread
-owns, and a number that is a moment old does no harm.
+The reading thread calls `progressed` for every chunk, so it must cost almost nothing: rich draws the live table in a
+thread of its own, and the lines check the clock first. Both only read the counters of the streams, which the reading
+thread owns; a number that is a moment old does no harm.
 """
 
 import sys
@@ -26,31 +26,31 @@ Runs = Mapping[StreamId, "StreamRun"]
 Clock = Callable[[], float]
 
 _DRAWN_A_SECOND = 5
-_LOOK_SECONDS = 0.2
+_CHECK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
-_LOUD = frozenset({"NOTE", "WARN", "ERROR", "FATAL"})
+_SHOWN_LEVELS = frozenset({"NOTE", "WARN", "ERROR", "FATAL"})
 _LINES_AROUND = 6
 _PHASE_ORDER = ("reading", "failed", "waiting", "complete")
 _KIB = 1024.0
 
 
-class View(Protocol):
-    """A Watcher that also answers whether the connector is being read."""
+class ProgressView(Protocol):
+    """A ProgressListener that also answers whether the connector is being read."""
 
     is_reading: bool
 
-    def began(self, run_id: str, runs: Runs) -> None: ...
+    def run_started(self, run_id: str, runs: Runs) -> None: ...
 
     def progressed(self) -> None: ...
 
-    def said(self, level: str, text: str) -> None: ...
+    def connector_logged(self, level: str, text: str) -> None: ...
 
 
 @contextmanager
-def view(connection: str) -> Iterator[View]:
-    """The view that fits stderr, until the block ends."""
+def progress_view(connection: str) -> Iterator[ProgressView]:
+    """Opens the view that suits stderr, until the block ends."""
     if not sys.stderr.isatty():
-        lines = QuietLines(connection, _write_line)
+        lines = ProgressLines(connection, _write_line)
         yield lines
         lines.ended()
         return
@@ -70,8 +70,8 @@ def view(connection: str) -> Iterator[View]:
         yield table
 
 
-class QuietLines:
-    """For logs and pipes: a line when a stream's phase changes, and one every ten seconds."""
+class ProgressLines:
+    """Progress for logs and pipes: a line when a stream's phase changes, and one every ten seconds."""
 
     def __init__(self, connection: str, write: Callable[[str], None], clock: Clock = time.monotonic) -> None:
         self._connection = connection
@@ -79,11 +79,11 @@ class QuietLines:
         self._clock = clock
         self._runs: Runs = {}
         self._phases: dict[StreamId, str] = {}
-        self._looked = self._began = self._told = clock()
-        self._rows_told = 0
+        self._checked_at = self._started_at = self._reported_at = clock()
+        self._reported_rows = 0
         self.is_reading = False
 
-    def began(self, run_id: str, runs: Runs) -> None:
+    def run_started(self, run_id: str, runs: Runs) -> None:
         self._runs = runs
         self._phases = dict.fromkeys(runs, "waiting")
         self._write(f"{self._connection}: run {run_id}, {counted(len(runs), 'stream')}")
@@ -91,40 +91,40 @@ class QuietLines:
 
     def progressed(self) -> None:
         now = self._clock()
-        if now - self._looked < _LOOK_SECONDS:
+        if now - self._checked_at < _CHECK_SECONDS:
             return
-        self._looked = now
-        self._tell_phases()
-        if now - self._told >= _LINE_SECONDS:
-            self._tell_total(now)
+        self._checked_at = now
+        self._write_phases()
+        if now - self._reported_at >= _LINE_SECONDS:
+            self._write_total(now)
 
-    def said(self, level: str, text: str) -> None:
-        if level in _LOUD:
+    def connector_logged(self, level: str, text: str) -> None:
+        if level in _SHOWN_LEVELS:
             self._write(f"{self._connection}: {level} {plain(text)}")
 
     def ended(self) -> None:
-        self._tell_phases()
+        self._write_phases()
 
-    def _tell_phases(self) -> None:
+    def _write_phases(self) -> None:
         for stream, run in self._runs.items():
             if self._phases[stream] != run.phase:
                 self._phases[stream] = run.phase
                 rows = f", {counted(run.emitted, 'row')}" if run.emitted or run.phase != "reading" else ""
                 self._write(f"{self._connection}.{stream}: {run.phase.value}{rows}")
 
-    def _tell_total(self, now: float) -> None:
+    def _write_total(self, now: float) -> None:
         rows = sum(run.emitted for run in self._runs.values())
         size = sum(run.bytes for run in self._runs.values())
-        rate = (rows - self._rows_told) / (now - self._told)
-        self._told, self._rows_told = now, rows
-        seconds = now - self._began
+        rate = (rows - self._reported_rows) / (now - self._reported_at)
+        self._reported_at, self._reported_rows = now, rows
+        seconds = now - self._started_at
         self._write(
             f"{self._connection}: {counted(rows, 'row')}, {rate:.0f} rows/s, {size_text(size)}, {seconds:.0f} s"
         )
 
 
-class _Seen:
-    """What drawing remembers of a stream (or of all) between two looks, for its rate and the age of its state."""
+class _Samples:
+    """The samples of a stream (or of all streams) between two drawings, for its rate and the age of its state."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(maxlen=2 * _DRAWN_A_SECOND)
@@ -144,7 +144,7 @@ class _Seen:
 
 
 class LiveTable:
-    """For terminals. Shows as many streams as there is height for, those at work first, and a line for all."""
+    """Progress for terminals: as many streams as fit the height, active ones first, and a line for the total."""
 
     def __init__(
         self,
@@ -157,28 +157,28 @@ class LiveTable:
         self._height = height
         self._print_above = print_above
         self._clock = clock
-        self._began = clock()
+        self._started_at = clock()
         self._runs: Runs = {}
-        self._seen: dict[StreamId | None, _Seen] = {}
+        self._samples_of: dict[StreamId | None, _Samples] = {}
         self._drawing = threading.Lock()
         self.is_reading = False
 
-    def began(self, run_id: str, runs: Runs) -> None:  # noqa: ARG002 - the report has the run's id
+    def run_started(self, run_id: str, runs: Runs) -> None:  # noqa: ARG002 - the report has the run's id
         with self._drawing:
             self._runs = runs
-            self._seen = {stream: _Seen() for stream in (None, *runs)}
+            self._samples_of = {stream: _Samples() for stream in (None, *runs)}
         self.is_reading = True
 
     def progressed(self) -> None: ...
 
-    def said(self, level: str, text: str) -> None:
-        if level in _LOUD:
+    def connector_logged(self, level: str, text: str) -> None:
+        if level in _SHOWN_LEVELS:
             self._print_above(f"{level} {plain(text)}")
 
     def drawn(self) -> "RenderableType":
         with self._drawing:
             if not self._runs:
-                return f"{self._connection}: starting, {self._clock() - self._began:.0f} s"
+                return f"{self._connection}: starting, {self._clock() - self._started_at:.0f} s"
             return self._table(self._clock())
 
     def _table(self, now: float) -> "Table":
@@ -200,21 +200,21 @@ class LiveTable:
         return table
 
     def _line(self, now: float, stream: StreamId, run: "StreamRun") -> tuple[str, ...]:
-        seen = self._seen[stream]
-        rate = f"{seen.rate(now, run.emitted):,.0f}"
-        states = seen.state_text(now, run.states_seen)
+        samples = self._samples_of[stream]
+        rate = f"{samples.rate(now, run.emitted):,.0f}"
+        states = samples.state_text(now, run.states_seen)
         return (plain(str(stream)), f"{run.emitted:,}", rate, size_text(run.bytes), states, run.phase.value)
 
     def _total(self, now: float) -> tuple[str, ...]:
         runs = self._runs.values()
         rows = sum(run.emitted for run in runs)
-        rate = f"{self._seen[None].rate(now, rows):,.0f}"
+        rate = f"{self._samples_of[None].rate(now, rows):,.0f}"
         size = size_text(sum(run.bytes for run in runs))
-        return ("all", f"{rows:,}", rate, size, "", f"{now - self._began:.0f} s")
+        return ("all", f"{rows:,}", rate, size, "", f"{now - self._started_at:.0f} s")
 
 
 def size_text(size_bytes: float) -> str:
-    """`1.5 MiB`, as people read it."""
+    """A size as text: `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size_bytes < _KIB:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
@@ -223,6 +223,6 @@ def size_text(size_bytes: float) -> str:
 
 
 def _write_line(text: str) -> None:
-    """One write, for lines come from several threads."""
+    """Writes the line in one call, because lines come from several threads."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

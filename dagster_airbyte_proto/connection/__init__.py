@@ -1,4 +1,4 @@
-"""What a user writes down: connections, and how such files are read and refused."""
+"""The connection file and its model: how such files are read, validated and refused."""
 
 from dagster_airbyte_proto.connection.connection import Connection, Destination, FilledConfig, LoadLimits
 from dagster_airbyte_proto.connection.launch import (

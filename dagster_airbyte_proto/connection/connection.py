@@ -1,4 +1,4 @@
-"""The connection: one YAML file, one model, the same for the command line, the decorator and the component."""
+"""The connection: one YAML file and one model, for the command line, the decorator and the component alike."""
 
 import hashlib
 import json
@@ -11,15 +11,15 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import read_document
-from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, path_text, refusal
-from dagster_airbyte_proto.connection.filling import Filling, refers_to_environment
+from dagster_airbyte_proto.connection.environment import ReferenceFiller, refers_to_environment
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of, path_text
 from dagster_airbyte_proto.connection.launch import AnyText, Connector
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.types import TypeOptions
-from dagster_airbyte_proto.connection.validation import AlsoWritten, RelativePath, Written, validated
+from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel, validated
 from dagster_airbyte_proto.model import SchemaPolicy, StreamId
 
-_SHORTEST_HASH_KEY = 16
+_MIN_HASH_KEY_LENGTH = 16
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) *((?P<unit>[kmgt])(?P<binary>i?))?b?", re.IGNORECASE)
 
 
@@ -35,7 +35,7 @@ def _bytes(size: Any) -> Any:
 
 def _from_environment(key: str) -> str:
     if not refers_to_environment(key):
-        raise ValueError('must come from the environment: "${env:NAME}"; a key that stands in a file is no secret')
+        raise ValueError('must come from the environment: "${env:NAME}"; a key that is written in a file is no secret')
     return key
 
 
@@ -49,7 +49,7 @@ def _json_object(config: Any) -> Any:
 
 
 def _unfit_for_json(value: Any, path: KeyPath) -> str | None:
-    """The first thing that JSON cannot hold: YAML readers other than ours make dates of unquoted text."""
+    """Describes the first value that JSON cannot hold. Other YAML readers than ours turn unquoted text into dates."""
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             return f"{path_text(path) or 'config'} has a key that is not text: put it in quotes"
@@ -63,9 +63,11 @@ def _unfit_for_json(value: Any, path: KeyPath) -> str | None:
     return f"{path_text(path)} is {kind_of(value)}: put it in quotes"
 
 
-class Destination(Written):
-    """Where the tables stand. `namespace` may hold `${source_namespace}`; empty, it is the connection's name. With
-    `sdc_columns` they have the columns `_sdc_…` of other loaders beside ours."""
+class Destination(StrictModel):
+    """The place of the tables. `namespace` may hold `${source_namespace}`. Empty, it is the connection's name.
+
+    With `sdc_columns` the tables have the `_sdc_…` columns of Singer targets in addition to ours.
+    """
 
     namespace: AnyText = ""
     table_prefix: AnyText = ""
@@ -81,34 +83,37 @@ class Destination(Written):
         return namespace
 
 
-class LoadLimits(Written):
-    """A load is closed at the first state after either is reached; `max_bytes` are those that its files take."""
+class LoadLimits(StrictModel):
+    """The limits of a load.
+
+    It is closed at the first state after either is reached. `max_bytes` is the size of its files.
+    """
 
     max_bytes: Annotated[
-        int, Field(gt=0), BeforeValidator(_bytes), AlsoWritten({"type": "string", "examples": ["128 MiB"]})
+        int, Field(gt=0), BeforeValidator(_bytes), AlternativeForm({"type": "string", "examples": ["128 MiB"]})
     ] = 128 * 1024 * 1024
     max_seconds: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] = 60.0
 
 
 class FilledConfig(NamedTuple):
-    """A config as the connector gets it. `secrets` are the values that came from the environment."""
+    """The config that the connector gets. `secrets` are the values that came from the environment."""
 
     config: dict[str, Any]
     secrets: frozenset[str]
 
     @property
     def digest(self) -> str:
-        """Tells one config from another, whatever the order of its keys."""
+        """A hash of the config that does not depend on the order of its keys."""
         text = json.dumps(self.config, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Connection(Written):
+class Connection(StrictModel):
     """A connector, its config, and the chosen streams and modes.
 
-    `streams` is None when nothing was chosen: every stream, as the catalog has it. Paths in a file start at the
-    file's folder; in a connection made from a dict, at the working directory. `hash_key` is what the columns that are
-    to be hashed are hashed with.
+    `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
+    file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
+    secret for hashed columns.
     """
 
     name: str
@@ -124,7 +129,7 @@ class Connection(Written):
 
     @classmethod
     def from_file(cls, path: Path | str) -> Self:
-        """Reads a connection file; raises one ConfigError that tells every fault in it."""
+        """Reads a connection file. Raises one ConfigError that names every fault in it."""
         path = Path(path)
         document = read_document(path, what="connection file")
         named = document._replace(data={"name": path.stem, **document.data})
@@ -134,7 +139,7 @@ class Connection(Written):
 
     @property
     def origin(self) -> Path | None:
-        """The file it was read from, as it was named."""
+        """The path of the file that it was read from, as given."""
         return self._origin
 
     @property
@@ -143,44 +148,52 @@ class Connection(Written):
         return self.destination.namespace or self.name
 
     def options(self, stream: StreamId) -> StreamOptions | None:
-        """What was chosen for a stream, by its full name, its bare name or `"*"`; None when it is not synced."""
+        """Returns the options of a stream, by its full name, its bare name or `"*"`. None if it is not synced."""
         if self.streams is None:
             return StreamOptions()
         names = (str(stream), stream.name, OTHERS)
         return next((self.streams[name] for name in names if name in self.streams), None)
 
     def written_config(self) -> dict[str, Any]:
-        """The config as written, nothing filled. Reads `config_file` anew; raises ConfigError when it cannot."""
+        """Returns the config as written, nothing filled.
+
+        Reads `config_file` each time; raises ConfigError if it cannot.
+        """
         if self.config_file is None:
             return self.config or {}
         return read_document(self.config_file, what="config file", may_be_empty=True).data
 
     def filled_config(self, environment: Mapping[str, str]) -> FilledConfig:
-        """The config with each `${env:NAME}` filled; raises ConfigError that names every variable that is not set."""
-        filling = Filling(environment)
-        config = filling.filled(self.written_config(), () if self.config_file else ("config",))
-        if filling.faults:
-            raise refusal(self._config_place(), filling.faults)
-        return FilledConfig(config, frozenset(filling.secrets))
+        """Returns the config with each `${env:NAME}` filled.
+
+        Raises ConfigError that names every variable that is not set.
+        """
+        filler = ReferenceFiller(environment)
+        config = filler.filled(self.written_config(), () if self.config_file else ("config",))
+        if filler.faults:
+            raise config_error(self._config_source(), filler.faults)
+        return FilledConfig(config, frozenset(filler.secrets))
 
     def filled_hash_key(self, environment: Mapping[str, str]) -> str:
-        """The secret that private columns are hashed with. Raises ConfigError where it is missing or easily guessed."""
+        """Returns the secret for hashed columns. Raises ConfigError if it is missing or too short."""
         if self.hash_key is None:
             fault = Fault(("hash_key",), 'is missing, and columns are to be hashed; set it to "${env:NAME}"')
-            raise refusal(self._place(), [fault])
-        filling = Filling(environment)
-        key: str = filling.filled(self.hash_key, ("hash_key",))
-        if not filling.faults and len(key) < _SHORTEST_HASH_KEY:
-            problem = f"must be of at least {_SHORTEST_HASH_KEY} characters: what a short key hides can be guessed"
-            filling.faults.append(Fault(("hash_key",), problem))
-        if filling.faults:
-            raise refusal(self._place(), filling.faults)
+            raise config_error(self._source(), [fault])
+        filler = ReferenceFiller(environment)
+        key: str = filler.filled(self.hash_key, ("hash_key",))
+        if not filler.faults and len(key) < _MIN_HASH_KEY_LENGTH:
+            problem = (
+                f"must have at least {_MIN_HASH_KEY_LENGTH} characters: values hashed with a short key can be guessed"
+            )
+            filler.faults.append(Fault(("hash_key",), problem))
+        if filler.faults:
+            raise config_error(self._source(), filler.faults)
         return key
 
-    def _config_place(self) -> str:
-        return f"config file {self.config_file}" if self.config_file else self._place()
+    def _config_source(self) -> str:
+        return f"config file {self.config_file}" if self.config_file else self._source()
 
-    def _place(self) -> str:
+    def _source(self) -> str:
         return f"connection file {self.origin}" if self.origin else f"connection {self.name}"
 
     @field_validator("name")

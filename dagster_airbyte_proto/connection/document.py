@@ -1,9 +1,9 @@
-"""YAML and JSON files as their writers mean them, with the line on which each key stands.
+"""Reads YAML and JSON files, and remembers the line of each key.
 
-Plain YAML words are read as JSON would read them: `true`, `false`, `null`, JSON's numbers; everything else is
-text. YAML 1.1, which pyyaml follows, has traps that a connector's config falls into: a country code `NO` is
-false there, `2024-01-01` a date that JSON cannot hold, `22:30` the number 1350, `007` seven. For the same
-reason a key given twice is refused (pyyaml takes the last), and so are tags and merge keys.
+- Plain YAML scalars are read as in JSON: `true`, `false`, `null`, JSON's numbers. Everything else is text.
+- The reason: YAML 1.1, which pyyaml follows, has traps for a connector's config. A country code `NO` is false there,
+  `2024-01-01` a date that JSON cannot hold, `22:30` the number 1350, `007` seven.
+- A key given twice is refused, because pyyaml silently takes the last. Tags and merge keys are refused too.
 """
 
 import json
@@ -14,29 +14,32 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, refusal
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of
 
 
 class Document(NamedTuple):
-    """What a file holds. `lines` knows the line of each key and list item; it is empty for a JSON file."""
+    """The contents of a file. `lines` has the line of each key and list item; it is empty for a JSON file."""
 
     where: str
     data: dict[str, Any]
     lines: Mapping[KeyPath, int]
 
     def line(self, path: KeyPath) -> int | None:
-        """The line of the path, or of the nearest thing around it (a missing key has none of its own)."""
+        """Returns the line of the path, or of the nearest parent that has one: a missing key has no line of its own."""
         ends = range(len(path), 0, -1)
         return next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), None)
 
-    def refusal(self, faults: list[Fault]) -> Exception:
-        """The error that tells these faults, each with its line."""
+    def error(self, faults: list[Fault]) -> Exception:
+        """Returns the error for these faults, each with its line."""
         placed = [fault._replace(line=fault.line or self.line(fault.path)) for fault in faults]
-        return refusal(self.where, sorted(placed, key=lambda fault: fault.line or 0))
+        return config_error(self.where, sorted(placed, key=lambda fault: fault.line or 0))
 
 
 def read_document(path: Path, *, what: str, may_be_empty: bool = False) -> Document:
-    """Reads a file (JSON by its ending, else YAML) that holds a mapping; raises ConfigError with all its faults."""
+    """Reads a file that holds a mapping: JSON if its name ends so, else YAML.
+
+    Raises ConfigError with all its faults.
+    """
     where = f"{what} {path}"
     text = _text(path, where)
     data, lines, faults = _parsed_json(text) if path.suffix == ".json" else _parsed_yaml(text)
@@ -45,7 +48,7 @@ def read_document(path: Path, *, what: str, may_be_empty: bool = False) -> Docum
     elif not faults and data is not None and not isinstance(data, dict):
         faults.append(Fault((), f"must be a mapping of keys to values; found {kind_of(data)}"))
     if faults:
-        raise refusal(where, faults)
+        raise config_error(where, faults)
     return Document(where, data or {}, lines)
 
 
@@ -53,12 +56,12 @@ def _text(path: Path, where: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise refusal(where, [Fault((), "there is no such file")]) from None
+        raise config_error(where, [Fault((), "there is no such file")]) from None
     except OSError as error:
-        raise refusal(where, [Fault((), f"cannot be read: {error.strerror}")]) from error
+        raise config_error(where, [Fault((), f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:
         # Not chained: the error holds the file's bytes, and those may be secret.
-        raise refusal(where, [Fault((), f"is not UTF-8 text (byte {error.start})")]) from None
+        raise config_error(where, [Fault((), f"is not UTF-8 text (byte {error.start})")]) from None
 
 
 _Parsed = tuple[Any, dict[KeyPath, int], list[Fault]]
@@ -86,7 +89,7 @@ def _parsed_json(text: str) -> _Parsed:
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves plain words as JSON would; see the top of this file."""
+    """Resolves plain scalars as JSON would; see the top of this file."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  pyyaml's own way: a class attribute that add_implicit_resolver fills
 
@@ -103,30 +106,31 @@ for _tag, _pattern, _first in (
 
 
 def _parsed_yaml(text: str) -> _Parsed:
-    reading = _YamlReading()
+    conversion = _YamlConversion()
     try:
         node = yaml.compose(text, Loader=_Loader)
-        data = None if node is None else reading.value(node, ())
+        data = None if node is None else conversion.value(node, ())
     except yaml.MarkedYAMLError as error:
         return None, {}, [syntax_fault(error)]
     except yaml.YAMLError:
         return None, {}, [Fault((), "is not YAML: it holds characters that YAML does not allow")]
     except RecursionError:
         return None, {}, [Fault((), "is nested too deeply, or holds itself by an alias")]
-    return data, reading.lines, reading.faults
+    return data, conversion.lines, conversion.faults
 
 
 def syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
-    """What YAML finds, without the lines around it, and without quoted words: `password: *hunter2` is an undefined
-    alias to it."""
+    """Returns a YAML error as a fault. Leaves out the source lines and quoted words, which may be secret: to YAML,
+    `password: *hunter2` is an undefined alias, which its message quotes.
+    """
     problem = re.sub(r"""\s*(['"])[^'"<>]{4,}\1""", "", error.problem or "cannot be read")
     mark = error.problem_mark or error.context_mark
     column = f" (column {mark.column + 1})" if mark else ""
     return Fault((), f"is not YAML: {problem}{column}", mark.line + 1 if mark else None)
 
 
-class _YamlReading:
-    """One walk over a YAML tree: values out, lines and faults kept."""
+class _YamlConversion:
+    """Converts a YAML tree to values, and collects lines and faults."""
 
     def __init__(self) -> None:
         self.lines: dict[KeyPath, int] = {}

@@ -1,7 +1,8 @@
-"""A connection file written from a connector's spec, every field of it with a comment.
+"""Drafts a connection file from a connector's spec, with a comment on every field.
 
-What has to be given stands there, what may be given stands there as a comment: a field is brought to life by taking
-away its `#`, and words for a person have a space after theirs. A secret is never written, only where it comes from.
+- Required fields are written out. Optional fields are commented out: the user removes the `#` to set one.
+- A comment for people has a space after its `#`; a field that is commented out has none.
+- A secret is never written, only the environment variable that holds it.
 """
 
 import html
@@ -12,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.connection.faults import KeyPath, path_text, type_words
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
-from dagster_airbyte_proto.references import schema_at
+from dagster_airbyte_proto.json_references import referenced_schema
 
-_TOLD = "Fields that begin with # are optional: take it away to set one. Secrets come from the environment."
-_UNTOLD = 'The connector does not tell what it takes: see its documentation. Write secrets as "${env:NAME}".'
+_INTRODUCTION = "Fields that begin with # are optional: remove it to set one. Secrets come from the environment."
+_NO_SPEC = 'The connector declares no config fields: see its documentation. Write secrets as "${env:NAME}".'
 _WIDTH = 110
 _DEEPEST = 12
 _BLANK = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
@@ -31,7 +32,7 @@ Schema = Mapping[str, Any]
 
 
 class Field(NamedTuple):
-    """A field of a config, as the spec has it. References and `allOf` are gone from `schema`."""
+    """A field of a config, as the spec declares it. References and `allOf` in `schema` are resolved."""
 
     path: KeyPath
     schema: Schema
@@ -39,11 +40,11 @@ class Field(NamedTuple):
 
     @property
     def title(self) -> str:
-        return _words(self.schema.get("title")) or str(self.path[-1])
+        return _plain_text(self.schema.get("title")) or str(self.path[-1])
 
     @property
     def description(self) -> str:
-        return _words(self.schema.get("description"))
+        return _plain_text(self.schema.get("description"))
 
     @property
     def types(self) -> list[str]:
@@ -68,20 +69,22 @@ class Field(NamedTuple):
         return found[0] if isinstance(found, list) and found else found if isinstance(found, str) else None
 
 
-class Asker(Protocol):
-    """Who knows what a spec leaves open."""
+class Prompter(Protocol):
+    """Supplies the values that a spec leaves open."""
 
     def value(self, field: Field) -> Any:
-        """For a field that is required and has no default; None leaves it to be filled in later."""
+        """Returns the value of a required field that has no default. None leaves it to be filled in later."""
         ...
 
     def choice(self, field: Field, titles: Sequence[str]) -> int:
-        """Which of the forms of a required field it has."""
+        """Returns the index of the form that a required field takes, out of several."""
         ...
 
 
-class AskNobody:
-    def value(self, field: Field) -> Any:  # noqa: ARG002 - there is no one to ask
+class NoPrompter:
+    """Leaves every value to be filled in later, and takes the first form of each field."""
+
+    def value(self, field: Field) -> Any:  # noqa: ARG002 - no answer depends on it
         return None
 
     def choice(self, field: Field, titles: Sequence[str]) -> int:  # noqa: ARG002 - likewise
@@ -89,15 +92,18 @@ class AskNobody:
 
 
 class Draft(NamedTuple):
-    """`to_fill_in` are the fields that stand there without a value, `variables` where its secrets come from."""
+    """A drafted file.
+
+    `to_fill_in` are its fields without a value, `variables` the environment variables of its secrets.
+    """
 
     text: str
     to_fill_in: tuple[str, ...]
     variables: tuple[str, ...]
 
 
-class Heading(NamedTuple):
-    """What stands in the file beside the config. `name` where the file's own is another one."""
+class FileHeader(NamedTuple):
+    """The parts of the file around the config. `name` is set if it differs from the file's stem."""
 
     connection: str
     name: str | None
@@ -106,94 +112,94 @@ class Heading(NamedTuple):
     suggested_streams: Sequence[str] = ()
 
 
-def draft(heading: Heading, spec_schema: Schema, asker: Asker) -> Draft:
-    """The whole file. Where there is no schema, all of the config is left to fill in."""
-    drawing = _Drawing(heading.connection, spec_schema, asker)
-    fields = drawing.lines(spec_schema)
+def draft(header: FileHeader, spec_schema: Schema, prompter: Prompter) -> Draft:
+    """Drafts the whole file. Without a schema, all of the config is left to fill in."""
+    writer = _DraftWriter(header.connection, spec_schema, prompter)
+    fields = writer.lines(spec_schema)
     if not spec_schema:
-        drawing.to_fill_in.append("config")
+        writer.to_fill_in.append("config")
     lines = [
-        *_comment(f"{heading.about}\n{_TOLD if spec_schema else _UNTOLD}"),
-        *([f"name: {heading.name}"] if heading.name else []),
+        *_comment(f"{header.about}\n{_INTRODUCTION if spec_schema else _NO_SPEC}"),
+        *([f"name: {header.name}"] if header.name else []),
         "connector:",
-        *(f"  {key}: {yaml_text(value)}" for key, value in heading.connector.items()),
+        *(f"  {key}: {yaml_text(value)}" for key, value in header.connector.items()),
         "",
         "config:" if fields else "config: {}",
         *(f"  {line}" if line else "" for line in fields),
         "",
         *_comment("Which streams are synced; without it all of them. The connector's authors suggest these:"),
-        f"#streams: {yaml_text(list(heading.suggested_streams))}",
+        f"#streams: {yaml_text(list(header.suggested_streams))}",
     ]
-    if not heading.suggested_streams:
+    if not header.suggested_streams:
         lines = lines[:-3]
-    return Draft("\n".join(lines) + "\n", tuple(drawing.to_fill_in), tuple(dict.fromkeys(drawing.variables)))
+    return Draft("\n".join(lines) + "\n", tuple(writer.to_fill_in), tuple(dict.fromkeys(writer.variables)))
 
 
-class _Drawing:
-    """One pass over a spec. Each line of a field is at the field's own depth; who holds it moves it in."""
+class _DraftWriter:
+    """Writes the lines of a spec's fields. Each method returns unindented lines, and its caller indents them."""
 
-    def __init__(self, connection: str, root: Schema, asker: Asker) -> None:
+    def __init__(self, connection: str, root: Schema, prompter: Prompter) -> None:
         self._connection = connection
         self._root = root
-        self._asker = asker
+        self._prompter = prompter
         self.to_fill_in: list[str] = []
         self.variables: list[str] = []
 
     def lines(self, schema: Schema) -> list[str]:
-        forms = self._forms(Field(("config",), self._whole(schema), required=True))
-        blocks = [self._block(field, alive=True) for form in forms[:1] for field in self._fields(form, ())]
+        forms = self._forms(Field(("config",), self._resolved(schema), required=True))
+        blocks = [self._block(field, is_active=True) for form in forms[:1] for field in self._fields(form, ())]
         if len(forms) > 1:
             blocks.append(list(_comment("It may have another form as a whole: see `airbyte-proto spec`.")))
         return [line for block in blocks for line in ("", *block)][1:]
 
     def _fields(self, schema: Schema, path: KeyPath) -> list[Field]:
-        """In the order that the spec says, or in its own."""
-        whole = self._whole(schema)
-        required = whole.get("required")
+        """Returns the fields in the order that the spec sets, or else in the order of its properties."""
+        resolved = self._resolved(schema)
+        required = resolved.get("required")
         names = required if isinstance(required, list) else []
         found = [
-            Field((*path, name), self._whole(rule), name in names)
-            for name, rule in _mapping(whole.get("properties")).items()
+            Field((*path, name), self._resolved(rule), name in names)
+            for name, rule in _mapping(resolved.get("properties")).items()
             if isinstance(rule, Mapping) and len(path) < _DEEPEST
         ]
         return sorted(found, key=lambda field: _order(field.schema))
 
-    def _block(self, field: Field, *, alive: bool) -> list[str]:
-        """The field with its comments; as a comment itself where nobody has to give it."""
-        written = list(self._written(field, alive=alive and field.required))
-        told = list(_comment(_about(field)))
-        return [*told, *(written if field.required else _muted(written))]
+    def _block(self, field: Field, *, is_active: bool) -> list[str]:
+        """Returns the field with its comments. An optional field is commented out."""
+        written = list(self._field_lines(field, is_active=is_active and field.required))
+        comments = list(_comment(_description(field)))
+        return [*comments, *(written if field.required else _commented_out(written))]
 
-    def _written(self, field: Field, *, alive: bool) -> Iterator[str]:
+    def _field_lines(self, field: Field, *, is_active: bool) -> Iterator[str]:
         key = yaml_text(str(field.path[-1]))
         forms = self._forms(field)
         if not forms:
-            yield f"{key}: {yaml_text(self._value(field, alive=alive))}"
+            yield f"{key}: {yaml_text(self._value(field, is_active=is_active))}"
             return
-        titles = [_words(form.get("title")) or f"form {number}" for number, form in enumerate(forms, start=1)]
-        chosen = self._asker.choice(field, titles) if alive and len(forms) > 1 else 0
+        titles = [_plain_text(form.get("title")) or f"form {number}" for number, form in enumerate(forms, start=1)]
+        chosen = self._prompter.choice(field, titles) if is_active and len(forms) > 1 else 0
         if len(forms) > 1:
             yield from _comment(f"{titles[chosen]}:")
-        yield from self._nested(key, field, forms[chosen], alive=alive)
+        yield from self._nested(key, field, forms[chosen], is_active=is_active)
         for number, form in enumerate(forms):
             if number != chosen:
                 yield from _comment(f"Or {titles[number]}:")
-                yield from _muted(list(self._nested(key, field, form, alive=False)))
+                yield from _commented_out(list(self._nested(key, field, form, is_active=False)))
 
-    def _nested(self, key: str, field: Field, form: Schema, *, alive: bool) -> Iterator[str]:
-        inner = [line for each in self._fields(form, field.path) for line in self._block(each, alive=alive)]
+    def _nested(self, key: str, field: Field, form: Schema, *, is_active: bool) -> Iterator[str]:
+        inner = [line for each in self._fields(form, field.path) for line in self._block(each, is_active=is_active)]
         has_members = any(line and not line.startswith("#") for line in inner)
-        yield f"{key}:" if has_members or not alive else f"{key}: {{}}"
+        yield f"{key}:" if has_members or not is_active else f"{key}: {{}}"
         yield from (f"  {line}" for line in inner)
 
     def _forms(self, field: Field) -> list[Schema]:
-        """The schemas of a mapping that is written field by field: several where there is a choice."""
+        """Returns the schemas of a mapping that is written field by field: several if there is a choice."""
         own = _mapping(field.schema.get("properties"))
         branches = [
             each for name in ("oneOf", "anyOf") for each in field.schema.get(name) or () if isinstance(each, Mapping)
         ]
-        whole = [self._whole(each) for each in branches]
-        with_fields = [each for each in whole if _mapping(each.get("properties"))]
+        resolved = [self._resolved(each) for each in branches]
+        with_fields = [each for each in resolved if _mapping(each.get("properties"))]
         if not with_fields:
             return [field.schema] if own else []
         own_required = field.schema.get("required") or []
@@ -206,47 +212,47 @@ class _Drawing:
             for each in with_fields
         ]
 
-    def _value(self, field: Field, *, alive: bool) -> Any:
+    def _value(self, field: Field, *, is_active: bool) -> Any:
         if field.is_secret and field.types in (["string"], []):
-            return self._secret(field, alive=alive)
+            return self._secret(field, is_active=is_active)
         if len(field.allowed) == 1:
             return field.allowed[0]
         if field.schema.get("default") is not None and not field.is_secret:
             return field.schema["default"]
-        if not alive:
+        if not is_active:
             return _blank(field)
-        answer = None if field.is_secret else self._asker.value(field)
+        answer = None if field.is_secret else self._prompter.value(field)
         if answer is None:
             self.to_fill_in.append(path_text(field.path))
         return answer
 
-    def _secret(self, field: Field, *, alive: bool) -> str:
+    def _secret(self, field: Field, *, is_active: bool) -> str:
         words = "_".join([self._connection, *map(str, field.path)])
         name = re.sub("[^A-Z0-9_]", "_", words.upper())
         name = f"_{name}" if name[0].isdigit() else name
-        if alive:
+        if is_active:
             self.variables.append(name)
         return f"${{env:{name}}}"
 
-    def _whole(self, schema: Any, depth: int = 0) -> dict[str, Any]:
-        """The schema with what it refers to, and with all that `allOf` adds."""
+    def _resolved(self, schema: Any, depth: int = 0) -> dict[str, Any]:
+        """Returns the schema with its references and its `allOf` merged in."""
         if not isinstance(schema, Mapping) or depth > _DEEPEST:
             return {}
-        parts = [schema_at(self._root, schema["$ref"])] if isinstance(schema.get("$ref"), str) else []
+        parts = [referenced_schema(self._root, schema["$ref"])] if isinstance(schema.get("$ref"), str) else []
         more = schema.get("allOf")
         parts += more if isinstance(more, list) else []
-        whole: dict[str, Any] = {}
-        for part in (*(self._whole(part, depth + 1) for part in parts), schema):
-            properties = {**_mapping(whole.get("properties")), **_mapping(part.get("properties"))}
-            required = [*(whole.get("required") or ()), *(part.get("required") or ())]
-            whole |= {key: value for key, value in part.items() if key not in ("$ref", "allOf")}
-            whole |= {"properties": properties} if properties else {}
-            whole |= {"required": required} if required else {}
-        return whole
+        resolved: dict[str, Any] = {}
+        for part in (*(self._resolved(part, depth + 1) for part in parts), schema):
+            properties = {**_mapping(resolved.get("properties")), **_mapping(part.get("properties"))}
+            required = [*(resolved.get("required") or ()), *(part.get("required") or ())]
+            resolved |= {key: value for key, value in part.items() if key not in ("$ref", "allOf")}
+            resolved |= {"properties": properties} if properties else {}
+            resolved |= {"required": required} if required else {}
+        return resolved
 
 
-def _about(field: Field) -> str:
-    """`Count (a whole number, required, at least 1)`, and what the spec says of it."""
+def _description(field: Field) -> str:
+    """Describes a field: `Count (a whole number, required, at least 1)`, and the spec's description."""
     facts = [
         type_words(field.types) if field.types else "",
         "required" if field.required else "optional",
@@ -274,13 +280,13 @@ def _comment(text: str) -> Iterator[str]:
         yield from (f"# {part}" for part in textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
-def _muted(lines: Sequence[str]) -> list[str]:
-    """Without their life. What is a comment on the whole of it is one already."""
+def _commented_out(lines: Sequence[str]) -> list[str]:
+    """Comments lines out. A line for people is a comment already."""
     return [line if line.startswith("# ") else f"#{line}" for line in lines]
 
 
-def _words(text: Any) -> str:
-    """A spec's text as a person reads it: no tags, no control characters."""
+def _plain_text(text: Any) -> str:
+    """Returns a spec's text without HTML tags and control characters."""
     if not isinstance(text, str):
         return ""
     broken = re.sub(r"<br\s*/?>|</(?:p|li|ul|ol)>", "\n", text, flags=re.IGNORECASE)

@@ -1,7 +1,7 @@
-"""What is wrong with something a user wrote, and the one error that tells all of it.
+"""The faults in a file that a user wrote, and the one error that names them all.
 
-A reader collects every fault before it raises, so that a file is mended in one go. Values that may be secret
-are never shown: a fault names the place, the kind of thing that was found, and what is allowed there.
+- A reader collects every fault before it raises, so that the user can fix a file in one go.
+- A fault never shows a value, which may be secret. It names the place, the type of the value, and the allowed values.
 """
 
 import json
@@ -15,7 +15,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """`path` is where it stands in the document; empty for the document as a whole. Lines count from 1."""
+    """One fault. `path` is its place in the document, empty for the document as a whole. Lines count from 1."""
 
     path: KeyPath
     problem: str
@@ -27,8 +27,8 @@ class Fault(NamedTuple):
         return f"{place}: {self.problem}" if place else self.problem
 
 
-def refusal(where: str, faults: Sequence[Fault], *, remedy: str = "") -> ConfigError:
-    """The error to raise: `where` is what was read, by the name that its user knows it by."""
+def config_error(where: str, faults: Sequence[Fault], *, remedy: str = "") -> ConfigError:
+    """Returns the error to raise. `where` names the source in the user's terms, such as the file."""
     if len(faults) == 1:
         return ConfigError(where, str(faults[0]), remedy=remedy)
     lines = "".join(f"\n  {fault}" for fault in faults)
@@ -36,7 +36,10 @@ def refusal(where: str, faults: Sequence[Fault], *, remedy: str = "") -> ConfigE
 
 
 def path_text(path: Iterable[str | int]) -> str:
-    """`streams.users.primary_key[0]`; a key that would be misread stands in brackets and quotes."""
+    """Returns a path as text: `streams.users.primary_key[0]`.
+
+    A key that would be misread is put in brackets and quotes.
+    """
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -49,14 +52,14 @@ def path_text(path: Iterable[str | int]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
+    """Returns the known word that was probably meant."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     found = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None
 
 
 def unknown_key(key: str, known: Sequence[str]) -> str:
-    """The problem with a key that is not known."""
+    """Describes the problem with an unknown key."""
     meant = nearest(key, known)
     if meant is not None:
         return f'is not a known key; did you mean "{meant}"?'
@@ -64,7 +67,7 @@ def unknown_key(key: str, known: Sequence[str]) -> str:
 
 
 def not_allowed(found: object, allowed: Sequence[object]) -> str:
-    """The problem with a value outside a list. `found` is not shown, only compared."""
+    """Describes the problem with a value that is not in a list. `found` is compared and never shown."""
     words = [word if isinstance(word, str) else json.dumps(word, default=str) for word in allowed]
     must = f"must be {words[0]}" if len(words) == 1 else f"must be one of {', '.join(words)}"
     meant = nearest(found, words) if isinstance(found, str) and len(words) > 1 else None
@@ -72,7 +75,7 @@ def not_allowed(found: object, allowed: Sequence[object]) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, without telling the value."""
+    """Returns the type of a value in plain words, without the value."""
     kinds: tuple[tuple[Any, str], ...] = (
         (bool, "true or false"),
         (int, "a whole number"),
@@ -98,5 +101,5 @@ _TYPES = {
 
 
 def type_words(types: Sequence[str]) -> str:
-    """The types of a JSON schema in a person's words."""
+    """Returns the types of a JSON schema in plain words."""
     return " or ".join(dict.fromkeys(_TYPES.get(name, name) for name in types))

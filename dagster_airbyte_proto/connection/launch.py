@@ -1,4 +1,4 @@
-"""How a connector is started, as a user writes it. What can be started is for those who build launchers to say."""
+"""The launch section of a connection file. `launchers` decides which of these kinds can run on this machine."""
 
 import re
 import shlex
@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
-from dagster_airbyte_proto.connection.filling import refers_to_environment
-from dagster_airbyte_proto.connection.validation import AlsoWritten, RelativePath, Written
+from dagster_airbyte_proto.connection.environment import refers_to_environment
+from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel
 
 
 def _without_references(text: str) -> str:
@@ -21,7 +21,7 @@ AnyText = Annotated[str, AfterValidator(_without_references)]
 Text = Annotated[AnyText, Field(min_length=1)]
 
 
-def _words(command: Any) -> Any:
+def _split_command(command: Any) -> Any:
     if not isinstance(command, str):
         return command
     try:
@@ -37,28 +37,31 @@ def _program_from_folder(command: tuple[str, ...], info: ValidationInfo) -> tupl
     return (str(info.context["folder"].absolute() / command[0]), *command[1:])
 
 
-class ProgramLaunch(Written):
-    """What is a process of this machine. `working_folder` is where it starts, and thus where paths of its config do;
-    where we are when absent."""
+class ProgramLaunch(StrictModel):
+    """A launch that starts a process on this machine.
+
+    `working_folder` is where it starts, and so where relative paths in its config start. The default is our own working
+    directory.
+    """
 
     working_folder: RelativePath | None = None
 
 
 class LocalLaunch(ProgramLaunch):
-    """A program of this machine: found on the PATH, or by a path that starts at the folder of the file it is in."""
+    """A program on this machine: found on the PATH, or by a path relative to the connection file's folder."""
 
     kind: Literal["local"]
     command: Annotated[
         tuple[Text, ...],
         Field(min_length=1),
-        BeforeValidator(_words),
+        BeforeValidator(_split_command),
         AfterValidator(_program_from_folder),
-        AlsoWritten({"type": "string", "minLength": 1}),
+        AlternativeForm({"type": "string", "minLength": 1}),
     ]
 
 
 class PypiLaunch(ProgramLaunch):
-    """A package in a virtual environment of its own. `python` is a version or a path; ours when absent."""
+    """A PyPI package in a virtual environment of its own. `python` is a version or a path. The default is ours."""
 
     kind: Literal["pypi"]
     package: Text
@@ -73,8 +76,10 @@ def _one_version(version: str) -> str:
 
 
 class ManifestLaunch(ProgramLaunch):
-    """A low-code manifest, run by airbyte-cdk of that `version` in a virtual environment of its own. `python` as for a
-    package. Code that the manifest brings is refused unless `custom_components`."""
+    """A low-code manifest, run by airbyte-cdk of that `version` in a virtual environment of its own.
+
+    `python` is as for a package. Python code in the manifest is refused unless `custom_components` allows it.
+    """
 
     kind: Literal["manifest"]
     path: RelativePath
@@ -86,16 +91,16 @@ class ManifestLaunch(ProgramLaunch):
 _SIZE = re.compile(r"[0-9]+[bkmg]?", re.IGNORECASE)
 
 
-def _size(text: str) -> str:
+def _docker_size(text: str) -> str:
     if not _SIZE.fullmatch(text):
         raise ValueError('must be a number of bytes with b, k, m or g behind it, such as "2g"')
     return text
 
 
-Size = Annotated[Text, AfterValidator(_size)]
+Size = Annotated[Text, AfterValidator(_docker_size)]
 
 
-_SET_BY = {
+_SET_BY_KEY = {
     **{key: key for key in ("command", "image", "network", "platform", "read_only", "user", "volumes")},
     "cap_add": "capabilities",
     "cpu_quota": "cpus",
@@ -107,26 +112,28 @@ _SET_BY = {
     "pids_limit": "pids",
     "tmpfs": "tmp",
 }
-# Without these the connector could not be read, be ended, or be told from others.
-_OURS = frozenset(
+# We need these to read the connector, to end it, and to find its container among others.
+_RESERVED_KWARGS = frozenset(
     {"auto_remove", "cap_drop", "detach", "init", "labels", "log_config", "memswap_limit", "mounts", "name", "remove",
      "stderr", "stdin_open", "stdout", "tty", "working_dir"}
 )  # fmt: skip
 
 
-def _none_of_ours(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_reserved(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     for key in kwargs:
-        if key in _SET_BY:
-            raise ValueError(f"{key} is set by {_SET_BY[key]}, beside it")
-        if key in _OURS:
-            raise ValueError(f"{key} is not to be set: connectors are run with one of ours")
+        if key in _SET_BY_KEY:
+            raise ValueError(f"{key} is set by {_SET_BY_KEY[key]}, next to container_kwargs")
+        if key in _RESERVED_KWARGS:
+            raise ValueError(f"{key} cannot be set: connectors run with a value of ours")
     return kwargs
 
 
-class DockerLaunch(Written):
-    """An image, run in a container that is confined; each limit can be loosened. `command` is run instead of what the
-    image runs by itself. `env_vars` are KEY=VALUE, or KEY for what our own environment has. `container_kwargs` are
-    those of docker-py's `containers.create` that have no name here."""
+class DockerLaunch(StrictModel):
+    """An image, run in a confined container. Each limit can be loosened.
+
+    `command` replaces the entry point of the image. `env_vars` are KEY=VALUE, or KEY for a variable of our own
+    environment. `container_kwargs` are arguments of docker-py's `containers.create` that have no key here.
+    """
 
     kind: Literal["docker"]
     image: Text
@@ -144,11 +151,11 @@ class DockerLaunch(Written):
     capabilities: tuple[Text, ...] = ()
     volumes: tuple[Text, ...] = ()
     env_vars: tuple[Text, ...] = ()
-    container_kwargs: Annotated[Mapping[str, Any], AfterValidator(_none_of_ours)] = {}
+    container_kwargs: Annotated[Mapping[str, Any], AfterValidator(_without_reserved)] = {}
 
 
-class ReplayLaunch(Written):
-    """The bytes of an earlier run, as `record` kept them."""
+class ReplayLaunch(StrictModel):
+    """A replay of an earlier run from its recording, which `record` made."""
 
     kind: Literal["replay"]
     recording: RelativePath
@@ -157,7 +164,7 @@ class ReplayLaunch(Written):
 Launch = Annotated[LocalLaunch | PypiLaunch | ManifestLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")]
 
 
-class Connector(Written):
+class Connector(StrictModel):
     """A program that speaks a protocol."""
 
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]

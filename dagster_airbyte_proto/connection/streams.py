@@ -1,4 +1,4 @@
-"""What is chosen for each stream, as a user writes it. What is left open here, the plan takes from the catalog."""
+"""The options of each stream in a connection file. The plan takes the options that are left out from the catalog."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -7,11 +7,11 @@ from pydantic import BeforeValidator, Field
 
 from dagster_airbyte_proto.connection.launch import Text
 from dagster_airbyte_proto.connection.types import TypeOptions
-from dagster_airbyte_proto.connection.validation import AlsoWritten, Written
-from dagster_airbyte_proto.model import FieldPath, Merge, ReadMode, SchemaPolicy, WriteMode
+from dagster_airbyte_proto.connection.validation import AlternativeForm, StrictModel
+from dagster_airbyte_proto.model import FieldPath, MergeMode, ReadMode, SchemaPolicy, WriteMode
 
 OTHERS = "*"
-"""The name under which a user says what the streams get that are not named."""
+"""The key for the options of all streams that are not named."""
 
 _NAME = {"type": "string"}
 _NAMES = {"type": "array", "items": _NAME}
@@ -19,7 +19,7 @@ _PATHS = {"type": "array", "items": {"anyOf": [_NAME, _NAMES]}}
 
 
 def _path(column: Any) -> FieldPath | None:
-    """A column as a path: `id`, or `[address, city]` for a nested one. None when it is neither."""
+    """Returns a column as a path: `id`, or `[address, city]` for a nested one. None if it is neither."""
     if isinstance(column, str) and column:
         return (column,)
     is_path = isinstance(column, list | tuple) and column and all(isinstance(part, str) and part for part in column)
@@ -44,31 +44,31 @@ def _paths(key: Any) -> tuple[FieldPath, ...]:
 
 
 _Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
-_Paths = Annotated[tuple[FieldPath, ...], BeforeValidator(_paths), AlsoWritten(_PATHS)]
+_Paths = Annotated[tuple[FieldPath, ...], BeforeValidator(_paths), AlternativeForm(_PATHS)]
 
 
 def _formerly(names: Any) -> Any:
     if not isinstance(names, Mapping) or not all(isinstance(old, str) and old for old in names.values()):
-        raise ValueError("must be a mapping of each field's name of today to its old one")
+        raise ValueError("must be a mapping of each field's new name to its old one")
     if len(set(names.values())) < len(names):
-        raise ValueError("says of two fields that they had one name")
+        raise ValueError("gives two fields the same old name")
     if twice := sorted(set(names) & set(names.values())):
         raise ValueError(f"has {twice[0]} as a new name and as an old one")
     return names
 
 
-class StreamOptions(Written):
-    """None means: as the catalog has it, or the connection. `rename` names the table, `rename_columns` its columns.
-    `formerly` is for what the source renamed: the old name of a field, by the one that it has today.
+class StreamOptions(StrictModel):
+    """The options of one stream. None means the default of the connection, or else of the catalog.
 
-    Columns are named as the source names them, whatever they are called in the table.
+    `rename` sets the table's name, `rename_columns` the names of its columns. `formerly` is for fields that the source
+    renamed: it maps the new name to the old one. Columns have the source's names here, whatever the table calls them.
     """
 
     read: ReadMode | None = None
     write: WriteMode | None = None
-    merge: Merge | None = None
+    merge: MergeMode | None = None
     primary_key: _Paths | None = None
-    cursor: Annotated[FieldPath, BeforeValidator(_one_path), AlsoWritten(_NAME)] | None = None
+    cursor: Annotated[FieldPath, BeforeValidator(_one_path), AlternativeForm(_NAME)] | None = None
     select: _Paths | None = None
     exclude: _Paths | None = None
     rename: Text | None = None
@@ -95,4 +95,4 @@ def _by_name(streams: Any) -> Any:
     return {name: {} for name in streams}
 
 
-Streams = Annotated[dict[str, StreamOptions], Field(min_length=1), BeforeValidator(_by_name), AlsoWritten(_NAMES)]
+Streams = Annotated[dict[str, StreamOptions], Field(min_length=1), BeforeValidator(_by_name), AlternativeForm(_NAMES)]

@@ -1,10 +1,10 @@
-"""`{{ partition.start }}` in a config: what a run that is of one partition puts there.
+"""Fills `{{ partition.start }}` in a config, for a run of one partition.
 
-1. Templates are filled before `${env:NAME}` is, and what fills them stays as it is: a partition's key may come from
-   anywhere, so one that reads `${env:PASSWORD}` must not become the password.
-2. Only words of `partition` are templates. Other braces are the connector's own: configs hold Jinja of theirs.
-3. What tells one config from another is its digest before templates are filled. A connector that rewrites its config
-   (it rotates tokens) thus hands it on from partition to partition; `renewed` then puts this partition's words into it.
+1. Templates are filled before `${env:NAME}`, and their values are not searched for references: a partition's key may
+   come from anywhere, so a key `${env:PASSWORD}` must not become the password.
+2. Only names of `partition` are templates. Other braces belong to the connector: configs may hold Jinja of its own.
+3. A config is identified by its digest before templates are filled. So a connector that rewrites its config (to rotate
+   tokens) hands it on from partition to partition. `refresh_templates` then puts this partition's values into it.
 """
 
 import re
@@ -12,54 +12,58 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster_airbyte_proto.connection.connection import Connection
-from dagster_airbyte_proto.connection.faults import Fault, KeyPath, nearest, refusal
-from dagster_airbyte_proto.connection.filling import with_texts
+from dagster_airbyte_proto.connection.environment import map_strings
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, nearest
 
 _BRACES = re.compile(r"\{\{\s*(?P<head>[A-Za-z_]+)\s*\.\s*(?P<name>[^{}]*?)\s*\}\}")
 _HEAD = "partition"
 _REFERENCE = "${env:"
 
 
-def templated(connection: Connection, window: Mapping[str, str]) -> Connection:
-    """The connection of one partition, whose `window` has `key`, and `start` and `end` or the names of dimensions.
+def fill_templates(connection: Connection, window: Mapping[str, str]) -> Connection:
+    """Returns the connection of one partition.
 
-    With an empty window, a connection that has templates is refused. Raises one ConfigError with every name that is
-    not known.
+    The `window` has `key`, and `start` and `end` or the names of dimensions.
+    Raises one ConfigError with every unknown name, and for a connection that has templates if the window is empty.
     """
     written = connection.written_config()
-    if not is_template(written):
+    if not has_template(written):
         return connection
-    filling = _Filling(window)
-    config = with_texts(written, () if connection.config_file else ("config",), filling.filled)
-    if filling.faults:
-        raise refusal(_place(connection), filling.faults, remedy=_remedy(window))
+    filler = _TemplateFiller(window)
+    config = map_strings(written, () if connection.config_file else ("config",), filler.filled)
+    if filler.faults:
+        raise config_error(_source(connection), filler.faults, remedy=_remedy(window))
     return connection.model_copy(update={"config": config, "config_file": None})
 
 
-def is_template(written: Any) -> bool:
-    """Whether a config, or a part of one, has a template anywhere; also one that is misspelt."""
+def has_template(written: Any) -> bool:
+    """True if a config, or a part of one, has a template anywhere. A misspelt one counts too."""
     if isinstance(written, str):
         return any(_is_meant(match) for match in _BRACES.finditer(written))
     if isinstance(written, Mapping):
-        return any(is_template(inner) for inner in written.values())
-    return isinstance(written, list | tuple) and any(is_template(inner) for inner in written)
+        return any(has_template(inner) for inner in written.values())
+    return isinstance(written, list | tuple) and any(has_template(inner) for inner in written)
 
 
-def renewed(kept: Any, written: Any, filled: Any) -> Any:
-    """A config that the connector rewrote, perhaps in another partition, with this one's words where templates stand.
+def refresh_templates(rewritten: Any, written: Any, filled: Any) -> Any:
+    """Puts this partition's values into a config that the connector rewrote, perhaps in another partition.
 
-    `written` is the user's config, `filled` the same for this partition. A list is taken whole if its length changed.
+    `written` is the user's config, and `filled` is that config for this partition. A list whose length changed is
+    replaced as a whole.
     """
-    if isinstance(written, Mapping) and isinstance(kept, Mapping):
-        places = [key for key, inner in written.items() if is_template(inner)]
-        return {**kept, **{key: renewed(kept.get(key), written[key], filled[key]) for key in places}}
-    if isinstance(written, list | tuple) and isinstance(kept, list | tuple) and len(kept) == len(written):
-        return [renewed(*each) for each in zip(kept, written, filled, strict=True)]
-    return filled if is_template(written) else kept
+    if isinstance(written, Mapping) and isinstance(rewritten, Mapping):
+        places = [key for key, inner in written.items() if has_template(inner)]
+        return {
+            **rewritten,
+            **{key: refresh_templates(rewritten.get(key), written[key], filled[key]) for key in places},
+        }
+    if isinstance(written, list | tuple) and isinstance(rewritten, list | tuple) and len(rewritten) == len(written):
+        return [refresh_templates(*each) for each in zip(rewritten, written, filled, strict=True)]
+    return filled if has_template(written) else rewritten
 
 
 def _is_meant(match: re.Match[str]) -> bool:
-    # Low-code manifests have `stream_partition` and `partition_key`: those are far enough from ours.
+    # Low-code manifests use `stream_partition` and `partition_key`. These are no misspellings of `partition`.
     return match["head"] == _HEAD or _is_misspelt(match["head"])
 
 
@@ -67,8 +71,8 @@ def _is_misspelt(head: str) -> bool:
     return "_" not in head and nearest(head, [_HEAD]) is not None
 
 
-class _Filling:
-    """One pass over a config. `faults` are the names that the window does not have."""
+class _TemplateFiller:
+    """Fills the templates of one config. `faults` are the names that the window does not have."""
 
     def __init__(self, window: Mapping[str, str]) -> None:
         self._window = window
@@ -101,6 +105,6 @@ def _remedy(window: Mapping[str, str]) -> str:
     return "Sync one partition: --partition KEY, or assets with a partitions_def. Or write the value itself."
 
 
-def _place(connection: Connection) -> str:
+def _source(connection: Connection) -> str:
     origin = connection.config_file or connection.origin
     return f"config in {origin}" if origin else f"config of connection {connection.name}"

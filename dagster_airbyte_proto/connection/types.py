@@ -1,18 +1,18 @@
-"""What values land as where there is a choice, as a user writes it: for a connection, and for a stream over that."""
+"""The `types` option, for a connection and for a single stream, which overrides it."""
 
-from dagster_airbyte_proto.connection.validation import Written
+from dagster_airbyte_proto.connection.validation import StrictModel
 from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, TypeChoices
 
 
-class TypeOptions(Written):
-    """None means: as the connection says, and where it says nothing, as the table of types has it."""
+class TypeOptions(StrictModel):
+    """The column types where there is a choice. None means the connection's choice, or else the default."""
 
     objects: ObjectsAs | None = None
     integers: IntegersAs | None = None
     numbers: NumbersAs | None = None
 
     def over(self, others: TypeChoices) -> TypeChoices:
-        """These choices, and the others where nothing is chosen."""
+        """Returns these choices, with the others for those that are left out."""
         return TypeChoices(
             objects=self.objects or others.objects,
             integers=self.integers or others.integers,

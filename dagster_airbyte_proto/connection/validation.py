@@ -1,4 +1,4 @@
-"""From a document to a pydantic model, with pydantic's errors in a person's words."""
+"""Validates a document against a pydantic model, and translates pydantic's errors to plain words."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +13,8 @@ from dagster_airbyte_proto.connection.document import Document
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, not_allowed, unknown_key
 
 
-class Written(BaseModel):
-    """A part of what a user writes: frozen, and no key but the known ones."""
+class StrictModel(BaseModel):
+    """The base of every model that a user writes: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -23,13 +23,13 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 def validated(model: type[AnyModel], document: Document, *, folder: Path) -> AnyModel:
-    """The model of a document; raises ConfigError with every fault. Relative paths start at `folder`."""
+    """Returns the model of a document. Raises ConfigError with every fault. Relative paths start at `folder`."""
     try:
         return model.model_validate(document.data, context={"folder": folder})
     except ValidationError as error:
         details = error.errors(include_url=False)
         # Not chained: pydantic's own text shows the input, which may be secret.
-        raise document.refusal([_fault(model, document.data, detail) for detail in details]) from None
+        raise document.error([_fault(model, document.data, detail) for detail in details]) from None
 
 
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
@@ -37,12 +37,12 @@ def _from_folder(path: Path, info: ValidationInfo) -> Path:
 
 
 RelativePath = Annotated[Path, AfterValidator(_from_folder)]
-"""A path that starts at the folder of the file it is written in."""
+"""A path relative to the folder of the file that it is written in."""
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity: typing hashes annotations, and a schema has no hash
-class AlsoWritten:
-    """Annotates a field whose validator takes another form too, for the JSON schema that editors use."""
+class AlternativeForm:
+    """Annotates a field whose validator accepts another form too, for the JSON schema that editors use."""
 
     form: Mapping[str, Any]
 
@@ -105,7 +105,7 @@ def _problem(kind: str, context: Mapping[str, Any], found: object) -> str | None
 
 
 def _written_path(data: Any, location: Iterable[str | int], kind: str) -> KeyPath:
-    """The location as the user wrote it: pydantic puts the chosen kind of a union in between."""
+    """Returns the location as the user wrote it. Pydantic inserts the chosen kind of a union."""
     path: list[str | int] = []
     parts = list(location)
     for number, part in enumerate(parts):
@@ -120,7 +120,10 @@ def _written_path(data: Any, location: Iterable[str | int], kind: str) -> KeyPat
 
 
 def _models_at(model: type[BaseModel], location: Iterable[str | int]) -> list[type[BaseModel]]:
-    """The models that may stand at a location; a part that is no field is a union's kind, or a key of a mapping."""
+    """Returns the models that are possible at a location.
+
+    A part that is no field is a union's kind or a mapping's key.
+    """
     models = [model]
     for part in location:
         below = [inner for each in models for inner in _models_of_field(each, str(part))]

@@ -1,4 +1,4 @@
-"""Values as YAML that reads back as the same values, by our reader and by YAML 1.1 alike."""
+"""Writes values as YAML that our reader and YAML 1.1 both read back as the same values."""
 
 import json
 import re
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_-]+)*")
-_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+_RESERVED_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def yaml_text(value: Any) -> str:
-    """A value in one line; text is quoted where it might be taken for something else."""
+    """Returns a value as YAML on one line. Text is quoted if it could be read as anything else."""
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
+        return value if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED_WORDS else _quoted(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{yaml_text(str(key))}: {yaml_text(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):

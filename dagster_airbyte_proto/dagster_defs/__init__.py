@@ -1,1 +1,4 @@
-"""The Dagster surface: streams as assets, tables through an IO manager, syncs as steps. Only here is it imported."""
+"""The Dagster surface: streams as assets, tables through an IO manager, syncs as steps.
+
+Only this folder imports `dagster`.
+"""

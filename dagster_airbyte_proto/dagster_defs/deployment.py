@@ -1,4 +1,4 @@
-"""What Dagster's deployment says of its containers, for the connectors that run beside them."""
+"""The container settings of Dagster's deployment, for connectors that run in containers beside it."""
 
 import json
 import os
@@ -10,17 +10,17 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.launcher import RunLauncher
 from dagster._core.system_config.objects import ResolvedRunConfig
 
-from dagster_airbyte_proto.launchers.docker.deployment import Deployment, Registry, variables
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment, ImageRegistry, parse_variables
 
 if TYPE_CHECKING:
     from dagster_docker.container_context import DockerContainerContext
 
 _DOCKER_EXECUTOR = "docker"
-_OF_LOCATION = "DAGSTER_CONTAINER_CONTEXT"
+_LOCATION_VARIABLE = "DAGSTER_CONTAINER_CONTEXT"
 
 
-class InRun(Protocol):
-    """The context of whatever a run does."""
+class RunContext(Protocol):
+    """The context of a step or a check in a run."""
 
     @property
     def instance(self) -> dg.DagsterInstance: ...
@@ -32,40 +32,42 @@ class InRun(Protocol):
     def job_def(self) -> dg.JobDefinition: ...
 
 
-def deployment_of(context: InRun) -> Deployment:
-    """As the run launcher, the code location and the run's executor say, the later ones first."""
+def run_deployment(context: RunContext) -> Deployment:
+    """The settings of the run launcher, the code location and the run's executor; the later ones win."""
     origin = context.run.job_code_origin
-    of_location = origin.repository_origin.container_context if origin else None
-    return _deployment(context.instance.run_launcher, of_location, _of_executor(context))
+    location_context = origin.repository_origin.container_context if origin else None
+    return _deployment(context.instance.run_launcher, location_context, _executor_context(context))
 
 
-def deployment_around(instance: dg.DagsterInstance | None = None) -> Deployment:
-    """The same outside of a run, as the run launcher says, and the code location where its server was told in the
-    environment. Without an instance it is DAGSTER_HOME's: of that, only what its file says is looked at."""
-    of_location = json.loads(os.environ.get(_OF_LOCATION) or "{}")
+def deployment_outside_run(instance: dg.DagsterInstance | None = None) -> Deployment:
+    """The settings outside of a run: those of the run launcher, and those of the code location if its server has them
+    in the environment. Without an instance, the run launcher is read from the instance file in DAGSTER_HOME."""
+    location_context = json.loads(os.environ.get(_LOCATION_VARIABLE) or "{}")
     home = os.environ.get("DAGSTER_HOME")
     if instance is not None:
-        return _deployment(instance.run_launcher, of_location)
-    return _deployment(InstanceRef.from_dir(home).run_launcher if home else None, of_location)
+        return _deployment(instance.run_launcher, location_context)
+    return _deployment(InstanceRef.from_dir(home).run_launcher if home else None, location_context)
 
 
 def _deployment(
-    launcher: RunLauncher | None, of_location: Mapping[str, Any] | None, of_executor: Mapping[str, Any] | None = None
+    launcher: RunLauncher | None,
+    location_context: Mapping[str, Any] | None,
+    executor_context: Mapping[str, Any] | None = None,
 ) -> Deployment:
     from dagster_docker.container_context import DockerContainerContext  # Docker's client takes a while to import.
 
     read = DockerContainerContext.create_from_config
-    location: DockerContainerContext = read(of_location)  # type: ignore[no-untyped-call]  # Dagster's
-    said = _of_launcher(launcher).merge(location).merge(DockerContainerContext(**(of_executor or {})))
+    location: DockerContainerContext = read(location_context)  # type: ignore[no-untyped-call]  # Dagster's
+    merged = _launcher_context(launcher).merge(location).merge(DockerContainerContext(**(executor_context or {})))
     return Deployment(
-        registry=Registry(**said.registry) if said.registry else None,
-        networks=tuple(dict.fromkeys(said.networks)),
-        environment=variables(said.env_vars),
-        kwargs=said.container_kwargs,
+        registry=ImageRegistry(**merged.registry) if merged.registry else None,
+        networks=tuple(dict.fromkeys(merged.networks)),
+        environment=parse_variables(merged.env_vars),
+        kwargs=merged.container_kwargs,
     )
 
 
-def _of_launcher(launcher: RunLauncher | None) -> "DockerContainerContext":
+def _launcher_context(launcher: RunLauncher | None) -> "DockerContainerContext":
     from dagster_docker import DockerRunLauncher
     from dagster_docker.container_context import DockerContainerContext
 
@@ -74,8 +76,8 @@ def _of_launcher(launcher: RunLauncher | None) -> "DockerContainerContext":
     return DockerContainerContext(launcher.registry, launcher.env_vars, launcher.networks, launcher.container_kwargs)
 
 
-def _of_executor(context: InRun) -> dict[str, Any]:
-    """What an executor that has a container for each step was configured with."""
+def _executor_context(context: RunContext) -> dict[str, Any]:
+    """The config of an executor that starts a container for each step; empty for any other."""
     if context.job_def.executor_def.name != _DOCKER_EXECUTOR:
         return {}
     config = ResolvedRunConfig.build(context.job_def, context.run.run_config).execution.execution_engine_config

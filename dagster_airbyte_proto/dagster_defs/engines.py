@@ -1,4 +1,4 @@
-"""What a step works with, made of what its resources say: settings, the state store, tables, an engine."""
+"""Makes the settings, state store, tables and engine of a step from its Dagster resources."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,15 +13,16 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 
-class _OpensStores(Protocol):
-    def open(self) -> sql_store.SqlStateStore: ...
+class _StateStoreResource(Protocol):
+    def open(self) -> sql_store.SqlStore: ...
 
 
-class Connector(Protocol):
-    """What is asked of a connector resource. Without `state` it lies in the home; a `home` of "" is the default one."""
+class ConnectorSettings(Protocol):
+    """The fields that are read from a connector resource. Without `state`, state is kept in the home folder; a `home`
+    of "" is the default one."""
 
     @property
-    def state(self) -> _OpensStores | None: ...
+    def state(self) -> _StateStoreResource | None: ...
 
     @property
     def home(self) -> str: ...
@@ -40,27 +41,28 @@ class Connector(Protocol):
 
 
 @runtime_checkable
-class GivesTables(Protocol):
+class TableIOManager(Protocol):
     """An IO manager that syncs commit through."""
 
     def tables(self, labels: Mapping[str, str]) -> TableWriter:
-        """Its tables. The labels say who writes, for the tables' own logs. Called by the thread that syncs."""
+        """Returns the tables. The labels, which name the writer, go into the tables' own logs. Called by the sync's
+        thread."""
         ...
 
 
-def engine_settings(connector: Connector) -> Settings:
-    """Those of its home, with what it says itself."""
+def engine_settings(connector: ConnectorSettings) -> Settings:
+    """The settings of the resource's home folder, overridden by its own fields."""
     compact_after = CompactAfter(
         delete_files=connector.compact_after_delete_files, small_files=connector.compact_after_small_files
     )
-    said = {"lease_seconds": connector.lease_seconds, "compact_after": compact_after}
-    return Settings.load(home_folder(connector.home)).model_copy(update=said)
+    own_fields = {"lease_seconds": connector.lease_seconds, "compact_after": compact_after}
+    return Settings.load(home_folder(connector.home)).model_copy(update=own_fields)
 
 
 @contextmanager
-def opened_store(connector: Connector) -> Iterator[sql_store.SqlStateStore]:
-    """The resource's states, or those of its home."""
-    store = connector.state.open() if connector.state else sql_store.SqlStateStore(engine_settings(connector).state_url)
+def opened_store(connector: ConnectorSettings) -> Iterator[sql_store.SqlStore]:
+    """Opens the resource's state store, by default that of its home folder."""
+    store = connector.state.open() if connector.state else sql_store.SqlStore(engine_settings(connector).state_url)
     try:
         yield store
     finally:
@@ -69,12 +71,12 @@ def opened_store(connector: Connector) -> Iterator[sql_store.SqlStateStore]:
 
 @contextmanager
 def opened_engine(
-    connector: Connector,
+    connector: ConnectorSettings,
     tables: TableWriter | None = None,
     deployment: Callable[[], Deployment] = Deployment,
 ) -> Iterator[Engine]:
-    """With the resource's state and home, and these tables: for what is done to a connection outside of its syncs.
-    What starts its connector says of which `deployment` it is."""
+    """Opens an engine for work on a connection outside of its syncs. A caller that starts the connector passes its
+    `deployment`."""
     settings = engine_settings(connector)
     with (
         opened_store(connector) as store,
@@ -83,10 +85,10 @@ def opened_engine(
         yield engine
 
 
-def gives_tables(resources: object, io_manager_key: str, connection: str) -> GivesTables:
-    """The IO manager of a step's resources. Raises ConfigError for one that keeps no tables."""
+def table_io_manager(resources: object, io_manager_key: str, connection: str) -> TableIOManager:
+    """The IO manager of a step's resources. Raises ConfigError if it keeps no tables."""
     found = getattr(resources, io_manager_key)
-    if isinstance(found, GivesTables):
+    if isinstance(found, TableIOManager):
         return found
     raise ConfigError(
         f"opening the tables of connection {connection}",

@@ -1,9 +1,9 @@
-"""The folder that the command line and Dagster share, unless somebody names another."""
+"""The home folder, which the command line and Dagster share by default."""
 
 import os
 from pathlib import Path
 
 
 def home_folder(named: Path | str | None = None) -> Path:
-    """What was named; else the environment's `AIRBYTE_PROTO_HOME`, or `.airbyte-proto` in the working directory."""
+    """The `named` folder, else the environment's `AIRBYTE_PROTO_HOME`, else `.airbyte-proto` where the process runs."""
     return Path(named or os.environ.get("AIRBYTE_PROTO_HOME") or ".airbyte-proto")

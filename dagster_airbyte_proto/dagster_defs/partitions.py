@@ -1,7 +1,7 @@
-"""From Dagster's partitions to those of a connection.
+"""Turns Dagster's partitions into slices of a connection.
 
-The moments of a time window are told in UTC, as `2026-11-01T00:00:00Z`, whatever the time zone of the partitions: it is
-what connectors ask for. The key is as Dagster has it, in the partitions' own `fmt`.
+The start and end of a time window are written in UTC, as `2026-11-01T00:00:00Z`, whatever the time zone of the
+partitions, because connectors expect UTC. The key stays as Dagster writes it, in the partitions' own `fmt`.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from typing import Any
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.connection.templating import is_template
+from dagster_airbyte_proto.connection.templating import has_template
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 
 
 def slices_of(context: dg.AssetExecutionContext) -> tuple[Slice, ...]:
-    """The partitions of a step, time windows from the oldest on and others by their keys; none where it has none.
+    """The partitions of a step: time windows from oldest to newest, others by key; empty for assets without partitions.
 
-    Raises ConfigError where the assets have partitions and the run is of none.
+    Raises ConfigError if the assets have partitions and the run names none.
     """
     partitions_def = context.assets_def.partitions_def
     if partitions_def is None:
@@ -27,26 +27,26 @@ def slices_of(context: dg.AssetExecutionContext) -> tuple[Slice, ...]:
     if not (context.has_partition_key or context.has_partition_key_range):
         raise ConfigError(
             f"syncing {context.assets_def.node_def.name}",
-            "its assets have partitions, and the run is of none",
-            remedy="Choose partitions in the dialog of Materialize, or give --partition or --partition-range.",
+            "its assets have partitions, and the run names none",
+            remedy="Choose partitions in the dialog of Materialize, or pass --partition or --partition-range.",
         )
-    # Dagster names the keys of a range in the order of the definition, and those of dynamic ones in any.
+    # Dagster lists the keys of a range in the order of the definition, and dynamic keys in any order.
     slices = (slice_of(partitions_def, key) for key in context.partition_keys)
     return tuple(sorted(slices, key=lambda each: (each.window.get("start", ""), each.key)))
 
 
 def slice_of(partitions_def: dg.PartitionsDefinition[Any], key: str) -> Slice:
-    """One partition, with what stands for it in a config."""
+    """One partition, with the values for the templates of a config."""
     if isinstance(partitions_def, dg.MultiPartitionsDefinition):
-        return Slice(str(key), _of_dimensions(partitions_def, key))
-    return Slice(str(key), _moments(partitions_def, key))
+        return Slice(str(key), _dimension_words(partitions_def, key))
+    return Slice(str(key), _window_words(partitions_def, key))
 
 
-def sample(
+def newest_slice(
     partitions_def: dg.PartitionsDefinition[Any] | None, instance: dg.DagsterInstance | None = None
 ) -> Slice | None:
-    """Any one partition, to ask a connector with what it offers: the newest. None where there is none yet, or where
-    only an instance knows the keys and none is given."""
+    """The newest partition, for discovering a connector's streams. None if there is no partition yet, or if only an
+    instance knows the keys and none is given."""
     if partitions_def is None or (instance is None and _is_dynamic(partitions_def)):
         return None
     with dg.partition_loading_context(dynamic_partitions_store=instance):
@@ -54,37 +54,37 @@ def sample(
         return None if key is None else slice_of(partitions_def, key)
 
 
-def sample_words(
+def newest_slice_words(
     connection: Connection, partitions_def: dg.PartitionsDefinition[Any] | None, instance: dg.DagsterInstance
 ) -> Mapping[str, str]:
-    """What a sync of the newest partition fills the templates of its config with; nothing where it has none.
+    """The values that a sync of the newest partition fills the config's templates with; empty without templates.
 
-    Raises ConfigError for templates where there is no partition yet.
+    Raises ConfigError if there are templates and no partition yet.
     """
-    if not is_template(connection.written_config()):
+    if not has_template(connection.written_config()):
         return {}
-    newest = sample(partitions_def, instance)
+    newest = newest_slice(partitions_def, instance)
     if newest is not None:
-        return newest.words
+        return newest.template_values
     if partitions_def is None:
         return {}
     raise ConfigError(
-        f"asking the connector of connection {connection.name}",
+        f"starting the connector of connection {connection.name}",
         "its config has templates of a partition, and there is no partition yet",
-        remedy="Add the first partition, and ask again.",
+        remedy="Add the first partition, and try again.",
     )
 
 
-def _of_dimensions(partitions_def: dg.MultiPartitionsDefinition, key: str) -> Mapping[str, str]:
-    """The key in each dimension; and the moments, where one of them is of time windows."""
+def _dimension_words(partitions_def: dg.MultiPartitionsDefinition, key: str) -> Mapping[str, str]:
+    """The key in each dimension, and `start` and `end` if one dimension has time windows."""
     keys = partitions_def.get_partition_key_from_str(key).keys_by_dimension
     words: dict[str, str] = {}
     for dimension in partitions_def.partitions_defs:
-        words |= _moments(dimension.partitions_def, keys[dimension.name])
+        words |= _window_words(dimension.partitions_def, keys[dimension.name])
     return {**words, **keys}
 
 
-def _moments(partitions_def: dg.PartitionsDefinition[Any], key: str) -> Mapping[str, str]:
+def _window_words(partitions_def: dg.PartitionsDefinition[Any], key: str) -> Mapping[str, str]:
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return {}
     window = partitions_def.time_window_for_partition_key(key)

@@ -1,4 +1,4 @@
-"""A running connector: bytes out, an exit report at the end, and nothing left behind."""
+"""The interface of launchers: a running connector gives bytes, then an exit report, and leaves nothing behind."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,8 +8,11 @@ from dagster_airbyte_proto.protocols.conversation import Invocation
 
 
 class ExitReport(NamedTuple):
-    """How a connector ended. `code` is None when a signal ended it. `stopped` when we asked it to end. `reason` is what
-    the one who ran it knows beside, such as that it took too much memory."""
+    """The report of how a connector ended.
+
+    `code` is None if a signal ended it. `stopped` is true if we asked it to end. `reason` is what the launcher knows in
+    addition, for example that it took too much memory.
+    """
 
     code: int | None
     signal: int | None
@@ -23,18 +26,20 @@ class ExitReport(NamedTuple):
         return self.code == 0
 
     @property
-    def how(self) -> str:
-        """In words that follow "it"."""
+    def how_it_ended(self) -> str:
+        """A phrase that follows "it", for messages."""
         how = f"exited with code {self.code}" if self.signal is None else f"was ended by signal {self.signal}"
         return f"{how}: {self.reason}" if self.reason else how
 
 
-class RunOptions(NamedTuple):
-    """How programs of this machine are run.
+class LaunchOptions(NamedTuple):
+    """Options of a launch that every launcher takes.
 
-    `working_folder` is where the connector starts (None: where we are). Private run folders are made under
-    `runs_folder` (None: the system's temporary folder). `on_stderr` gets each line of stderr, from another thread;
-    `on_notice` what a person who waits should know.
+    - `working_folder`: where the connector starts (None: our own).
+    - `runs_folder`: where private run folders are made (None: the system's temporary folder).
+    - `stop_grace_seconds`: how long a connector may take to end after SIGTERM.
+    - `on_stderr`: receives each line of stderr, from another thread.
+    - `on_notice`: receives messages for a person who waits, for example that an image is being pulled.
     """
 
     working_folder: Path | None = None
@@ -45,23 +50,25 @@ class RunOptions(NamedTuple):
 
 
 class RunningConnector(Protocol):
-    """One connector at work. `read` belongs to one thread; `stop` may be called from any."""
+    """A connector that runs. Only one thread may call `read`; any thread may call `stop`."""
 
     def read(self, timeout_seconds: float) -> bytes | None:
-        """Up to about 1 MiB of stdout; b"" at its end; None when nothing came in time."""
+        """Returns up to about 1 MiB of stdout; b"" at its end; None if nothing came in time."""
         ...
 
     def stop(self) -> None:
-        """Asks it to end, then makes it. Safe to call twice; returns once nothing of it runs any more."""
+        """Asks the connector to end, then kills it. Returns when none of its processes runs. Safe to call twice."""
         ...
 
     def wait(self, timeout_seconds: float) -> ExitReport | None:
-        """Its report once it has ended and its folder is gone; None when it has not in time."""
+        """Returns the report after the connector has ended and its folder is gone; None if it has not ended in time."""
         ...
 
-    def changed_file(self) -> bytes | None:
-        """What stands, or stood last, in the file of its invocation that it may change; some can tell that only when it
-        has ended. None where that is what was handed over, or there is no such file."""
+    def rewritten_file(self) -> bytes | None:
+        """The last known content of the invocation's rewritable file; None if it is unchanged or there is no such file.
+
+        A container's file is known only after the container has ended.
+        """
         ...
 
 
@@ -69,9 +76,9 @@ class Launcher(Protocol):
     """A way to start a connector."""
 
     def identity(self) -> str:
-        """Names the very version that would run: what its spec and catalog are cached by. Raises ConfigError."""
+        """Names the exact version that would run: the cache key of its spec and catalog. Raises ConfigError."""
         ...
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
-        """Starts it. Raises ConfigError when there is no such program, ConnectorError when it will not start."""
+        """Starts the connector. Raises ConfigError if there is no such program, ConnectorError if it does not start."""
         ...

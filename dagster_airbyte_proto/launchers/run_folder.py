@@ -1,8 +1,9 @@
-"""The private folder of one run: config, catalog and state, readable by nobody else and gone when the run is.
+"""The private folder of one run: config, catalog and state. Nobody else can read it, and it goes when the run ends.
 
-A folder belongs to the process that holds the lock on its `.lock` file; the kernel lets go of it however that process
-ends. So a folder whose lock can be had is a dead run's. The lock file is made first and removed last: a folder without
-one is empty, just being made or just removed, and `rmdir` is harmless to either (the maker tries again).
+1. A folder belongs to the process that holds the lock on its `.lock` file. The kernel frees the lock however that
+   process ends, so a folder whose lock is free belongs to a dead run.
+2. The lock file is made first and removed last. So a folder without one is empty: it is being made or being removed.
+   `rmdir` harms neither, because the maker tries again.
 """
 
 import fcntl
@@ -18,11 +19,11 @@ from dagster_airbyte_proto.errors import StagingError
 
 _PREFIX = "airbyte-proto-run-"
 _LOCK = ".lock"
-LARGEST_CHANGED_BYTES = 16 << 20
+MAX_REWRITTEN_BYTES = 16 << 20
 
 
 class RunFolder:
-    """Made by `make`; whoever made it removes it."""
+    """A private folder. `make` creates it; the caller of `make` removes it."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -30,9 +31,9 @@ class RunFolder:
 
     @classmethod
     def make(cls, parent: Path | None, files: Mapping[str, bytes]) -> "RunFolder":
-        """A new folder under `parent` (None: the system's temporary folder), 0700, with its files, 0600.
+        """Creates a folder (0700) with its files (0600) under `parent` (None: the system's temporary folder).
 
-        First removes what dead runs left there.
+        First removes the folders of dead runs there.
         """
         parent = (parent or Path(tempfile.gettempdir())).absolute()
         try:
@@ -55,13 +56,13 @@ class RunFolder:
     def _claim(cls, parent: Path) -> "RunFolder":
         while True:
             path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-            with suppress(FileNotFoundError):  # swept between the two: try again
+            with suppress(FileNotFoundError):  # another process swept it before it had its lock file: try again
                 lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                if _holds(lock, path / _LOCK):
+                if _try_to_hold(lock, path / _LOCK):
                     return cls(path, lock)
 
     def remove(self) -> None:
-        """Safe to call twice, and after somebody else removed it."""
+        """Removes the folder. Safe to call twice, and after another process removed it."""
         if self._lock is not None:
             _remove(self.path)
             os.close(self._lock)
@@ -69,29 +70,32 @@ class RunFolder:
 
 
 class WatchedFile:
-    """A file of a run that the connector may write anew, as it was handed over."""
+    """A file of a run that the connector may rewrite. `original` is the content that it was given."""
 
-    def __init__(self, path: Path, handed_over: bytes) -> None:
+    def __init__(self, path: Path, original: bytes) -> None:
         self._path = path
-        self._handed_over = handed_over
+        self._handed_over = original
         self._seen: tuple[int, int, int] | None = None
         self._content: bytes | None = None
 
-    def change(self, *, anew: bool = False) -> bytes | None:
-        """What stands there now, or stood there last; None where it is as it was. Cheap while nothing happens to it,
-        unless it is looked at `anew`: two writes at once may have one time."""
+    def rewritten_content(self, *, recheck: bool = False) -> bytes | None:
+        """The last known content; None if it is the original.
+
+        Reads the file only if its inode, time or size changed. `recheck` reads it in any case: two writes in quick
+        succession may leave the same time and size.
+        """
         with suppress(OSError):
             about = self._path.lstat()
             seen = about.st_ino, about.st_mtime_ns, about.st_size
-            if (anew or seen != self._seen) and stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_CHANGED_BYTES:
+            if (recheck or seen != self._seen) and stat.S_ISREG(about.st_mode) and about.st_size <= MAX_REWRITTEN_BYTES:
                 content = self._path.read_bytes()
                 self._content = None if content == self._handed_over else content
             self._seen = seen
         return self._content
 
 
-def _holds(lock: int, path: Path) -> bool:
-    """Whether the lock is ours and the file is still the one at `path`; closes it otherwise."""
+def _try_to_hold(lock: int, path: Path) -> bool:
+    """Takes the lock and checks that the file is still the one at `path`. Closes it and returns False otherwise."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
@@ -110,7 +114,7 @@ def _write_private(path: Path, content: bytes) -> None:
 
 def _sweep(parent: Path) -> None:
     for path in parent.glob(f"{_PREFIX}*"):
-        # The system's temporary folder is everybody's: touch only a real folder of our own user.
+        # Everybody writes to the system's temporary folder: touch only a real folder of our own user.
         with suppress(OSError):
             if not path.is_symlink() and path.is_dir() and path.stat().st_uid == os.geteuid():
                 _remove_if_dead(path)
@@ -122,7 +126,7 @@ def _remove_if_dead(path: Path) -> None:
     except FileNotFoundError:
         path.rmdir()
         return
-    if _holds(lock, path / _LOCK):
+    if _try_to_hold(lock, path / _LOCK):
         _remove(path)
         os.close(lock)
 
@@ -136,6 +140,8 @@ def _remove(path: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
-    with suppress(OSError):  # what the connector made unremovable stays behind its lock file, for the next sweep
+    with suppress(
+        OSError
+    ):  # the connector left something unremovable: the lock file stays, and the next sweep tries again
         (path / _LOCK).unlink()
         path.rmdir()

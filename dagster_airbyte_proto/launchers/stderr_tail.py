@@ -1,4 +1,4 @@
-"""The last lines of a connector's stderr, in bounded memory however much and however oddly it writes."""
+"""The last lines of a connector's stderr, in bounded memory whatever it writes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +9,7 @@ _MAX_LINE_BYTES = 16 * 1024
 
 
 class StderrTail:
-    """Takes chunks, tells whole lines to `on_line` (without their newline, cut at 16 KiB), keeps the last fifty."""
+    """Splits chunks into lines, passes them to `on_line` (without newline, cut at 16 KiB) and keeps the last fifty."""
 
     def __init__(self, on_line: Callable[[bytes], None] | None = None) -> None:
         self._on_line = on_line
@@ -17,9 +17,12 @@ class StderrTail:
         self._unfinished = b""
         self.failure: Exception | None = None
 
-    def hear(self, chunk: bytes) -> None:
-        """Takes a chunk, or b"" at the end. What `on_line` raised is kept as `failure`, and nothing is told after it:
-        whoever drains the stream has to go on."""
+    def receive(self, chunk: bytes) -> None:
+        """Takes a chunk, or b"" at the end of the stream. Never raises.
+
+        An error of `on_line` is stored as `failure`, and later lines are dropped. The draining thread must not stop: a
+        connector whose stderr nobody reads blocks.
+        """
         if self.failure is not None:
             return
         try:
@@ -27,7 +30,7 @@ class StderrTail:
                 self.feed(chunk)
             else:
                 self.end()
-        except Exception as error:  # noqa: BLE001 - the edge of the draining thread: who waits for it raises it again
+        except Exception as error:  # noqa: BLE001 - the edge of the draining thread: `wait` raises it again
             self.failure = error
 
     def feed(self, chunk: bytes) -> None:
@@ -35,21 +38,21 @@ class StderrTail:
         self._unfinished = (self._unfinished + first[:_MAX_LINE_BYTES])[:_MAX_LINE_BYTES]
         if not rest:
             return
-        self._tell([self._unfinished, *rest[:-1]])
+        self._add_lines([self._unfinished, *rest[:-1]])
         self._unfinished = rest[-1][:_MAX_LINE_BYTES]
 
     def end(self) -> None:
-        """The stream has ended: what has no newline is a line too."""
+        """Ends the stream: text without a newline counts as a line."""
         if self._unfinished:
-            self._tell([self._unfinished])
+            self._add_lines([self._unfinished])
             self._unfinished = b""
 
     def lines(self) -> tuple[str, ...]:
         return tuple(line.decode(errors="replace")[:_KEPT_CHARACTERS] for line in self._lines)
 
-    def _tell(self, lines: list[bytes]) -> None:
+    def _add_lines(self, lines: list[bytes]) -> None:
         if self._on_line is None:
-            lines = lines[-_KEPT_LINES:]  # a flood that nobody listens to costs no call a line
+            lines = lines[-_KEPT_LINES:]  # without a listener, a flood of lines costs no work per line
         for line in lines:
             text = line[:_MAX_LINE_BYTES].removesuffix(b"\r")
             self._lines.append(text)

@@ -1,8 +1,9 @@
-"""A table's columns, in Iceberg's own JSON for a schema, and as pyarrow sees them.
+"""Converts a table's columns between pyarrow and Iceberg's JSON for schemas.
 
-The JSON is what tables keep in their logs: every field, nested ones too, has an id that stays with it for life, so a
-file written under a name is still read right after a rename. Names compare without case, as Spark compares them. What
-becomes of a table whose stream has changed is decided in `schema/evolution.py`.
+- Tables keep the JSON in their logs. Every field, nested ones too, has an id that never changes. Because of the id, a
+  file that was written under an old name is still read correctly after a rename.
+- Names are compared without case, as Spark compares them.
+- `schema/evolution.py` decides what happens to a table when its stream changes.
 """
 
 import itertools
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.schema.columns import VARIANT
-from dagster_airbyte_proto.schema.evolution import Columns, Type
+from dagster_airbyte_proto.schema.evolution import IcebergSchema, IcebergType
 
 FIELD_ID = b"PARQUET:field_id"
 COMMENT = b"comment"
@@ -55,21 +56,27 @@ _ARROW = {
 _SIZED = re.compile(r"(decimal|fixed)[(\[]\s*(\d+)\s*(?:,\s*(\d+)\s*)?[)\]]")
 
 
-def columns_of(schema: pa.Schema) -> Columns:
-    """The columns of a new table, with ids of their own. All optional. Raises TableError for a type no table has."""
+def columns_of(schema: pa.Schema) -> IcebergSchema:
+    """Returns the columns of a new table with fresh ids, all of them optional.
+
+    Raises TableError for a type that no table has.
+    """
     names = [name.casefold() for name in schema.names]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise TableError("preparing a table", f"columns differ by case alone, which tables do not tell apart: {twice}")
     return _struct(list(schema), itertools.count(1))
 
 
-def arrow_schema(columns: Columns) -> pa.Schema:
-    """How a file for the table is written. An optional column of a type that Parquet lacks is left to read as null."""
+def arrow_schema(columns: IcebergSchema) -> pa.Schema:
+    """Returns the schema of the files for a table.
+
+    It leaves out optional columns whose type we cannot write to Parquet: readers get null for them.
+    """
     return pa.schema([_arrow_field(field) for field in columns["fields"] if _is_writable(field)])
 
 
-def with_text(columns: Columns, name: str | None) -> Columns:
-    """The columns of a new table, and one of text behind them. None adds none."""
+def with_text_column(columns: IcebergSchema, name: str | None) -> IcebergSchema:
+    """Returns the columns of a new table with a text column added at the end. Adds nothing if `name` is None."""
     if name is None:
         return columns
     if any(field["name"].casefold() == name.casefold() for field in columns["fields"]):
@@ -78,49 +85,49 @@ def with_text(columns: Columns, name: str | None) -> Columns:
     return {**columns, "fields": [*columns["fields"], added]}
 
 
-def without(columns: Columns, name: str | None) -> Columns:
-    """The columns but for one."""
+def without_column(columns: IcebergSchema, name: str | None) -> IcebergSchema:
+    """Returns the columns without the one of that name."""
     return {**columns, "fields": [field for field in columns["fields"] if field["name"] != name]}
 
 
-def optional(kind: Any) -> Any:
-    """A schema in which every field, nested ones too, may be null, but for the keys of maps."""
+def all_optional(kind: Any) -> Any:
+    """Returns a schema in which every field may be null, nested ones too. Keys of maps stay required."""
     if isinstance(kind, list):
-        return [optional(item) for item in kind]
+        return [all_optional(item) for item in kind]
     if not isinstance(kind, dict):
         return kind
     required = ("required", "element-required", "value-required")
-    return {name: False if name in required else optional(value) for name, value in kind.items()}
+    return {name: False if name in required else all_optional(value) for name, value in kind.items()}
 
 
-def has_type(kind: Type, name: str) -> bool:
-    """Whether a type is that one, or has it inside."""
+def has_type(kind: IcebergType, name: str) -> bool:
+    """True if a type is the named one, or contains it."""
     if isinstance(kind, str):
         return kind == name
     inside = [field["type"] for field in kind["fields"]] if kind["type"] == "struct" else list(kind.values())
     return any(has_type(each, name) for each in inside if isinstance(each, str | dict))
 
 
-def key_ids(columns: Columns, keys: tuple[str, ...]) -> list[int]:
-    """The field ids of key columns. Raises TableError for a key that is no column."""
+def key_ids(columns: IcebergSchema, keys: tuple[str, ...]) -> list[int]:
+    """Returns the field ids of the key columns. Raises TableError for a key that is not a column."""
     by_name = {field["name"].casefold(): int(field["id"]) for field in columns["fields"]}
     if missing := [key for key in keys if key.casefold() not in by_name]:
         raise TableError("finding the key columns", f"the table has no column {', '.join(missing)}")
     return [by_name[key.casefold()] for key in keys]
 
 
-def _struct(fields: list[pa.Field], ids: Iterator[int]) -> Columns:
+def _struct(fields: list[pa.Field], ids: Iterator[int]) -> IcebergSchema:
     return {"type": "struct", "fields": [_field(field, ids) for field in fields]}
 
 
-def _field(field: pa.Field, ids: Iterator[int]) -> Columns:
+def _field(field: pa.Field, ids: Iterator[int]) -> IcebergSchema:
     column = {"id": next(ids), "name": field.name, "required": False, "type": _type(field.type, field.name, ids)}
     if comment := (field.metadata or {}).get(COMMENT):
         column["doc"] = comment.decode()
     return column
 
 
-def _type(kind: pa.DataType, name: str, ids: Iterator[int]) -> Type:
+def _type(kind: pa.DataType, name: str, ids: Iterator[int]) -> IcebergType:
     if plain := _PLAIN.get(kind):
         return plain
     if pa.types.is_decimal128(kind):
@@ -148,24 +155,26 @@ def _type(kind: pa.DataType, name: str, ids: Iterator[int]) -> Type:
     raise TableError("preparing a table", f"column {name} has the type {kind}, which tables do not have")
 
 
-def _arrow_field(field: Columns) -> pa.Field:
-    return _numbered(field["name"], field["type"], field["id"], required=field["required"])
+def _arrow_field(field: IcebergSchema) -> pa.Field:
+    return _field_with_id(field["name"], field["type"], field["id"], required=field["required"])
 
 
-def _numbered(name: str, kind: Type, field_id: int, *, required: bool) -> pa.Field:
+def _field_with_id(name: str, kind: IcebergType, field_id: int, *, required: bool) -> pa.Field:
     return pa.field(name, _arrow(kind), nullable=not required, metadata={FIELD_ID: str(field_id).encode()})
 
 
-def _arrow(kind: Type) -> pa.DataType:
+def _arrow(kind: IcebergType) -> pa.DataType:
     if isinstance(kind, str):
         return _sized(kind) or _ARROW[kind]
     if kind["type"] == "struct":
         return pa.struct([_arrow_field(field) for field in kind["fields"]])
     if kind["type"] == "list":
-        return pa.list_(_numbered("element", kind["element"], kind["element-id"], required=kind["element-required"]))
+        return pa.list_(
+            _field_with_id("element", kind["element"], kind["element-id"], required=kind["element-required"])
+        )
     return pa.map_(
-        _numbered("key", kind["key"], kind["key-id"], required=True),
-        _numbered("value", kind["value"], kind["value-id"], required=kind["value-required"]),
+        _field_with_id("key", kind["key"], kind["key-id"], required=True),
+        _field_with_id("value", kind["value"], kind["value-id"], required=kind["value-required"]),
     )
 
 
@@ -176,8 +185,8 @@ def _sized(kind: str) -> pa.DataType | None:
     return pa.decimal128(size, scale) if match[1] == "decimal" else pa.binary(size)
 
 
-def _is_writable(field: Columns) -> bool:
-    """False for an optional column that holds what Parquet from here cannot (geometry, nanoseconds)."""
+def _is_writable(field: IcebergSchema) -> bool:
+    """False for an optional column of a type that we cannot write to Parquet (geometry, nanoseconds)."""
     try:
         _arrow(field["type"])
     except KeyError:
@@ -190,8 +199,8 @@ def _is_writable(field: Columns) -> bool:
     return True
 
 
-def _last_id(kind: Type) -> int:
-    """The highest id that is given out in a type."""
+def _last_id(kind: IcebergType) -> int:
+    """Returns the highest field id in a type."""
     if isinstance(kind, str):
         return 0
     if kind["type"] == "struct":

@@ -1,11 +1,19 @@
-"""A load: the staged files of its streams and the states that they free. Values only, written down as JSON."""
+"""A load: the staged files of its streams, and the states that these files free.
+
+- A load is the unit of commit and of recovery. The state store keeps it as JSON from its announcement on, so every
+  type here is a plain value, and a database that an older version wrote must still be read: a field that was renamed
+  keeps its old name in JSON (`msgspec.field(name=...)`).
+- One stream's share of a load is a part (`StagedRows`). Each part is committed to its own table.
+- A part is usually visible to readers as soon as it is committed. A part that belongs to a longer refresh goes to a
+  branch of the table first (`BranchPosition`), and the last part of that generation publishes the branch.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
-from dagster_airbyte_proto.model import FieldPath, Merge, PartitionValue, State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import FieldPath, MergeMode, PartitionValue, State, StreamId, TableName, WriteMode
 
 
 class FileContent(StrEnum):
@@ -15,10 +23,10 @@ class FileContent(StrEnum):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A Parquet file that lies in a table's data location; part of the table only once committed.
+    """A Parquet file in a table's data location. It belongs to the table only after a commit.
 
-    All its rows are of one `partition`, or are deleted in that one alone; None where the table's rows are not parted,
-    and for deletes that reach into each.
+    All rows of the file, or all rows that it deletes, are in one `partition`. `partition` is None in a table without
+    partitions, and for equality deletes, which apply to every partition.
     """
 
     path: str
@@ -28,9 +36,12 @@ class StagedFile(msgspec.Struct, frozen=True):
     partition: tuple[PartitionValue, ...] | None = None
 
 
-class Newest(msgspec.Struct, frozen=True):
-    """How new the rows of a table are at the most: the greatest `cursor`, as text (several values where it is of no
-    single type), and apart from it the greatest time of emission. It was so when the table was at `version`."""
+class HighWaterMark(msgspec.Struct, frozen=True):
+    """The greatest cursor value and the greatest emission time of a table's rows, as of its `version`.
+
+    `values` is the cursor value as text. It has several items where the cursor column has no single type. `emitted_at`
+    is a maximum of its own: it need not come from the row with the greatest cursor.
+    """
 
     cursor: FieldPath
     values: tuple[str | None, ...]
@@ -38,32 +49,35 @@ class Newest(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-class Aside(msgspec.Struct, frozen=True):
-    """A place where the loads of a generation land out of readers' sight: a branch of the table.
+class BranchPosition(msgspec.Struct, frozen=True):
+    """The place of a part on a branch of its table, where readers do not see it yet.
 
-    `after` is the load that came before on the branch; None begins it anew. With the part that `publishes`, the branch
-    takes the place of all that readers see, at once, and is no more. `likeness` is what all its attempts share. The
-    files are of the table's schema `schema_id`, which is the readers' from then on; None is that which they have.
+    `after` is the id of the load that comes directly before it on the branch; None starts the branch from scratch. The
+    part that `publishes` replaces all that readers see by the rows of the branch, in one change, and removes the
+    branch. `fingerprint` is equal for all attempts that may continue one generation: it covers the stream's plan, its
+    columns and the connector's config. The files have the table's schema `schema_id`, which readers get when the branch
+    is published; None stands for the schema that readers have now.
     """
 
     branch: str
     after: str | None = None
     publishes: bool = False
-    likeness: str = ""
+    fingerprint: str = msgspec.field(default="", name="likeness")
     schema_id: int | None = None
 
 
 class StagedRows(msgspec.Struct, frozen=True):
-    """What one stream adds to a load.
+    """One part of a load: the staged files of one stream, with their counts and how to write them.
 
-    `emitted == rows + rejected`. `rows` counts the rows in ROWS files, also those that a position delete
-    of the same part takes out again (`duplicates` of them). `changed` rows have a value nulled or truncated.
-    `deleted` is the number of keys whose latest record is a deletion. `newest` is what the table says of itself once
-    the part is in, if it is still at that version.
-    All rows are of one `slice`, where the table has slices: it is no column of the files, and nothing that the part
-    does reaches beyond it. `partitioned_by` is what the rows were parted by, as a user writes it. Rows that are put
-    `aside` replace the table's once all of their generation are there. `sources` are files of the connector's that
-    hold nothing but these rows, and are to go once they are in.
+    `emitted == rows + rejected`. `rows` counts all rows in ROWS files, also the `duplicates` that a position delete of
+    the same part removes again. `changed` rows have a value that was nulled or truncated. `deleted` is the number of
+    keys whose latest record is a deletion. `high_water_mark` is stored with the table at the commit, if the table is
+    still at the version that the mark names.
+
+    In a table with slices all rows are of one `slice`. The files have no column for it, and the part changes no other
+    slice. `partitioned_by` lists the partition fields as a user writes them. Rows with a `branch_position` replace the
+    table's rows when their generation is complete. `sources` are files of the connector that hold only these rows; they
+    are deleted after the commit.
     """
 
     stream: StreamId
@@ -82,27 +96,29 @@ class StagedRows(msgspec.Struct, frozen=True):
     record_bytes: int = 0
     slice: str | None = None
     partitioned_by: tuple[str, ...] = ()
-    newest: Newest | None = None
-    merge: Merge = Merge.ON_READ
-    aside: Aside | None = None
+    high_water_mark: HighWaterMark | None = msgspec.field(default=None, name="newest")
+    merge: MergeMode = MergeMode.ON_READ
+    branch_position: BranchPosition | None = msgspec.field(default=None, name="aside")
     sources: tuple[str, ...] = ()
 
     @property
     def is_shown(self) -> bool:
-        """Whether readers see it once it has landed."""
-        return self.aside is None or self.aside.publishes
+        """True if readers see the part as soon as it is committed."""
+        return self.branch_position is None or self.branch_position.publishes
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """A state of a stream whose generation is not complete: the state covers what has landed aside, and no row that
-    readers see. With it the generation can be gone on with, and for nothing else is it of use."""
+    """A state from which an incomplete generation of a stream can be continued.
+
+    It covers the rows on the branch and no row that readers see. So it must not be used as a state of the stream.
+    """
 
     generation_id: int
     state: State
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The unit of commit and recovery: written down before it is committed, found again after a crash."""
+    """The unit of commit and recovery. It is stored before the commit, so that the next run finds it after a crash."""
 
     load_id: str
     connection: str
@@ -113,7 +129,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class TableTotals(msgspec.Struct, frozen=True):
-    """What a reader of a whole table has to open."""
+    """The files that a reader of the whole table opens."""
 
     data_files: int
     delete_files: int
@@ -121,10 +137,10 @@ class TableTotals(msgspec.Struct, frozen=True):
 
 
 class CommittedRows(msgspec.Struct, frozen=True):
-    """What a table says after a commit. `was_there` when an earlier attempt had already landed it.
+    """The result of a commit, as the table's log has it. `was_there` is true if an earlier attempt landed the part.
 
-    `table_rows` are those that readers see. `totals` are told where the format has them at hand, and files ever pile
-    up.
+    `table_rows` is the number of rows that readers see. `totals` is None for formats that do not have these numbers at
+    hand.
     """
 
     stream: StreamId

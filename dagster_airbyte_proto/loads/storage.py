@@ -1,8 +1,8 @@
-"""How the files of tables are reached from this process, where Spark reaches them by a FileIO of its own.
+"""File systems for the files of tables, opened in this process. Spark opens the same files by a FileIO of its own.
 
-What a user wrote for the catalog's S3FileIO, or for Hadoop's S3A, is said once and serves here too. What is left unsaid
-(credentials, above all) comes from the environment, by the same names as there. None of it is shown, nor written down:
-an announced load has the paths of its files and nothing else.
+- Users configure S3 once, for the catalog's S3FileIO or for Hadoop's S3A. The same settings are used here.
+- Settings that are absent, above all credentials, come from the environment, under the names that these two use.
+- No setting is logged or stored. An announced load has only the paths of its files.
 """
 
 import threading
@@ -18,7 +18,7 @@ CATALOG_SETTINGS = (
     "s3.path-style-access",
     "client.region",
 )
-"""What is asked of an Iceberg catalog's properties."""
+"""The properties of an Iceberg catalog that are read."""
 
 HADOOP_SETTINGS = (
     "fs.s3a.access.key",
@@ -29,23 +29,33 @@ HADOOP_SETTINGS = (
     "fs.s3a.endpoint.region",
     "fs.s3a.connection.ssl.enabled",
 )
-"""What is asked of Hadoop's configuration, where the catalog says nothing."""
+"""The keys of Hadoop's configuration that are read where the catalog has no such property."""
 
 _S3_SCHEMES = frozenset(("s3", "s3a", "s3n"))
 
 
 class Storage:
-    """The file systems behind locations, by their schemes. Threads may share it."""
+    """Finds the file system of a location by its scheme. Threads may share it."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._settings = {key: value for key, value in (settings or {}).items() if value}
         self._opening = threading.Lock()
         self._s3: fs.FileSystem | None = None
 
-    def at(self, location: str) -> tuple[fs.FileSystem, str]:
-        """The file system of a location, and the path there. Raises OSError or ValueError for a kind that is not known.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and self._settings == other._settings
 
-        Nothing is asked of the other side yet.
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._settings.items())))
+
+    def __reduce__(self) -> tuple[type["Storage"], tuple[Mapping[str, str]]]:
+        """Pickles the settings alone: another process opens its own file systems."""
+        return Storage, (self._settings,)
+
+    def at(self, location: str) -> tuple[fs.FileSystem, str]:
+        """Returns the file system of a location, and the path in it. Does not connect to anything yet.
+
+        Raises OSError or ValueError for an unknown scheme.
         """
         if is_s3(location):
             # Not parsed as a URI: a key or a path may hold blanks and percent signs, which Iceberg takes as they are.
@@ -63,44 +73,47 @@ class Storage:
 
 
 LOCAL = Storage()
-"""Where no settings are needed: this machine's disk."""
+"""The storage of tables on this machine's disk, which needs no settings."""
 
 
 def is_local(location: str) -> bool:
-    """Whether a location is on this machine's disk, as its file systems have it."""
+    """True if a location is a path of this machine's file systems."""
     return "://" not in location or location.startswith("file:")
 
 
 def without_file_scheme(location: str) -> str:
-    """A location or path as everything here writes it: `file:/a` and `file:///a` are `/a`, all else is as it was."""
+    """Returns `/a` for `file:/a` and `file:///a`, and any other location or path unchanged.
+
+    Paths are compared as text all over the package, so every local one has to be written in this way.
+    """
     return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
 
 def is_s3(location: str) -> bool:
-    """Whether a location is in S3, or in what answers as S3 does."""
+    """True if a location is in S3, or in a store with S3's interface."""
     scheme, separator, _ = location.partition("://")
     return bool(separator) and scheme in _S3_SCHEMES
 
 
 def _opened(settings: Mapping[str, str]) -> fs.FileSystem:
-    def said(*keys: str) -> str | None:
+    def setting(*keys: str) -> str | None:
         return next((settings[key] for key in keys if key in settings), None)
 
-    endpoint = said("s3.endpoint", "fs.s3a.endpoint")
+    endpoint = setting("s3.endpoint", "fs.s3a.endpoint")
     scheme, separator, host = (endpoint or "").partition("://")
     if not separator:
-        scheme, host = ("http" if said("fs.s3a.connection.ssl.enabled") == "false" else "https"), scheme
-    is_path_style = said("s3.path-style-access", "fs.s3a.path.style.access") == "true"
+        scheme, host = ("http" if setting("fs.s3a.connection.ssl.enabled") == "false" else "https"), scheme
+    is_path_style = setting("s3.path-style-access", "fs.s3a.path.style.access") == "true"
     return fs.S3FileSystem(
-        access_key=said("s3.access-key-id", "fs.s3a.access.key"),
-        secret_key=said("s3.secret-access-key", "fs.s3a.secret.key"),
-        session_token=said("s3.session-token", "fs.s3a.session.token"),
-        region=said("client.region", "fs.s3a.endpoint.region"),
+        access_key=setting("s3.access-key-id", "fs.s3a.access.key"),
+        secret_key=setting("s3.secret-access-key", "fs.s3a.secret.key"),
+        session_token=setting("s3.session-token", "fs.s3a.session.token"),
+        region=setting("client.region", "fs.s3a.endpoint.region"),
         endpoint_override=host.rstrip("/") or None,
         scheme=scheme,
         force_virtual_addressing=bool(host) and not is_path_style,
-        # Parts that are written behind our back pile up in memory without bound where the store is slow.
+        # With writes in the background, data piles up in memory without bound when the store is slow.
         background_writes=False,
-        # A file of a few megabytes is one request instead of three.
+        # With it a file of a few megabytes takes one request instead of three.
         allow_delayed_open=True,
     )

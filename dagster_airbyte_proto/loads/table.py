@@ -1,43 +1,54 @@
-"""A table as staging, tables and sync agree on it: what a stream needs, and where and how to write its files."""
+"""The values with which staging, tables and sync describe a table to each other.
 
+`TableSpec` is the request (what a stream needs), `TableTarget` is the answer (where and how to write its files).
+"""
+
+import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.loads.load import Newest
+from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage
 from dagster_airbyte_proto.model import Ordering, PartitionField, TableName, WriteMode
-from dagster_airbyte_proto.schema.evolution import Change, Columns, Misfit, Terms, Verdict, flat
-from dagster_airbyte_proto.schema.names import folded
+from dagster_airbyte_proto.schema.evolution import (
+    ColumnMismatch,
+    EvolutionDecision,
+    EvolutionRules,
+    IcebergSchema,
+    SchemaChange,
+    column_types,
+)
+from dagster_airbyte_proto.schema.names import case_folded
 
 MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
-"""The write modes that tables know."""
+"""The write modes that tables support."""
 
 REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
-"""Those in which a part takes the place of all rows that a table, or its slice, has. One without files empties it."""
+"""The modes in which a part replaces all rows of a table, or of its slice. A part without files empties it."""
 
 SLICE_COLUMN = "_airbyte_partition"
-"""What the column is called that tells the slices of a table apart."""
+"""The column that holds a row's slice, in a table with slices."""
 
 DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
-"""Those that leave one row of each key."""
+"""The modes that leave one row of each key."""
 
-ASIDE_PREFIX = "airbyte_proto_"
-"""What the names of branches begin with on which generations lie that are not complete."""
+BRANCH_PREFIX = "airbyte_proto_"
+"""The start of the name of every branch that holds an incomplete generation."""
 
 
 class TableSpec(NamedTuple):
     """A table as a stream needs it. Field metadata `comment` becomes the column's comment.
 
-    With a `slice_column`, which is not in `schema`, the table is made of slices: each part that is committed is of one,
-    and replaces or upserts rows of that slice alone. A table that stands with slices takes no part without, nor the
-    other way round. `terms` say what becomes of a table that stands and has other columns. With `partitioning`, which
-    goes with no slices, each file of rows is of one partition, and so is each of position deletes. `ordering` is what a
-    format that has such a thing keeps up when it compacts the table.
+    With a `slice_column`, which is not in `schema`, the table consists of slices: each committed part belongs to one
+    slice, and replaces or upserts rows of that slice only. An existing table with slices refuses parts without one, and
+    the other way round. `evolution_rules` decide what happens to an existing table with other columns. With
+    `partitioning`, which excludes slices, each file of rows or of position deletes lies in one partition. `ordering` is
+    the sort order or clustering that a format applies when it compacts the table, if the format supports it.
 
-    What `replaces` all rows may change the columns with them (`schema/replacing.py`), in tables that can. `begun` is
-    the branch of the generation, where that is gone on with.
+    A stream that `replaces` all rows may change the columns in the same step (`schema/replacement.py`), in formats that
+    can do so. `resumed_branch` is the branch of an incomplete generation that this run continues.
     """
 
     name: TableName
@@ -45,39 +56,49 @@ class TableSpec(NamedTuple):
     keys: tuple[str, ...] = ()
     comment: str = ""
     slice_column: str | None = None
-    terms: Terms = Terms()
+    evolution_rules: EvolutionRules = EvolutionRules()
     partitioning: tuple[PartitionField, ...] = ()
     ordering: Ordering = Ordering()
     replaces: bool = False
-    begun: str | None = None
+    resumed_branch: str | None = None
+
+
+def spec_digest(spec: TableSpec, place: str) -> str:
+    """Returns a digest of all that `prepare` depends on, in one `place` (a catalog and its warehouse)."""
+    fields = [(field.name, str(field.type), field.nullable, field.metadata) for field in spec.schema]
+    return hashlib.sha256(repr((place, fields, spec._replace(schema=None, resumed_branch=None))).encode()).hexdigest()[
+        :16
+    ]
 
 
 class TableFit(NamedTuple):
-    """How a table and a stream go together: what was changed in the table for it, what of the stream it does not take
-    (to be left out of the files), and what it takes, by dotted names with their types. `beside` are the
-    columns that nothing of the stream lands in."""
+    """The differences between a stream and its table, after `prepare`.
 
-    changes: tuple[Change, ...] = ()
-    withheld: tuple[Misfit, ...] = ()
+    `changes` were made to the table for the stream. `excluded` columns of the stream do not fit, and are left out of
+    the files. `landed` maps the dotted names of the columns that are written to their types. `unfilled_columns` are
+    columns of the table that this stream does not fill.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    excluded: tuple[ColumnMismatch, ...] = ()
     landed: Mapping[str, str] = {}
-    beside: tuple[str, ...] = ()
+    unfilled_columns: tuple[str, ...] = ()
 
 
 class TableTarget(NamedTuple):
     """Where and how to write files for a table.
 
-    `schema` has the table's own columns in its order, each (nested ones too) with `PARQUET:field_id` in its metadata
-    where the format has ids. A column of the table that the stream lacks is there too, and is written as nulls. Not the
-    slice column: readers have its value from the table, and nulls in a file would make them pass the file over.
-    `qualified` is what a user writes in SQL.
+    `schema` has the table's own columns in the table's order. Each of them, nested ones too, has `PARQUET:field_id` in
+    its metadata if the format has ids. It includes columns that the stream lacks; they are written as nulls. It does
+    not include the slice column: readers take that value from the table's metadata, and because of nulls in a file they
+    would skip the file. `qualified` is the table's name in SQL.
 
-    `location` is a folder for the table's files: an absolute path without a scheme where it is local, else a URI. A
-    file's path is `location` + "/" + what you like, and goes verbatim into `StagedFile.path` and into the `file_path`
-    of position deletes: tables compare the two letter by letter, so `/a` and `file:/a` would be two files. `storage`
-    reaches it.
+    `location` is a folder for the table's files: an absolute path without a scheme if it is local, else a URI. A file's
+    path is `location` + "/" + any name. It goes verbatim into `StagedFile.path` and into the `file_path` of position
+    deletes, because tables compare the two as text: `/a` and `file:/a` would be two files. `storage` opens it.
 
-    With a `schema_id` the table knows of the schema, but readers have another until what is put aside by it (`Aside`)
-    is published: then it is theirs, in the same change.
+    With a `schema_id` the table's metadata has this schema, but readers still have another one. They get this one in
+    the change that publishes a branch with the same id (`BranchPosition.schema_id`).
     """
 
     name: TableName
@@ -89,31 +110,40 @@ class TableTarget(NamedTuple):
     schema_id: int | None = None
 
 
-class Standing(NamedTuple):
-    """What a table tells of its rows at no cost. `version` is another whenever rows have changed. `newest` is what the
-    last change of them said; None where it said nothing, or was none of ours."""
+class Freshness(NamedTuple):
+    """The newest rows of a table, as its log describes them without reading them.
+
+    `version` differs whenever rows have changed. `high_water_mark` comes from the last change of rows; it is None if
+    that change carried none, or was made by another program.
+    """
 
     has_rows: bool
     version: str = ""
-    newest: Newest | None = None
+    high_water_mark: HighWaterMark | None = None
 
 
-class Sought(NamedTuple):
-    """`columns` of the rows whose key is among `keys` (a table of the key columns, each key once). With `since`, of
-    those alone that have at least that value in a column."""
+class KeyQuery(NamedTuple):
+    """A query for `columns` of the rows whose key is among `keys` (a table of the key columns, each key once).
+
+    `since` (a column and a value) limits it to the rows that have at least that value in the column.
+    """
 
     keys: pa.Table
     columns: tuple[str, ...]
     since: tuple[str, pa.Scalar] | None = None
 
 
-def fit_of(verdict: Verdict, wanted: Columns, terms: Terms) -> TableFit:
-    """What is to be known of a verdict once the table is as it says."""
-    own = set(map(folded, terms.own))
-    stream = {folded(name) for name in flat(wanted)}
-    out = {folded(misfit.column) for misfit in verdict.withheld}
-    theirs = {name: kind for name, kind in flat(verdict.columns).items() if folded(name.partition(".")[0]) not in own}
-    landed = {name: kind for name, kind in theirs.items() if folded(name) in stream - out}
-    beside = tuple(name for name in theirs if name not in landed)
-    changes = tuple(change for change in verdict.changes if folded(change.column.partition(".")[0]) not in own)
-    return TableFit(changes, verdict.withheld, landed, beside)
+def table_fit(decision: EvolutionDecision, columns: IcebergSchema, rules: EvolutionRules) -> TableFit:
+    """Returns the fit of a table that now has the columns of `decision`. It leaves out the package's own columns."""
+    own = set(map(case_folded, rules.own_columns))
+    stream = {case_folded(name) for name in column_types(columns)}
+    excluded = {case_folded(each.column) for each in decision.excluded}
+    of_users = {
+        name: kind
+        for name, kind in column_types(decision.columns).items()
+        if case_folded(name.partition(".")[0]) not in own
+    }
+    landed = {name: kind for name, kind in of_users.items() if case_folded(name) in stream - excluded}
+    unfilled = tuple(name for name in of_users if name not in landed)
+    changes = tuple(change for change in decision.changes if case_folded(change.column.partition(".")[0]) not in own)
+    return TableFit(changes, decision.excluded, landed, unfilled)

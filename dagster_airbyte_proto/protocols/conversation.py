@@ -1,10 +1,11 @@
-"""What a protocol is to the rest of the house: requests in, bytes out; bytes in, events out.
+"""The interface of every protocol: requests in, command lines out; bytes in, events out.
 
-Nothing in this folder reads, writes, sleeps, starts a thread or asks the clock. A protocol makes an
-`Invocation` for a launcher to carry out, and turns single lines of the connector's output into events; of a short
-conversation, whose answer may be spread over lines or be no more than how it ended, all of it at once.
-Records take a faster road: `RecordShape` says how a run of record lines begins and where in each line the
-data stands, so that whole runs go to the parser as they are. Both roads must tell the same story.
+1. Nothing in this folder reads, writes, sleeps, starts a thread or asks the clock.
+2. A protocol turns each request into an `Invocation`, which a launcher carries out.
+3. During a read, the protocol turns the connector's output into events line by line. The short requests (spec, check,
+   discover) are parsed as a whole: their answer may span many lines, or be no more than the exit code.
+4. Most record lines never become events. `RecordWire` describes how such a line begins and where its data is, so that
+   runs of them go to the columnar parser as they are. Both ways must give the same rows.
 """
 
 import json
@@ -17,78 +18,83 @@ import msgspec
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import Catalog, PlannedStream, State, StateScope, Stream, StreamId
 from dagster_airbyte_proto.protocols.events import ConfigEvent, Event, SpecEvent
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.wire import RecordWire
 
 
 class FileArgument(NamedTuple):
-    """Stands in an argument list for the path of one of the invocation's files."""
+    """A placeholder in an argument list: the launcher puts the path of that file of the invocation here."""
 
     name: str
 
 
-_VERBS_OF_OPTIONS = {"--about": "spec", "--help": "spec", "--test": "check", "--discover": "discover"}
+_VERB_BY_OPTION = {"--about": "spec", "--help": "spec", "--test": "check", "--discover": "discover"}
 
 
 class Invocation(NamedTuple):
-    """A command line to carry out. `files` are made before the start, private to the run, and gone after it. In that
-    which `may_change` the connector writes what is to be kept of its config."""
+    """A command line for a launcher to carry out.
+
+    The launcher writes the `files` before the start, private to the run, and removes them after it. `rewritable_file`
+    names the file that the connector may rewrite (a tap stores a rotated token in its config file).
+    """
 
     arguments: tuple[str | FileArgument, ...]
     files: Mapping[str, bytes] = {}
-    may_change: str | None = None
+    rewritable_file: str | None = None
 
     @property
-    def changeable(self) -> tuple[str, bytes] | None:
-        """The name of that file, and what is handed over in it."""
-        return None if self.may_change is None else (self.may_change, self.files[self.may_change])
+    def rewritable_content(self) -> tuple[str, bytes] | None:
+        """The name and the original content of the rewritable file; None if there is no such file."""
+        return None if self.rewritable_file is None else (self.rewritable_file, self.files[self.rewritable_file])
 
     @property
     def verb(self) -> str:
-        """What for: the first word, or what the options of a Singer tap say, which takes no words."""
+        """The request: the first word, or the meaning of the options for a Singer tap, which takes no words."""
         first = str(self.arguments[0])
         if not first.startswith("-"):
             return first
-        return next((verb for flag, verb in _VERBS_OF_OPTIONS.items() if flag in self.arguments), "read")
+        return next((verb for flag, verb in _VERB_BY_OPTION.items() if flag in self.arguments), "read")
 
 
 class Verb(StrEnum):
-    """The short conversations."""
+    """The short requests, which are answered as a whole."""
 
     SPEC = "spec"
     CHECK = "check"
     DISCOVER = "discover"
 
 
-class Heard(NamedTuple):
-    """All of a short conversation: what the connector wrote to stdout, how it ended, and the end of its stderr."""
+class Transcript(NamedTuple):
+    """The whole result of a short request: stdout, how the connector ended, and the last lines of stderr."""
 
     output: bytes
     ended_cleanly: bool
-    last_words: tuple[str, ...] = ()
+    stderr_tail: tuple[str, ...] = ()
 
 
 class ReadRequest(NamedTuple):
-    """`streams` of those that are `offered`. `fields` names those of a stream's records that are read; of a stream that
-    is not in it, all are."""
+    """A request to read some `streams` of the `available` ones.
+
+    `fields` names the fields to read of a stream. A stream that is missing from it is read with all its fields.
+    """
 
     config: Mapping[str, Any]
     streams: tuple[PlannedStream, ...]
     states: tuple[State, ...]
     sync_id: int
-    offered: tuple[Stream, ...] = ()
+    available: tuple[Stream, ...] = ()
     fields: Mapping[StreamId, frozenset[str]] = {}
 
 
 class SourceProtocol(Protocol):
-    """A source's side of a protocol. Pure: see the top of this file."""
+    """The source side of a protocol. Pure: see the top of this file."""
 
     name: str
-    shape: RecordShape
-    describes_streams: bool
-    """Whether connectors tell of each stream what its records look like before they send any."""
+    record_wire: RecordWire
+    sends_schemas: bool
+    """True if connectors send the schema of each stream before its first record."""
 
     def spec(self) -> tuple[Invocation, ...]:
-        """Tried one after the other, until one is answered."""
+        """The invocations that ask for the spec. The caller tries one after the other until one is answered."""
         ...
 
     def check(self, config: Mapping[str, Any]) -> Invocation: ...
@@ -97,68 +103,71 @@ class SourceProtocol(Protocol):
 
     def read(self, request: ReadRequest) -> Invocation: ...
 
-    def answer(self, verb: Verb, heard: Heard) -> Iterator[Event]:
-        """The events of a short conversation, its answer among them if there is one. Never raises."""
+    def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
+        """The events of a short request. The answer is among them if the connector gave one. Never raises."""
         ...
 
-    def kept_spec(self, message: Mapping[str, Any]) -> SpecEvent:
-        """The specification whose message was kept."""
+    def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
+        """The specification in a message that was saved earlier."""
         ...
 
-    def knowing(self, spec: SpecEvent) -> "SourceProtocol":
-        """The protocol as a connector of this specification speaks it."""
+    def adapted_to(self, spec: SpecEvent) -> "SourceProtocol":
+        """The protocol as a connector with this specification speaks it."""
         ...
 
-    def other_names(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:
-        """What records may call streams otherwise than they are planned, each with those that it may be."""
+    def stream_aliases(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:
+        """The other names that records may use for planned streams, each with the streams that it may mean."""
         ...
 
     def event(self, line: bytes) -> Event:
-        """The event of one line (without its newline, or with it). Never raises: what is no message is a PlainLine."""
+        """The event of one line, with or without its newline.
+
+        Never raises: a line that is no message is a PlainLine.
+        """
         ...
 
     def catalog(self, message: bytes) -> Catalog:
-        """A catalog from the JSON that `catalog_message` wrote; raises ProtocolViolation."""
+        """Parses the JSON that `catalog_message` wrote. Raises ProtocolViolation."""
         ...
 
     def catalog_message(self, catalog: Catalog) -> bytes:
-        """The catalog as JSON, each stream in the connector's own words: what to keep of a discover."""
+        """The catalog as JSON, with each stream as the connector sent it. This is what to save after a discover."""
         ...
 
-    def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
-        """The connection's states once `new` is in: one a stream, or one for all.
+    def merge_states(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        """The connection's states after `new`: one per stream, or one for all streams.
 
-        A state of another scope takes the place of all that was there, for a connector may move on between two syncs.
-        Within one sync that is a violation, which `one_scope` refuses.
+        A state of another scope replaces all earlier states, because a connector may change its scope between two
+        syncs. Within one sync that is a violation: `check_scope` raises it.
         """
         ...
 
     def state_value(self, state: State) -> Any:
-        """What the state says, for people: the connector's own value with the protocol's envelope taken off."""
+        """The state for people to read: the connector's own value without the protocol's envelope."""
         ...
 
     def state_parts(self, state: State) -> Mapping[StreamId, Any] | None:
-        """What a state of the connection as a whole says of single streams; None where all of it is one position."""
+        """The parts of a connection-wide state by stream; None if the state is a single position."""
         ...
 
-    def without(self, state: State, stream: StreamId) -> State | None:
-        """A state of the connection as a whole that says nothing more of the stream; None where it has no such part."""
+    def without_stream(self, state: State, stream: StreamId) -> State | None:
+        """A connection-wide state without the part of this stream; None if it has no such part."""
         ...
 
-    def sharing(
-        self, state: State, asked: Sequence[PlannedStream], offered: Sequence[PlannedStream]
+    def streams_sharing_position(
+        self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
     ) -> frozenset[StreamId] | None:
-        """The streams which would be left behind if a state of the connection as a whole moved on for those `asked`
-        alone, themselves included; None where it does not tell."""
+        """The streams that would miss records if a connection-wide state advanced while only the `selected` streams are
+        read, the selected ones included; None if the state does not say."""
         ...
 
     def state_from_value(self, stream: StreamId | None, value: Any) -> State:
-        """The state that `state_value` would show as `value`: of one stream, or of the connection as a whole."""
+        """The inverse of `state_value`: a state of one stream, or of the whole connection if `stream` is None."""
         ...
 
 
-def one_scope(earlier: StateScope | None, new: State) -> StateScope:
-    """The scope of a sync's states so far, once `new` is among them. Raises ProtocolViolation when it is another."""
+def check_scope(earlier: StateScope | None, new: State) -> StateScope:
+    """Returns the scope of the sync's states, `new` included. Raises ProtocolViolation if it differs from `earlier`."""
     if earlier is not None and new.scope is not earlier:
         raise ProtocolViolation(
             "reading the connector's states",
@@ -169,14 +178,17 @@ def one_scope(earlier: StateScope | None, new: State) -> StateScope:
     return new.scope
 
 
-def config_file(config: Mapping[str, Any]) -> bytes:
-    """A config as connectors read it. Dates, which YAML makes of its own accord, become text; whole numbers may be of
-    any size."""
+def encode_config(config: Mapping[str, Any]) -> bytes:
+    """The content of a config file.
+
+    YAML turns unquoted dates into date objects: `to_builtins` makes them text again. `json` writes the file because
+    msgspec refuses whole numbers beyond 64 bits.
+    """
     return json.dumps(msgspec.to_builtins(config)).encode()
 
 
-def config_in(file: bytes) -> ConfigEvent | None:
-    """What a connector made of its config's file; None where that is no JSON object."""
+def parse_config_file(file: bytes) -> ConfigEvent | None:
+    """The config that a connector wrote into its config file; None if the file holds no JSON object."""
     try:
         found = json.loads(file)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a connector sends, one event a line: the same types for every protocol."""
+"""The events that a connector sends, at most one per line: the same types for every protocol."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -17,15 +17,21 @@ class LogLevel(StrEnum):
 
 
 class RecordLine(NamedTuple):
-    """A record whose line does not begin as its run should. `line` is the whole line, newline included."""
+    """A record that cannot go to the columnar parser, because its line does not begin like the lines of a run.
+
+    `line` is the whole line with its newline.
+    """
 
     stream: StreamId
     line: bytes
 
 
 class StateEvent(NamedTuple):
-    """`record_count` is what the source counted since the previous state: None when it did not say. From a
-    `provisional` state the source could not go on: it would send again what it sent since the state before."""
+    """A checkpoint of the source.
+
+    `record_count` is the number of records the source says it sent since the previous state; None if it did not say.
+    A source cannot resume from a provisional state: it would send again what it sent since the state before.
+    """
 
     state: State
     record_count: float | None = None
@@ -33,7 +39,7 @@ class StateEvent(NamedTuple):
 
 
 class SchemaEvent(NamedTuple):
-    """What a stream's next records look like, as the connector tells it while it reads."""
+    """The schema of a stream's next records, sent while the connector reads."""
 
     stream: StreamId
     json_schema: Mapping[str, Any]
@@ -41,15 +47,17 @@ class SchemaEvent(NamedTuple):
 
 
 class VersionEvent(NamedTuple):
-    """Of the stream's rows only those of this version are to be there, which is now whole."""
+    """This version of the stream is complete: rows of other versions are to be removed (Singer's ACTIVATE_VERSION)."""
 
     stream: StreamId
     version: int
 
 
 class BatchEvent(NamedTuple):
-    """Records of a stream that stand in files of the connector's, whose names are URLs. `frame` is what has to stand
-    before and behind each to make it a record line."""
+    """Records of a stream in files that the connector wrote.
+
+    `files` are URLs. `frame` holds the bytes to put before and after each record to make it a record line.
+    """
 
     stream: StreamId
     files: tuple[str, ...]
@@ -70,7 +78,7 @@ class FailureKind(StrEnum):
 
 
 class ErrorEvent(NamedTuple):
-    """The connector says that it, or one of its streams, failed."""
+    """The connector reports that it failed, or that one of its streams did."""
 
     message: str
     kind: FailureKind = FailureKind.SYSTEM
@@ -81,7 +89,7 @@ class ErrorEvent(NamedTuple):
 
 
 class EstimateEvent(NamedTuple):
-    """`stream` is None for an estimate of the whole sync."""
+    """An estimate of how much the source will send. `stream` is None for an estimate of the whole sync."""
 
     stream: StreamId | None
     rows: int | None = None
@@ -96,7 +104,10 @@ class StreamStatus(StrEnum):
 
 
 class StatusEvent(NamedTuple):
-    """`limited_until_milliseconds` is the quota's reset, when the source waits for a rate limit."""
+    """The status of one stream.
+
+    `limited_until_milliseconds` is when the quota resets, if the source waits for a rate limit.
+    """
 
     stream: StreamId
     status: StreamStatus
@@ -109,13 +120,19 @@ class AnalyticsEvent(NamedTuple):
 
 
 class ConfigEvent(NamedTuple):
-    """The connector changed its config (a rotated token): keep it at once."""
+    """The connector changed its config, for example a rotated token.
+
+    It must be saved at once: the old token may be dead.
+    """
 
     config: Mapping[str, Any]
 
 
 class SpecEvent(NamedTuple):
-    """`config_schema` is the JSON Schema of the config; `message` the whole specification."""
+    """The connector's specification.
+
+    `config_schema` is the JSON Schema of the config; `message` the whole specification.
+    """
 
     config_schema: Mapping[str, Any]
     message: Mapping[str, Any]
@@ -131,14 +148,14 @@ class CatalogEvent(NamedTuple):
 
 
 class UnknownEvent(NamedTuple):
-    """A message of a type we do not know, or one that lacks what its type needs: counted, kept in the log."""
+    """A message of an unknown type, or one that lacks what its type needs. The sync counts and logs it."""
 
     kind: str
     reason: str
 
 
 class PlainLine(NamedTuple):
-    """A line that is no message: the connector's own chatter. May hold personal data."""
+    """A line that is no message, such as a print of the connector. It may hold personal data."""
 
     line: bytes
 

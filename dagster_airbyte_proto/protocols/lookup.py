@@ -1,15 +1,15 @@
-"""Which protocol is meant: by its name, or by what was kept of it."""
+"""Finds the protocol for a name, or for a saved state."""
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import State
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
-from dagster_airbyte_proto.protocols.singer.states import is_one
+from dagster_airbyte_proto.protocols.singer.states import is_singer_state
 
 
 def source_protocol(name: str) -> SourceProtocol:
-    """Raises ConfigError for one that is not built yet."""
+    """The protocol of this name. Raises ConfigError if it is not built yet."""
     if name == "airbyte":
         return AirbyteSource()
     if name == "singer":
@@ -19,5 +19,5 @@ def source_protocol(name: str) -> SourceProtocol:
 
 
 def protocol_of_state(state: State) -> SourceProtocol:
-    """Whose state it is, where nobody says."""
-    return SingerSource() if is_one(state) else AirbyteSource()
+    """The protocol that a saved state belongs to, for callers that know the state alone."""
+    return SingerSource() if is_singer_state(state) else AirbyteSource()

@@ -1,10 +1,14 @@
-"""JSON whose parts stay the bytes they were.
+"""Splits JSON objects and arrays into parts that keep their bytes.
 
-Two ways to the same answer. msgspec takes a line apart in one pass and leaves the parts alone; it refuses what a
-strict reader must refuse, and connectors print some of that all the same: NaN and Infinity (Python's json), half
-of a surrogate pair (JavaScript, orjson's callers), raw control characters, nesting beyond the stack. For those
-there is a scanner that knows strings and brackets and nothing else: it keeps no stack, so depth does not matter
-to it, and it looks at no value, so a bad value does not either. Bytes that are cut off satisfy neither.
+There are two readers with the same answer:
+
+1. msgspec splits a line in one pass and leaves the parts undecoded. It is strict, and connectors print JSON that a
+   strict reader refuses: NaN and Infinity (Python's json), half of a surrogate pair (JavaScript, orjson's callers),
+   raw control characters, nesting beyond the C stack.
+2. For those there is a scanner that knows only strings and brackets. It keeps no stack, so depth does not matter; it
+   decodes no value, so a bad value does not matter either.
+
+Both refuse bytes that are cut off.
 """
 
 import json
@@ -18,10 +22,10 @@ PLAIN_TEXT = (
     rb"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*+"
 )
 PLAIN_STRING = rb'"' + PLAIN_TEXT + rb'"'
-"""A string of well-formed UTF-8 with no escape in it: whatever it matches can be decoded without a further look."""
+"""Matches a string of well-formed UTF-8 without escapes. A match can be decoded without further checks."""
 
-# What msgspec raises on bytes that it will not take; the last is nesting deeper than the C stack allows.
-_REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# What msgspec raises for JSON it refuses. RecursionError: nesting deeper than the C stack allows.
+_STRICT_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
@@ -33,44 +37,44 @@ _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+([\[\]{}])", re.DOT
 _SPACE = re.compile(rb"\s*+")
 
 
-class PartError(ValueError):
-    """A part of a message is not what it should be. The text says which, and never quotes a record."""
+class MemberError(ValueError):
+    """A member of a message is missing or invalid. The text names the member and never quotes a record."""
 
 
 def members(raw: bytes | msgspec.Raw) -> dict[str, bytes] | None:
-    """An object's values as they were written, by name; None for what is no object. The last of equal names wins."""
+    """The undecoded values of an object by name; None if `raw` is no object. Of equal names the last wins."""
     try:
         return {name: bytes(part) for name, part in _members_decoder.decode(raw).items()}
-    except _REFUSALS:
+    except _STRICT_ERRORS:
         return _scan_members(bytes(raw))
 
 
 def items(raw: bytes) -> list[bytes] | None:
-    """An array's items as they were written; None for what is no array."""
+    """The undecoded items of an array; None if `raw` is no array."""
     try:
         return [bytes(part) for part in _items_decoder.decode(raw)]
-    except _REFUSALS:
+    except _STRICT_ERRORS:
         return _scan_items(raw)
 
 
 def value(raw: bytes) -> Any:
-    """What the bytes mean, for reading and showing. Raises PartError when nothing can be made of them.
+    """Decodes the bytes for reading and showing. Raises MemberError if that is impossible.
 
-    Bad UTF-8 comes out as U+FFFD and half a surrogate pair as `?`, so that the text can be printed.
+    Bad UTF-8 becomes U+FFFD and half a surrogate pair becomes `?`, so that the text can be printed.
     """
     try:
         return msgspec.json.decode(raw)
-    except _REFUSALS:
+    except _STRICT_ERRORS:
         pass
     try:
         lenient = json.loads(raw.decode("utf-8", "replace"), strict=False)
         return json.loads(json.dumps(lenient, ensure_ascii=False).encode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
-        raise PartError("its JSON cannot be read") from error
+        raise MemberError("its JSON cannot be read") from error
 
 
 def with_member(raw: bytes, name: str, part: bytes) -> bytes:
-    """The object with one value put in or replaced; every other value keeps its bytes."""
+    """Returns the object with one member added or replaced. All other values keep their bytes."""
     parts = {**(members(raw) or {}), name: part}
     return b"{" + b",".join(json.dumps(key).encode() + b":" + kept for key, kept in parts.items()) + b"}"
 
@@ -81,9 +85,9 @@ def array(parts: list[bytes]) -> bytes:
 
 def _scan_members(raw: bytes) -> dict[str, bytes] | None:
     found: dict[str, bytes] = {}
-    position = _opened(raw, b"{")
+    position = _first_token(raw, b"{")
     if position is not None and raw[position : position + 1] == b"}":
-        return found if _ends(raw, position + 1) else None
+        return found if _is_at_end(raw, position + 1) else None
     while position is not None:
         key = _KEY.match(raw, position)
         end = _value_end(raw, key.end()) if key else None
@@ -91,9 +95,9 @@ def _scan_members(raw: bytes) -> dict[str, bytes] | None:
             return None
         try:
             found[str(value(key[1]))] = raw[key.end() : end]
-        except PartError:
+        except MemberError:
             return None
-        position, closed = _separated(raw, end, b"}")
+        position, closed = _next_part(raw, end, b"}")
         if closed:
             return found
     return None
@@ -101,33 +105,33 @@ def _scan_members(raw: bytes) -> dict[str, bytes] | None:
 
 def _scan_items(raw: bytes) -> list[bytes] | None:
     found: list[bytes] = []
-    position = _opened(raw, b"[")
+    position = _first_token(raw, b"[")
     if position is not None and raw[position : position + 1] == b"]":
-        return found if _ends(raw, position + 1) else None
+        return found if _is_at_end(raw, position + 1) else None
     while position is not None:
         end = _value_end(raw, position)
         if end is None:
             return None
         found.append(raw[position:end])
-        position, closed = _separated(raw, end, b"]")
+        position, closed = _next_part(raw, end, b"]")
         if closed:
             return found
     return None
 
 
-def _opened(raw: bytes, bracket: bytes) -> int | None:
-    """Where the first token after the opening bracket stands."""
+def _first_token(raw: bytes, bracket: bytes) -> int | None:
+    """The position of the first token after the opening bracket; None if `raw` does not begin with it."""
     start = _after_space(raw, 0)
     return _after_space(raw, start + 1) if raw[start : start + 1] == bracket else None
 
 
-def _separated(raw: bytes, position: int, bracket: bytes) -> tuple[int | None, bool]:
-    """Where the next part stands, or None with whether the closing bracket ended the bytes as it should."""
+def _next_part(raw: bytes, position: int, bracket: bytes) -> tuple[int | None, bool]:
+    """The position of the next part; or None, and True if the closing bracket is the last token."""
     position = _after_space(raw, position)
     token = raw[position : position + 1]
     if token == b",":
         return _after_space(raw, position + 1), False
-    return None, token == bracket and _ends(raw, position + 1)
+    return None, token == bracket and _is_at_end(raw, position + 1)
 
 
 def _value_end(raw: bytes, position: int) -> int | None:
@@ -146,5 +150,5 @@ def _after_space(raw: bytes, position: int) -> int:
     return space.end() if space else position
 
 
-def _ends(raw: bytes, position: int) -> bool:
+def _is_at_end(raw: bytes, position: int) -> bool:
     return _after_space(raw, position) == len(raw)

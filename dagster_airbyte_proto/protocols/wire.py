@@ -1,4 +1,4 @@
-"""How record lines look, so that whole runs of them go to the parser without being parsed one by one."""
+"""A description of record lines, by which runs of them go to the columnar parser without a look at each record."""
 
 import re
 from collections.abc import Sequence
@@ -8,23 +8,24 @@ from typing import NamedTuple
 from dagster_airbyte_proto.model import FieldPath
 
 
-class RecordShape(NamedTuple):
-    """How records look on the wire.
+class RecordWire(NamedTuple):
+    """The format of a protocol's record lines.
 
-    `head` matches how a record's line begins, as far as it tells the stream: lines that begin with the very same bytes
-    are records of the same stream, and go to the parser as one run. Its group `stream` is the stream's name as a JSON
-    string with its quotes, its group `namespace` likewise or `null`, or absent where the namespace stands behind the
-    data: then the namespace column of the parsed lines decides. Where it has a group `typed` that did not match, the
-    head does not tell that the line is a record, and one of `tails` must, newline included. `told` matches, in a head,
-    the members that nobody needs to read again once it was seen, each with the comma behind it.
+    - `head` matches the beginning of a record line, up to and including the stream. Lines that begin with exactly the
+      same bytes are records of the same stream: they form a run, and go to the parser together.
+    - Group `stream` of the head is the stream's name as a JSON string with its quotes. Group `namespace` likewise, or
+      `null`, or absent if the namespace comes after the data: then the namespace column of the parsed lines decides.
+    - If the head has a group `typed` that did not match, the head alone does not prove that the line is a record: the
+      line must end with one of `tails`, newline included.
+    - `known_members` matches the members of a head that need not be parsed again once the head is known, each with the
+      comma after it.
 
-    The paths say where in the parsed line things stand. `emitted_at` is a number of milliseconds, or text (RFC 3339)
-    that need not be there. `version` is a whole number that may be missing too: which version of the stream's rows the
-    record is of.
+    The paths locate members in the parsed line. `emitted_at` is a number of milliseconds, or optional text (RFC 3339).
+    `version` is an optional whole number: the version of the stream's rows that the record belongs to.
     """
 
     head: re.Pattern[bytes]
-    told: re.Pattern[bytes]
+    known_members: re.Pattern[bytes]
     type: FieldPath
     data: FieldPath
     emitted_at: FieldPath
@@ -35,23 +36,25 @@ class RecordShape(NamedTuple):
     emitted_at_is_text: bool = False
     version: FieldPath = ()
 
-    def head_of(self, text: bytes, start: int, end: int) -> re.Match[bytes] | None:
-        """The head of the line `text[start:end]`, if that can be of a run."""
+    def match_head(self, text: bytes, start: int, end: int) -> re.Match[bytes] | None:
+        """The head of the line `text[start:end]`; None if the line cannot belong to a run."""
         head = self.head.match(text, start, end)
-        if head is None or self.settles(head) or text.endswith(self.tails, start, end):
+        if head is None or self.is_conclusive(head) or text.endswith(self.tails, start, end):
             return head
         return None
 
-    def settles(self, head: re.Match[bytes]) -> bool:
-        """Whether a line that begins so is of a run, however it ends."""
+    def is_conclusive(self, head: re.Match[bytes]) -> bool:
+        """True if this head alone proves that the line is a record; otherwise the end of the line decides."""
         return not self.tails or head["typed"] is not None
 
-    def blanked(self, head: bytes) -> bytes:
-        """The head, as long as it was, with spaces for what it has told."""
-        return self.told.sub(lambda member: b" " * len(member[0]), head)
+    def blank_known_members(self, head: bytes) -> bytes:
+        """Returns the head with spaces in place of the known members. The length stays, so that no offset moves."""
+        return self.known_members.sub(lambda member: b" " * len(member[0]), head)
 
-    def ending_right(self, text: bytes, places: Sequence[int]) -> int:
-        """How many of the lines that begin at `places`, each of which ends where the next begins, end as a record does,
-        up to the first that does not."""
+    def count_complete(self, text: bytes, places: Sequence[int]) -> int:
+        """Counts the lines, from the first on, that end as a record does, up to the first that does not.
+
+        The lines begin at `places`; each ends where the next begins.
+        """
         ends = (text.endswith(self.tails, start, end) for start, end in pairwise(places))
         return sum(takewhile(bool, ends))

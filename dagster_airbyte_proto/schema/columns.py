@@ -1,4 +1,9 @@
-"""The columns of a stream's table: what they are called, where their values come from, what they are in Arrow."""
+"""The columns of a stream's table: their names, the fields their values come from, and their Arrow types.
+
+Each value type has two Arrow types. `table_type` is the column's type in the table. `wire_type` is the type that
+`pyarrow.json` reads: text wherever that parser is too lenient or cannot read the value at all. `staging` converts the
+one to the other.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -16,15 +21,16 @@ EXTRACTED_AT = "_airbyte_extracted_at"
 META = "_airbyte_meta"
 GENERATION_ID = "_airbyte_generation_id"
 WHOLE_RECORD = "_airbyte_data"
-"""The one column of a stream that declares no field: what each record holds, as it came."""
+"""The only column of a stream that declares no fields. It holds each record as it came."""
 
 SDC_DELETED_AT = "_sdc_deleted_at"
-DELETED_AT = ("_ab_cdc_deleted_at", SDC_DELETED_AT)
-"""By which of these fields a source that follows a database's log says that a row was deleted: any value but null."""
+DELETION_FIELDS = ("_ab_cdc_deleted_at", SDC_DELETED_AT)
+"""The fields by which a source that follows a database's log marks a deleted row: with any value but null."""
 
 INSTANT = pa.timestamp("us", "UTC")
 VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])
-"""Any value at all in a binary encoding, as Parquet files have it. No struct of ours has parts that cannot be null."""
+"""Any value in the binary Variant encoding of Parquet. No other struct in a table has members that cannot be null, so
+the type is recognised by that."""
 CHANGES = pa.list_(pa.struct([("field", pa.string()), ("change", pa.string()), ("reason", pa.string())]))
 METADATA = pa.schema(
     [
@@ -49,12 +55,16 @@ SDC = pa.schema(
         pa.field("_sdc_sync_started_at", pa.int64(), metadata={"comment": "of the sync, in milliseconds since 1970"}),
     ]
 )
-"""Metadata columns as other loaders have them, by choice: who comes from those finds them, of the same meaning."""
+"""Optional metadata columns with the names and the meaning that Singer targets give them, for users who come from
+those."""
 
 
-class Kind(StrEnum):
-    """What a value is. STRUCT is an object that has a column of its own for each member; JSON is any value at all, kept
-    as its own text, and VARIANT one whose text is encoded."""
+class ValueKind(StrEnum):
+    """The kinds of values.
+
+    STRUCT is an object with a column for each member. JSON is any value, stored as its JSON text. VARIANT is any value,
+    stored in the binary encoding of Parquet.
+    """
 
     STRING = "string"
     BOOLEAN = "boolean"
@@ -72,71 +82,80 @@ class Kind(StrEnum):
     VARIANT = "variant"
 
 
-_IN_TABLE = {
-    Kind.STRING: pa.string(),
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INTEGER: pa.int64(),
-    Kind.BIG_INTEGER: pa.decimal128(38, 0),
-    Kind.NUMBER: pa.float64(),
-    Kind.DECIMAL: pa.decimal128(38, 9),
-    Kind.DATE: pa.date32(),
-    Kind.TIME: pa.string(),
-    Kind.TIMESTAMP: INSTANT,
-    Kind.LOCAL_TIMESTAMP: pa.timestamp("us"),
-    Kind.BINARY: pa.binary(),
-    Kind.JSON: pa.string(),
-    Kind.VARIANT: VARIANT,
+_TABLE_TYPES = {
+    ValueKind.STRING: pa.string(),
+    ValueKind.BOOLEAN: pa.bool_(),
+    ValueKind.INTEGER: pa.int64(),
+    ValueKind.BIG_INTEGER: pa.decimal128(38, 0),
+    ValueKind.NUMBER: pa.float64(),
+    ValueKind.DECIMAL: pa.decimal128(38, 9),
+    ValueKind.DATE: pa.date32(),
+    ValueKind.TIME: pa.string(),
+    ValueKind.TIMESTAMP: INSTANT,
+    ValueKind.LOCAL_TIMESTAMP: pa.timestamp("us"),
+    ValueKind.BINARY: pa.binary(),
+    ValueKind.JSON: pa.string(),
+    ValueKind.VARIANT: VARIANT,
 }
-_READ_AS_IS = {Kind.STRING, Kind.BOOLEAN, Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER, Kind.DECIMAL}
-# Arrow's parser dies of a decimal such as 1e-99: it looks beyond the end of its powers of ten.
-_READ_RAW = {Kind.JSON, Kind.VARIANT, Kind.BIG_INTEGER, Kind.DECIMAL}
+_PARSED_BY_ARROW = {
+    ValueKind.STRING,
+    ValueKind.BOOLEAN,
+    ValueKind.INTEGER,
+    ValueKind.BIG_INTEGER,
+    ValueKind.NUMBER,
+    ValueKind.DECIMAL,
+}
+# Arrow's parser crashes on a decimal such as 1e-99: it reads beyond the end of its powers of ten.
+_PARSED_FROM_RAW_TEXT = {ValueKind.JSON, ValueKind.VARIANT, ValueKind.BIG_INTEGER, ValueKind.DECIMAL}
 
 
 class ValueType(NamedTuple):
-    """A kind, inside as many lists as `depth` says. `members` are those of a STRUCT, one at least; those that are known
-    by their source's names in `passed_over` and not read are none of them."""
+    """A kind of value, nested in `depth` lists. A STRUCT has at least one of `members`.
 
-    kind: Kind
+    `skipped_members` are members that the schema declares and that are not read, by the source's names.
+    """
+
+    kind: ValueKind
     depth: int = 0
     members: "tuple[Member, ...]" = ()
-    passed_over: frozenset[str] = frozenset()
+    skipped_members: frozenset[str] = frozenset()
 
     @property
-    def in_table(self) -> pa.DataType:
-        if self.kind is Kind.STRUCT:
-            return _listed(pa.struct([(member.name, member.type.in_table) for member in self.members]), self.depth)
-        return _listed(_IN_TABLE[self.kind], self.depth)
+    def table_type(self) -> pa.DataType:
+        if self.kind is ValueKind.STRUCT:
+            return _listed(pa.struct([(member.name, member.type.table_type) for member in self.members]), self.depth)
+        return _listed(_TABLE_TYPES[self.kind], self.depth)
 
     @property
-    def on_wire(self) -> pa.DataType:
-        """What the JSON parser reads it as: text where the parser is too lenient, or cannot read it at all."""
-        if self.kind is Kind.STRUCT:
-            return _listed(pa.struct([(member.source, member.type.on_wire) for member in self.members]), self.depth)
-        return _listed(_IN_TABLE[self.kind] if self.kind in _READ_AS_IS else pa.string(), self.depth)
+    def wire_type(self) -> pa.DataType:
+        """The type that the JSON parser reads: text where the parser is too lenient or cannot read the value."""
+        if self.kind is ValueKind.STRUCT:
+            return _listed(pa.struct([(member.source, member.type.wire_type) for member in self.members]), self.depth)
+        return _listed(_TABLE_TYPES[self.kind] if self.kind in _PARSED_BY_ARROW else pa.string(), self.depth)
 
     @property
-    def item(self) -> "ValueType":
-        """What its elements are. Only for what is a list."""
+    def element_type(self) -> "ValueType":
+        """The type of a list's elements. Only for lists."""
         return self._replace(depth=self.depth - 1)
 
     @property
-    def is_read_whole(self) -> bool:
-        """Whether no member is passed over, however deep."""
-        return not self.passed_over and all(member.type.is_read_whole for member in self.members)
+    def reads_every_member(self) -> bool:
+        """True if no member is skipped, at any depth."""
+        return not self.skipped_members and all(member.type.reads_every_member for member in self.members)
 
     @property
     def is_json_text(self) -> bool:
-        """Whether it is read as JSON text, whatever its table makes of that."""
-        return self.kind in (Kind.JSON, Kind.VARIANT) and not self.depth
+        """True if the value is read as JSON text, whatever its type in the table."""
+        return self.kind in (ValueKind.JSON, ValueKind.VARIANT) and not self.depth
 
     @property
-    def is_raw(self) -> bool:
-        """Whether its raw text is wanted, or that of a part of it: the JSON parser must not read it."""
-        return self.kind in _READ_RAW or any(member.type.is_raw for member in self.members)
+    def needs_raw_text(self) -> bool:
+        """True if the value, or a part of it, must be taken as raw text and kept from the JSON parser."""
+        return self.kind in _PARSED_FROM_RAW_TEXT or any(member.type.needs_raw_text for member in self.members)
 
 
 class Member(NamedTuple):
-    """A member of an object that lands as a struct. `name` is the table's, `source` the source's own."""
+    """A member of an object that lands as a struct. `name` is its name in the table, `source` its name in records."""
 
     name: str
     source: str
@@ -144,7 +163,7 @@ class Member(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column. `path` leads to its value in a record; longer than one only for a key inside an object."""
+    """A column. `path` leads to its value in a record. It has several steps only for a key inside an object."""
 
     name: str
     path: FieldPath
@@ -157,52 +176,55 @@ class Column(NamedTuple):
 
     @property
     def field(self) -> pa.Field:
-        return pa.field(self.name, self.type.in_table, metadata={"comment": self.comment} if self.comment else None)
+        return pa.field(self.name, self.type.table_type, metadata={"comment": self.comment} if self.comment else None)
 
 
 class Pruning(NamedTuple):
-    """What stays of an object that is read as JSON text: members at the paths in `keep`, or all where it is empty, but
-    for those in `drop`. The paths start inside the object."""
+    """The selection of members of an object that is read as JSON text. The paths start inside the object.
+
+    The members at the paths in `keep` stay, or all if it is empty, without those in `drop`.
+    """
 
     keep: tuple[FieldPath, ...] = ()
     drop: tuple[FieldPath, ...] = ()
 
 
-class Shape(NamedTuple):
-    """How a table's rows are made of what is read, where they are not the same.
+class ShapingPlan(NamedTuple):
+    """The steps from parsed fields to a table's rows, for a stream whose columns are shaped.
 
-    `read` are a record's fields that are parsed, with the source's types. One has the name of its column in the table,
-    or a name like no other's if it is read for the `condition` alone, in which fields are called as the source calls
-    them. What is `passed_over` is known and not parsed. `hashed` and `pruned` are by names in the table.
+    - `parsed_columns` are the record fields to parse, with the source's types. Each has the name of its column in the
+      table. A field that only the `condition` needs has a name that no column has.
+    - `skipped_fields` are declared and not parsed.
+    - `hashed` and `pruned` use names in the table. `condition` uses the source's names.
     """
 
-    read: tuple[Column, ...]
-    passed_over: frozenset[str] = frozenset()
+    parsed_columns: tuple[Column, ...]
+    skipped_fields: frozenset[str] = frozenset()
     hashed: frozenset[str] = frozenset()
     pruned: Mapping[str, Pruning] = {}
     condition: Condition | None = None
 
 
 class Columns(msgspec.Struct, frozen=True, dict=True):
-    """All columns of a table but the metadata ones. `keys` are names of columns; `cursor` is a path in a record.
+    """All columns of a table except the metadata columns. `keys` are column names; `cursor` is a path in a record.
 
-    `partitioning` is what the table's rows are parted by, and `ordering` how they lie in its files, in its own names.
-    Of a stream that `is_whole` a record is one field, WHOLE_RECORD, that has all of it inside. `sdc` are the names of
-    those of SDC that the table has.
+    - `partitioning` and `ordering` use names in the table.
+    - A stream that `is_schemaless` has one field, WHOLE_RECORD, which holds each record.
+    - `sdc` are the names of the SDC columns that the table has.
     """
 
     all: tuple[Column, ...]
     keys: tuple[str, ...] = ()
     cursor: FieldPath = ()
-    shape: Shape | None = None
+    shaping_plan: ShapingPlan | None = None
     partitioning: tuple[PartitionField, ...] = ()
     ordering: Ordering = Ordering()
-    is_whole: bool = False
+    is_schemaless: bool = False
     sdc: tuple[str, ...] = ()
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The table's schema, with the metadata columns last. It carries no field ids: the table gives those."""
+        """The table's schema, with the metadata columns last. It has no field ids: the table assigns those."""
         return pa.schema([*(column.field for column in self.all), *self.metadata])
 
     @property
@@ -211,53 +233,59 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
         return pa.schema([*METADATA, *(SDC.field(name) for name in self.sdc)])
 
     @cached_property
-    def top(self) -> tuple[Column, ...]:
-        """The columns that are a record's own fields, as they are read."""
-        if self.shape is not None:
-            return self.shape.read
+    def parsed_columns(self) -> tuple[Column, ...]:
+        """The top-level fields of a record that are parsed."""
+        if self.shaping_plan is not None:
+            return self.shaping_plan.parsed_columns
         return tuple(column for column in self.all if not column.is_nested)
 
     @property
-    def passed_over(self) -> frozenset[str]:
-        """The fields of a record that are known and not read."""
-        return frozenset() if self.shape is None else self.shape.passed_over
+    def skipped_fields(self) -> frozenset[str]:
+        """The fields of a record that are declared and not parsed."""
+        return frozenset() if self.shaping_plan is None else self.shaping_plan.skipped_fields
 
     @cached_property
-    def is_read_whole(self) -> bool:
-        """Whether nothing that is known of a record is passed over."""
-        return not self.passed_over and all(column.type.is_read_whole for column in self.top)
+    def reads_every_field(self) -> bool:
+        """True if no declared field of a record is skipped, at any depth."""
+        return not self.skipped_fields and all(column.type.reads_every_member for column in self.parsed_columns)
 
     @cached_property
-    def order_column(self) -> Column | None:
-        """The column that holds the cursor, or has it inside. None where there is none, or one that has no order."""
+    def cursor_column(self) -> Column | None:
+        """The column that holds the cursor, or an object with the cursor inside. None without a cursor, and for a list,
+        which has no order."""
         found = (column for column in self.all if column.path == self.cursor[:1])
         return next((column for column in found if not column.type.depth), None)
 
     @cached_property
-    def deleted_at(self) -> Column | None:
-        """The column that says which records are deletions."""
-        return next((column for column in self.all if len(column.path) == 1 and column.path[0] in DELETED_AT), None)
+    def deletion_column(self) -> Column | None:
+        """The column that marks deleted rows."""
+        return next(
+            (column for column in self.all if len(column.path) == 1 and column.path[0] in DELETION_FIELDS), None
+        )
 
     @cached_property
     def nested(self) -> tuple[Column, ...]:
-        """The columns made for keys that lie inside objects."""
+        """The columns that were added for keys inside objects."""
         return tuple(column for column in self.all if column.is_nested)
 
 
-def nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """As Arrow's own, of a table's type. Of a VARIANT the whole is null, and no part: Parquet takes no other."""
-    if kind == VARIANT:
-        parts = [pa.repeat(pa.scalar(b"", field.type), rows) for field in kind]
-    elif pa.types.is_struct(kind):
-        parts = [nulls(rows, field.type) for field in kind]
+def null_array(length: int, data_type: pa.DataType) -> pa.Array:
+    """Returns nulls of a table's type. A null VARIANT has members that are not null, because Parquet requires them."""
+    if data_type == VARIANT:
+        parts = [pa.repeat(pa.scalar(b"", field.type), length) for field in data_type]
+    elif pa.types.is_struct(data_type):
+        parts = [null_array(length, field.type) for field in data_type]
     else:
-        return pa.nulls(rows, kind)
-    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.repeat(True, rows))
+        return pa.nulls(length, data_type)
+    return pa.StructArray.from_arrays(parts, fields=list(data_type), mask=pa.repeat(True, length))
 
 
 def member_at(kind: ValueType, path: FieldPath) -> tuple[ValueType, FieldPath]:
-    """What lies at `path` inside structs, and the rest of the path where it leads on into something else."""
-    while path and kind.kind is Kind.STRUCT and not kind.depth:
+    """Returns the type at `path` inside structs, and the rest of the path.
+
+    The rest is not empty if the path leads into a value that is no struct. The type is then that value's.
+    """
+    while path and kind.kind is ValueKind.STRUCT and not kind.depth:
         inside = {member.source: member.type for member in kind.members}
         if path[0] not in inside:
             break

@@ -1,6 +1,8 @@
-"""What a filter asks of a row: values only, made of a user's text by `filters.py` and answered for whole columns here.
+"""The condition of a filter as a tree of values.
 
-As in SQL, what is asked of a null is not known, `not` leaves it so, and a row is wanted only where the answer is yes.
+`filters.py` parses a user's text to it, and `truth_values` evaluates it on whole columns. Nulls follow SQL's
+three-valued logic: a comparison with null is null, `not` of null is null, and a row passes only if the condition is
+true.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,61 +28,61 @@ class Comparison(NamedTuple):
     value: pa.Scalar
 
 
-class Membership(NamedTuple):
+class InList(NamedTuple):
     field: str
     values: pa.Array
 
 
-class Absence(NamedTuple):
-    """The field is null."""
+class IsNull(NamedTuple):
+    """True if the field is null."""
 
     field: str
 
 
-class Negation(NamedTuple):
+class Not(NamedTuple):
     inner: "Condition"
 
 
-class Every(NamedTuple):
+class And(NamedTuple):
     parts: tuple["Condition", ...]
 
 
-class Either(NamedTuple):
+class Or(NamedTuple):
     parts: tuple["Condition", ...]
 
 
-Condition = Union[Comparison, Membership, Absence, Negation, Every, Either]  # noqa: UP007 - its parts are named as text
+Condition = Union[Comparison, InList, IsNull, Not, And, Or]  # noqa: UP007 - the parts refer to it by a string
 
 
-def fields_of(condition: Condition) -> frozenset[str]:
-    """The fields that must be known to answer it."""
+def condition_fields(condition: Condition) -> frozenset[str]:
+    """Returns the fields that the condition reads."""
     return frozenset(_fields_of(condition))
 
 
-def answers(condition: Condition, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """For each row yes, no, or null."""
+def truth_values(condition: Condition, columns: Mapping[str, pa.Array]) -> pa.Array:
+    """Returns true, false or null for each row."""
     match condition:
         case Comparison(field, operator, value):
             return COMPARISONS[operator](columns[field], value)
-        case Membership(field, values):
-            # Arrow says no of a null, whose opposite would be yes.
+        case InList(field, values):
+            # Arrow's is_in gives false for a null, and `not in` would make it true. SQL wants null for both.
             column = columns[field]
             return pc.if_else(column.is_valid(), pc.is_in(column, value_set=values), pa.scalar(None, pa.bool_()))
-        case Absence(field):
+        case IsNull(field):
             return columns[field].is_null()
-        case Negation(inner):
-            return pc.invert(answers(inner, columns))
-        case Every(parts):
-            return reduce(pc.and_kleene, (answers(part, columns) for part in parts))
-        case Either(parts):
-            return reduce(pc.or_kleene, (answers(part, columns) for part in parts))
+        case Not(inner):
+            return pc.invert(truth_values(inner, columns))
+        case And(parts):
+            return reduce(pc.and_kleene, (truth_values(part, columns) for part in parts))
+        case Or(parts):
+            return reduce(pc.or_kleene, (truth_values(part, columns) for part in parts))
 
 
 def _fields_of(condition: Condition) -> Iterator[str]:
     match condition:
-        case Negation(inner):
+        case Not(inner):
             yield from _fields_of(inner)
-        case Every(parts) | Either(parts):
+        case And(parts) | Or(parts):
             for part in parts:
                 yield from _fields_of(part)
         case _:

@@ -1,13 +1,13 @@
-"""What becomes of a table whose stream has changed: the one place that decides it, but for generations that replace
-all rows of a table (`replacing.py`). It touches nothing.
+"""Decides how a table's schema changes for its stream. Pure: it changes no table.
 
-Columns are in Iceberg's own JSON for a schema (see `loads/column_ids.py`). Whatever the policy:
+`replacement.py` decides for generations that replace all rows of a table. Columns are in Iceberg's own JSON for a
+schema (see `loads/column_ids.py`). The rules, whatever the policy:
 
-- A table loses no column, and none of its columns gets narrower. What the stream lacks is null from now on.
+- A table loses no column, and none of its columns gets narrower. A column that the stream lacks is null from now on.
 - A new table takes all columns.
-- The columns that are ours (`Terms.own`) are added and widened.
-- What tells rows apart, or parts them (`Terms.required`), is never left out: where the table cannot take it, the stream
-  is refused.
+- The metadata columns that we add (`EvolutionRules.own_columns`) are added and widened.
+- Keys, cursors and the columns that the table is partitioned or sorted by (`EvolutionRules.required_columns`) are never
+  left out. If the table cannot take one, the stream is refused.
 - A refused stream changes nothing.
 """
 
@@ -20,35 +20,36 @@ import msgspec
 
 from dagster_airbyte_proto.errors import SchemaRefused
 from dagster_airbyte_proto.model import FieldPath, SchemaPolicy
-from dagster_airbyte_proto.schema.names import folded
+from dagster_airbyte_proto.schema.names import case_folded
 
-Columns = dict[str, Any]
+IcebergSchema = dict[str, Any]
 """`{"type": "struct", "fields": [{"id", "name", "required", "type", "doc"?}, ...]}`"""
 
-Type = str | Columns
+IcebergType = str | IcebergSchema
 
 _DISCARDING = frozenset((SchemaPolicy.DISCARD_COLUMN, SchemaPolicy.DISCARD_ROW))
+# The promotions of the Iceberg specification, beside wider decimals of the same scale.
 _WIDER = {("int", "long"), ("float", "double")}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_AS_SAID = {("int", "bigint"), ("float", "double")}
-_ELSEWHERE = "give the stream another table by `rename` in the connection file"
-_NEEDED = f"No policy can do without these. Drop the table and sync with --refresh, or {_ELSEWHERE}."
+_WIDER_SQL = {("int", "bigint"), ("float", "double")}
+_OTHER_TABLE = "give the stream another table by `rename` in the connection file"
+_REQUIRED = f"Every policy needs these columns. Drop the table and sync with --refresh, or {_OTHER_TABLE}."
 _REFRESH = (
-    f"Sync with --refresh: the stream's rows and columns then take the place of the table's. Or {_ELSEWHERE}, or let "
-    "go of the values with schema_policy: discard_column."
+    f"Sync with --refresh: the stream's rows and columns then take the place of the table's. Or {_OTHER_TABLE}, "
+    "or discard the values with schema_policy: discard_column."
 )
 _REMEDIES = {
-    SchemaPolicy.EVOLVE: f"Drop the table and sync with --refresh, {_ELSEWHERE}, or let go of the values with "
+    SchemaPolicy.EVOLVE: f"Drop the table and sync with --refresh, {_OTHER_TABLE}, or discard the values with "
     "schema_policy: discard_column.",
     SchemaPolicy.FREEZE: "Its schema_policy is freeze. Set evolve to have columns added and widened, discard_column or "
-    f"discard_row to land without them; or {_ELSEWHERE}.",
-    SchemaPolicy.DISCARD_COLUMN: _NEEDED,
-    SchemaPolicy.DISCARD_ROW: _NEEDED,
+    f"discard_row to land without them; or {_OTHER_TABLE}.",
+    SchemaPolicy.DISCARD_COLUMN: _REQUIRED,
+    SchemaPolicy.DISCARD_ROW: _REQUIRED,
 }
 
 
-class What(StrEnum):
-    """What happened to a stream, in the words of the store and of reports."""
+class ChangeKind(StrEnum):
+    """The kinds of change to a stream. The values are those in the state store and in reports."""
 
     COLUMN_ADDED = "column_added"
     COLUMN_WIDENED = "column_widened"
@@ -56,29 +57,32 @@ class What(StrEnum):
     COLUMN_RENAMED = "column_renamed"
     COLUMN_LOST = "column_lost"
     COLUMN_DROPPED = "column_dropped"
-    COLUMN_BACK = "column_back"
-    COLUMN_WITHHELD = "column_withheld"
+    COLUMN_RETURNED = "column_back"
+    COLUMN_EXCLUDED = "column_withheld"
     COLUMN_REFUSED = "column_refused"
     KEY_CHANGED = "key_changed"
     CURSOR_CHANGED = "cursor_changed"
     TABLE_CHANGED = "table_changed"
     STREAM_GONE = "stream_gone"
-    STREAM_BACK = "stream_back"
+    STREAM_RETURNED = "stream_back"
 
 
-class Change(msgspec.Struct, frozen=True):
-    """One thing that changed. `column` is empty where it is the stream's; nested fields have their names with dots."""
+class SchemaChange(msgspec.Struct, frozen=True):
+    """One change to a stream.
 
-    what: What
+    `column` is empty for a change to the stream itself, and a dotted name for a nested field.
+    """
+
+    kind: ChangeKind = msgspec.field(name="what")
     column: str = ""
     before: str = ""
     after: str = ""
 
 
-class Misfit(NamedTuple):
-    """What a stream has and its table does not take. `in_table` is empty where the table has no such column.
+class ColumnMismatch(NamedTuple):
+    """A column of a stream that its table does not take. `in_table` is empty if the table has no such column.
 
-    `formerly` is what the column was called: the table has both names, and rows under each.
+    `formerly` is the column's old name, if that is the problem: the table has both names, and rows under each.
     """
 
     path: FieldPath
@@ -92,99 +96,109 @@ class Misfit(NamedTuple):
 
     def __str__(self) -> str:
         if self.formerly:
-            return f"column {self.column} stands beside {self.formerly}, which it was called formerly"
+            return f"column {self.column} is beside {self.formerly}, its old name: the table has both"
         if not self.in_table:
             return f"the table has no column {self.column} ({self.in_stream} in the stream)"
         return f"column {self.column} is {self.in_table} in the table and {self.in_stream} in the stream"
 
 
-class Terms(NamedTuple):
-    """What is decided by. All names are of columns; `formerly` has the old name of each that was renamed. With
-    `refresh_helps` a refresh of the stream may change what the stream is refused for."""
+class EvolutionRules(NamedTuple):
+    """The rules for one table. `formerly` maps each column that was renamed to its old name.
+
+    With `refresh_helps`, a refresh of the stream may change the columns for which it is refused.
+    """
 
     policy: SchemaPolicy = SchemaPolicy.EVOLVE
-    own: Collection[str] = ()
-    required: Collection[str] = ()
+    own_columns: Collection[str] = ()
+    required_columns: Collection[str] = ()
     formerly: Mapping[str, str] = {}
     refresh_helps: bool = False
 
 
-class Verdict(NamedTuple):
-    """`columns` and `last_id` are the table's from now on, once `renames` (old name, new name) and `changes` are made.
+class EvolutionDecision(NamedTuple):
+    """A decision. The table has `columns` and `last_id` once `renames` (old name, new name) and `changes` are made.
 
-    The stream's `withheld` do not get in. Where anything is `refused`, the table stays as it is and nothing lands.
+    The values of `excluded` columns do not land. If anything is `refused`, the table stays as it is and nothing lands.
     """
 
-    columns: Columns
+    columns: IcebergSchema
     last_id: int
     renames: tuple[tuple[str, str], ...] = ()
-    changes: tuple[Change, ...] = ()
-    withheld: tuple[Misfit, ...] = ()
-    refused: tuple[Misfit, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
+    excluded: tuple[ColumnMismatch, ...] = ()
+    refused: tuple[ColumnMismatch, ...] = ()
 
-    def refuse(self, doing: str, terms: Terms) -> None:
-        """Raises SchemaRefused with every misfit and the ways out, if there is any."""
+    def check_accepted(self, doing: str, rules: EvolutionRules) -> None:
+        """Raises SchemaRefused with every mismatch and a remedy, if the stream is refused."""
         if not self.refused:
             return
         found = "; ".join(map(str, self.refused))
-        misfits = tuple((misfit.column, misfit.in_table, misfit.in_stream) for misfit in self.refused)
-        remedy = _REMEDIES[terms.policy]
-        if terms.refresh_helps and terms.policy is SchemaPolicy.EVOLVE:
+        mismatches = tuple((mismatch.column, mismatch.in_table, mismatch.in_stream) for mismatch in self.refused)
+        remedy = _REMEDIES[rules.policy]
+        if rules.refresh_helps and rules.policy is SchemaPolicy.EVOLVE:
             remedy = _REFRESH
-        if any(misfit.formerly for misfit in self.refused):
+        if any(mismatch.formerly for mismatch in self.refused):
             remedy = (
-                "Bring the two together by hand and drop the old one, or take `formerly` out of the stream's options."
+                "Merge the two columns by hand and drop the old one, or remove `formerly` from the stream's options."
             )
-        raise SchemaRefused(doing, found, remedy=remedy, misfits=misfits)
+        raise SchemaRefused(doing, found, remedy=remedy, mismatches=mismatches)
 
 
-def decided(existing: Columns, wanted: Columns, last_id: int, terms: Terms = Terms()) -> Verdict:  # noqa: B008 - a tuple
-    """What a table of `existing` columns, which has given ids out up to `last_id`, is to be for a stream's `wanted`.
+def evolution_decision(
+    existing: IcebergSchema,
+    wanted: IcebergSchema,
+    last_id: int,
+    rules: EvolutionRules = EvolutionRules(),  # noqa: B008 - a tuple
+) -> EvolutionDecision:
+    """Decides how a table of `existing` columns, with field ids up to `last_id`, takes a stream's `wanted` columns.
 
-    Whoever asks again once it is so gets no change, and the same withheld.
+    Once the table has the decided columns, the same question gives no changes and the same exclusions.
     """
     if not existing["fields"]:
-        terms = terms._replace(policy=SchemaPolicy.EVOLVE)
-    renamed_columns, renames, refused = renamed(existing, wanted, terms.formerly)
-    weighing = _Weighing(Numbering(last_id), terms)
-    columns = weighing.struct(renamed_columns, wanted, ())
-    withheld = tuple(misfit for misfit in weighing.misfits if weighing.may_withhold(misfit))
-    refused += [*weighing.refused, *(misfit for misfit in weighing.misfits if not weighing.may_withhold(misfit))]
+        rules = rules._replace(policy=SchemaPolicy.EVOLVE)
+    renamed_columns, renames, refused = with_renames(existing, wanted, rules.formerly)
+    merge = _ColumnMerge(FieldIds(last_id), rules)
+    columns = merge.struct(renamed_columns, wanted, ())
+    excluded = tuple(mismatch for mismatch in merge.mismatches if merge.may_exclude(mismatch))
+    refused += [*merge.refused, *(mismatch for mismatch in merge.mismatches if not merge.may_exclude(mismatch))]
     if refused:
-        return Verdict(existing, last_id, refused=tuple(refused))
-    changes = [Change(What.COLUMN_RENAMED, new, old, new) for old, new in renames]
+        return EvolutionDecision(existing, last_id, refused=tuple(refused))
+    changes = [SchemaChange(ChangeKind.COLUMN_RENAMED, new, old, new) for old, new in renames]
     if existing["fields"]:
-        changes += weighing.changes
-    return Verdict(columns, weighing.numbering.last_id, tuple(renames), tuple(changes), withheld)
+        changes += merge.changes
+    return EvolutionDecision(columns, merge.ids.last_id, tuple(renames), tuple(changes), excluded)
 
 
-def flat(columns: Columns) -> dict[str, str]:
-    """Each column and nested field by its dotted name, with its type. What a struct or a list of them holds stands in
-    entries of its own, so that a change inside is told as that of a field."""
-    return dict(_flat(columns, ""))
+def column_types(columns: IcebergSchema) -> dict[str, str]:
+    """Returns the type of each column and nested field, by its dotted name.
+
+    The fields of structs, and of lists of structs, have entries of their own. So a change inside of a struct is
+    reported as a change of that field.
+    """
+    return dict(_struct_types(columns, ""))
 
 
-def said(kind: Type) -> str:
-    """A type as a user writes it in SQL, near enough to recognise it."""
-    if isinstance(kind, str):
-        return {"long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}.get(kind, kind)
-    if kind["type"] == "struct":
-        return "struct<" + ", ".join(f"{field['name']}: {said(field['type'])}" for field in kind["fields"]) + ">"
-    if kind["type"] == "list":
-        return f"array<{said(kind['element'])}>"
-    return f"map<{said(kind['key'])}, {said(kind['value'])}>"
+def sql_type(of_type: IcebergType) -> str:
+    """Returns a type as Spark SQL writes it. It is for people to read, and precise enough to compare."""
+    if isinstance(of_type, str):
+        return {"long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}.get(of_type, of_type)
+    if of_type["type"] == "struct":
+        return "struct<" + ", ".join(f"{field['name']}: {sql_type(field['type'])}" for field in of_type["fields"]) + ">"
+    if of_type["type"] == "list":
+        return f"array<{sql_type(of_type['element'])}>"
+    return f"map<{sql_type(of_type['key'])}, {sql_type(of_type['value'])}>"
 
 
-class Numbering:
-    """Gives ids to what is new in a table that has given them out up to `last_id`."""
+class FieldIds:
+    """Assigns ids to new fields of a table, which has assigned ids up to `last_id`."""
 
     def __init__(self, last_id: int) -> None:
         self.last_id = last_id
 
-    def field(self, field: Columns) -> Columns:
+    def field(self, field: IcebergSchema) -> IcebergSchema:
         return {**field, "id": self._next(), "type": self._type(field["type"])}
 
-    def _type(self, kind: Type) -> Type:
+    def _type(self, kind: IcebergType) -> IcebergType:
         if isinstance(kind, str):
             return kind
         if kind["type"] == "struct":
@@ -198,89 +212,96 @@ class Numbering:
         return self.last_id
 
 
-class _Weighing:
-    """One comparison: what it finds on its way through the columns."""
+class _ColumnMerge:
+    """Merges a stream's columns into a table's. Collects changes, mismatches and refusals on the way."""
 
-    def __init__(self, numbering: Numbering, terms: Terms) -> None:
-        self.numbering = numbering
-        self._terms = terms
-        self._own = set(map(folded, terms.own))
-        self._required = set(map(folded, terms.required))
-        self.changes: list[Change] = []
-        self.misfits: list[Misfit] = []
-        self.refused: list[Misfit] = []
+    def __init__(self, ids: FieldIds, rules: EvolutionRules) -> None:
+        self.ids = ids
+        self._rules = rules
+        self._own = set(map(case_folded, rules.own_columns))
+        self._required = set(map(case_folded, rules.required_columns))
+        self.changes: list[SchemaChange] = []
+        self.mismatches: list[ColumnMismatch] = []
+        self.refused: list[ColumnMismatch] = []
 
-    def struct(self, old: Columns, new: Columns, path: FieldPath) -> Columns:
-        """`old` with what it lacks of `new`, as far as the policy lets it."""
-        found = mates(old["fields"], new["fields"])
+    def struct(self, old: IcebergSchema, new: IcebergSchema, path: FieldPath) -> IcebergSchema:
+        """Returns `old` with the fields of `new` that it lacks, as far as the policy allows."""
+        found = matching_fields(old["fields"], new["fields"])
         fields = [self._field(field, found.get(number), path) for number, field in enumerate(old["fields"])]
-        mated = {id(field) for field in found.values()}
+        matched = {id(field) for field in found.values()}
         for field in new["fields"]:
-            if id(field) not in mated:
+            if id(field) not in matched:
                 fields += self._added(field, (*path, field["name"]))
         return {**old, "fields": fields}
 
-    def may_withhold(self, misfit: Misfit) -> bool:
-        top = folded(misfit.path[0])
-        return self._terms.policy in _DISCARDING and top not in self._required and top not in self._own
+    def may_exclude(self, mismatch: ColumnMismatch) -> bool:
+        top = case_folded(mismatch.path[0])
+        return self._rules.policy in _DISCARDING and top not in self._required and top not in self._own
 
     def _may_change(self, path: FieldPath) -> bool:
-        return self._terms.policy is SchemaPolicy.EVOLVE or folded(path[0]) in self._own
+        return self._rules.policy is SchemaPolicy.EVOLVE or case_folded(path[0]) in self._own
 
-    def _added(self, field: Columns, path: FieldPath) -> list[Columns]:
+    def _added(self, field: IcebergSchema, path: FieldPath) -> list[IcebergSchema]:
         if not self._may_change(path):
-            self.misfits.append(Misfit(path, "", said(field["type"])))
+            self.mismatches.append(ColumnMismatch(path, "", sql_type(field["type"])))
             return []
-        self.changes.append(Change(What.COLUMN_ADDED, ".".join(path), "", said(field["type"])))
-        return [self.numbering.field(field)]
+        self.changes.append(SchemaChange(ChangeKind.COLUMN_ADDED, ".".join(path), "", sql_type(field["type"])))
+        return [self.ids.field(field)]
 
-    def _field(self, old: Columns, new: Columns | None, path: FieldPath) -> Columns:
+    def _field(self, old: IcebergSchema, new: IcebergSchema | None, path: FieldPath) -> IcebergSchema:
         here = (*path, old["name"])
         if old["required"] and (new is None or not self._may_change(here)):
-            # A null may come at any time.
-            self.refused.append(Misfit(here, f"{said(old['type'])} not null", said(new["type"]) if new else "nothing"))
+            # No source promises that a field is never null, so a column that cannot be null will fail sooner or later.
+            self.refused.append(
+                ColumnMismatch(here, f"{sql_type(old['type'])} not null", sql_type(new["type"]) if new else "nothing")
+            )
             return old
         if new is None:
             return old
         if old["required"]:
-            self.changes.append(_widened(here, f"{said(old['type'])} not null", said(old["type"])))
+            self.changes.append(_widened(here, f"{sql_type(old['type'])} not null", sql_type(old["type"])))
         return {**old, "required": False, "type": self._type(old["type"], new["type"], here)}
 
-    def _type(self, old: Type, new: Type, path: FieldPath) -> Type:
-        if old == new or widens(new, old):
+    def _type(self, old: IcebergType, new: IcebergType, path: FieldPath) -> IcebergType:
+        if old == new or widens_to(new, old):
             return old
-        if widens(old, new) and self._may_change(path):
-            self.changes.append(_widened(path, said(old), said(new)))
+        if widens_to(old, new) and self._may_change(path):
+            self.changes.append(_widened(path, sql_type(old), sql_type(new)))
             return new
         if isinstance(old, str) or isinstance(new, str) or old["type"] != new["type"]:
-            self.misfits.append(Misfit(path, said(old), said(new)))
+            self.mismatches.append(ColumnMismatch(path, sql_type(old), sql_type(new)))
             return old
         if old["type"] == "struct":
             return self.struct(old, new, path)
         if old["type"] == "list":
             return {**old, "element": self._type(old["element"], new["element"], (*path, "element"))}
-        if said(old["key"]) != said(new["key"]):
-            self.misfits.append(Misfit((*path, "key"), said(old["key"]), said(new["key"])))
+        if sql_type(old["key"]) != sql_type(new["key"]):
+            self.mismatches.append(ColumnMismatch((*path, "key"), sql_type(old["key"]), sql_type(new["key"])))
             return old
         return {**old, "value": self._type(old["value"], new["value"], (*path, "value"))}
 
 
-def renamed(
-    existing: Columns, wanted: Columns, formerly: Mapping[str, str]
-) -> tuple[Columns, list[tuple[str, str]], list[Misfit]]:
-    """The columns under their new names. One that was made already, or that the stream does not bear out, is none."""
+def with_renames(
+    existing: IcebergSchema, wanted: IcebergSchema, formerly: Mapping[str, str]
+) -> tuple[IcebergSchema, list[tuple[str, str]], list[ColumnMismatch]]:
+    """Returns the columns under their new names, the renames, and the renames that are refused.
+
+    A rename is skipped if the table has it already, or if the stream lacks the new name or still sends the old one.
+    """
     renames: list[tuple[str, str]] = []
-    refused: list[Misfit] = []
-    names = {folded(field["name"]): field for field in existing["fields"]}
-    in_stream = {folded(field["name"]) for field in wanted["fields"]}
+    refused: list[ColumnMismatch] = []
+    names = {case_folded(field["name"]): field for field in existing["fields"]}
+    in_stream = {case_folded(field["name"]) for field in wanted["fields"]}
     for new, old in formerly.items():
-        if folded(new) not in in_stream or folded(old) in in_stream - {folded(new)}:
+        if case_folded(new) not in in_stream or case_folded(old) in in_stream - {case_folded(new)}:
             continue
-        before, beside = names.get(folded(old)), names.get(folded(new))
+        before, beside = names.get(case_folded(old)), names.get(case_folded(new))
         if before is None:
             continue
         if beside is not None and beside is not before:
-            refused.append(Misfit((new,), said(beside["type"]), said(before["type"]), formerly=before["name"]))
+            refused.append(
+                ColumnMismatch((new,), sql_type(beside["type"]), sql_type(before["type"]), formerly=before["name"])
+            )
         elif before["name"] != new:
             renames.append((before["name"], new))
     new_names = dict(renames)
@@ -288,23 +309,23 @@ def renamed(
     return {**existing, "fields": fields}, renames, refused
 
 
-def mates(old: list[Columns], new: list[Columns]) -> dict[int, Columns]:
-    """By its place in `old`, the field of `new` that is the same: of that name, else of one that differs in case."""
+def matching_fields(old: list[IcebergSchema], new: list[IcebergSchema]) -> dict[int, IcebergSchema]:
+    """Maps positions in `old` to fields of `new`: by the same name first, then by a name that differs in case alone."""
     exact = {field["name"]: field for field in new}
     found = {number: exact.pop(field["name"]) for number, field in enumerate(old) if field["name"] in exact}
-    left = {folded(name): field for name, field in exact.items()}
+    left = {case_folded(name): field for name, field in exact.items()}
     for number, field in enumerate(old):
-        if number not in found and (mate := left.pop(folded(field["name"]), None)) is not None:
-            found[number] = mate
+        if number not in found and (match := left.pop(case_folded(field["name"]), None)) is not None:
+            found[number] = match
     return found
 
 
-def _widened(path: FieldPath, before: str, after: str) -> Change:
-    return Change(What.COLUMN_WIDENED, ".".join(path), before, after)
+def _widened(path: FieldPath, before: str, after: str) -> SchemaChange:
+    return SchemaChange(ChangeKind.COLUMN_WIDENED, ".".join(path), before, after)
 
 
-def widens(narrow: Type, wide: Type) -> bool:
-    """Whether all values of a type can be had in the other, and Iceberg makes the one of the other."""
+def widens_to(narrow: IcebergType, wide: IcebergType) -> bool:
+    """Says if the wide type holds all values of the narrow one, and Iceberg can promote the one to the other."""
     if not (isinstance(narrow, str) and isinstance(wide, str)):
         return False
     small, big = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
@@ -313,26 +334,26 @@ def widens(narrow: Type, wide: Type) -> bool:
     return (narrow, wide) in _WIDER
 
 
-def widens_as_said(narrow: str, wide: str) -> bool:
-    """The same of types as `said`."""
+def sql_type_widens_to(narrow: str, wide: str) -> bool:
+    """Says if one type widens to another, for types as `sql_type` writes them."""
     if narrow.startswith("array<") and wide.startswith("array<"):
-        return widens_as_said(narrow[6:-1], wide[6:-1])
-    return (narrow, wide) in _AS_SAID or widens(narrow, wide) or narrow == f"{wide} not null"
+        return sql_type_widens_to(narrow[6:-1], wide[6:-1])
+    return (narrow, wide) in _WIDER_SQL or widens_to(narrow, wide) or narrow == f"{wide} not null"
 
 
-def _flat(columns: Columns, prefix: str) -> Iterator[tuple[str, str]]:
+def _struct_types(columns: IcebergSchema, prefix: str) -> Iterator[tuple[str, str]]:
     for field in columns["fields"]:
-        yield from _flat_type(field["type"], prefix + field["name"])
+        yield from _field_types(field["type"], prefix + field["name"])
 
 
-def _flat_type(kind: Type, name: str) -> Iterator[tuple[str, str]]:
+def _field_types(kind: IcebergType, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(kind, str):
-        yield name, said(kind)
+        yield name, sql_type(kind)
     elif kind["type"] == "struct":
         yield name, "struct"
-        yield from _flat(kind, f"{name}.")
+        yield from _struct_types(kind, f"{name}.")
     elif kind["type"] == "list" and isinstance(kind["element"], dict):
         yield name, "array"
-        yield from _flat_type(kind["element"], f"{name}.element")
+        yield from _field_types(kind["element"], f"{name}.element")
     else:
-        yield name, said(kind)
+        yield name, sql_type(kind)

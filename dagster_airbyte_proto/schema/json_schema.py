@@ -1,9 +1,8 @@
-"""From a stream's JSON Schema (draft 7, as Airbyte uses it) to the columns of its table.
+"""Derives the columns of a table from its stream's JSON Schema (draft 7, as Airbyte uses it).
 
-Nothing here fails on a schema that is odd; only a key or a cursor that the schema does not have is refused.
-
-Where a schema declares no field at all, nobody knows what its records have: each lands whole, as JSON text in one
-column. Its key and its cursor lie inside then, and so does what a user selects or excludes.
+- Nothing here fails on an odd schema. Only a key or a cursor that the schema does not declare is refused.
+- If a schema declares no fields at all, each record lands whole, as JSON text in one column. Its key and cursor, and
+  the fields that a user selects or excludes, are then inside of that column.
 """
 
 import difflib
@@ -22,40 +21,49 @@ from dagster_airbyte_proto.schema.columns import (
     WHOLE_RECORD,
     Column,
     Columns,
-    Kind,
+    ValueKind,
     ValueType,
     member_at,
 )
-from dagster_airbyte_proto.schema.names import LONGEST_COLUMN_BYTES, RESERVED_COLUMNS, column_name, folded, unique_names
-from dagster_airbyte_proto.schema.shaping import SHAPING, named_fields, shaped
+from dagster_airbyte_proto.schema.names import (
+    MAX_COLUMN_NAME_BYTES,
+    RESERVED_COLUMNS,
+    case_folded,
+    column_name,
+    unique_names,
+)
+from dagster_airbyte_proto.schema.shaping import PLAN_COLUMNS, apply_shaping, named_fields
 from dagster_airbyte_proto.schema.value_types import JSON, Schema, declared_properties, value_type
 
-_UNKEYED = (WriteMode.APPEND, WriteMode.OVERWRITE)
+_UNKEYED_MODES = (WriteMode.APPEND, WriteMode.OVERWRITE)
 
 
 def table_columns(planned: PlannedStream) -> Columns:
-    """The columns of the stream's table. Raises ConfigError for a key or cursor that the schema does not have."""
-    is_whole = not declared_properties(planned.stream.json_schema, planned.stream.json_schema)
-    if is_whole:
-        planned = _of_whole_records(planned)
+    """Returns the columns of the stream's table.
+
+    Raises ConfigError for a key or cursor that the schema does not declare.
+    """
+    is_schemaless = not declared_properties(planned.stream.json_schema, planned.stream.json_schema)
+    if is_schemaless:
+        planned = _as_schemaless(planned)
     elif planned.sdc_columns:
-        planned = _with_deletions(planned)
+        planned = _with_deletion_field(planned)
     root = planned.stream.json_schema
-    planned = _with_what_is_needed(planned, root)
+    planned = _without_undeclared_keys(planned, root)
     properties = declared_properties(root, root)
     for path in (*planned.primary_key, *([planned.cursor] if planned.cursor else [])):
-        _require(planned, root, path, "plan keys and cursor")
+        _check_declared(planned, root, path, "plan keys and cursor")
     for path in named_fields(planned):
-        _require(planned, root, path[:1], SHAPING)
-        # Of a struct, or a list of them, it is known by its type what there is to choose (`schema/members.py`).
-        if value_type(_at(root, path[:1]), root, planned.types).kind is not Kind.STRUCT:
-            _require(planned, root, path, SHAPING)
+        _check_declared(planned, root, path[:1], PLAN_COLUMNS)
+        # For structs, and lists of structs, `schema/members.py` checks the rest of the path by their type.
+        if value_type(_schema_at(root, path[:1]), root, planned.types).kind is not ValueKind.STRUCT:
+            _check_declared(planned, root, path, PLAN_COLUMNS)
     names = unique_names(
         ((column_name(source), source) for source in properties),
         taken=(*METADATA.names, *RESERVED_COLUMNS),
-        kept={_identity(kept.path): kept.name for kept in planned.names if len(kept.path) == 1},
-        longest_bytes=LONGEST_COLUMN_BYTES,
-        hands_on=True,
+        assigned={_identity(kept.path): kept.name for kept in planned.column_names if len(kept.path) == 1},
+        max_bytes=MAX_COLUMN_NAME_BYTES,
+        follow_case_changes=True,
     )
     top = [
         Column(name, (source,), value_type(schema, root, planned.types), _comment(schema, source, name))
@@ -67,55 +75,59 @@ def table_columns(planned: PlannedStream) -> Columns:
     keys = tuple(by_path[path].name for path in planned.primary_key)
     for path in planned.primary_key:
         kind = by_path[path].type
-        if kind.depth or kind.kind in (Kind.STRUCT, Kind.VARIANT):
+        if kind.depth or kind.kind in (ValueKind.STRUCT, ValueKind.VARIANT):
             what = "an array" if kind.depth else "an object"
-            raise ConfigError("plan the keys", f"{'.'.join(path)} is {what}, and no key", stream=str(planned.id))
-    made = shaped(Columns((*top, *nested), keys, planned.cursor, is_whole=is_whole), planned)
-    _refuse_cursor(planned, made)
-    return _with_sdc(made) if planned.sdc_columns else made
+            raise ConfigError(
+                "plan the keys", f"{'.'.join(path)} is {what}, which cannot be a key", stream=str(planned.id)
+            )
+    shaped_columns = apply_shaping(Columns((*top, *nested), keys, planned.cursor, is_schemaless=is_schemaless), planned)
+    _check_cursor(planned, shaped_columns)
+    return _with_sdc(shaped_columns) if planned.sdc_columns else shaped_columns
 
 
 def _comment(schema: Any, source: str, name: str) -> str:
-    """What the source says of a field, and what it calls it where the column has another name."""
+    """Returns the source's description of a field, with the source's name if the column has another."""
     text = schema.get("description") if isinstance(schema, Mapping) else None
     own = "" if source == name else f"the source calls it {json.dumps(source, ensure_ascii=False)}"
     return "; ".join(part for part in (text if isinstance(text, str) else "", own) if part)
 
 
-def _at(root: Schema, path: FieldPath) -> Any:
+def _schema_at(root: Schema, path: FieldPath) -> Any:
     schema: Any = root
     for step in path:
         schema = declared_properties(schema, root).get(step, {})
     return schema
 
 
-def _with_what_is_needed(planned: PlannedStream, root: Schema) -> PlannedStream:
-    """Without a key or a cursor that the source names, and its schema does not have, where rows can do without: a key
-    where they are not told apart, and any cursor, for they are ordered by when they were emitted too."""
+def _without_undeclared_keys(planned: PlannedStream, root: Schema) -> PlannedStream:
+    """Drops a key or cursor that the source names and its schema does not declare, if the table can do without it.
+
+    Write modes without a key need none. Any cursor can go, because rows are ordered by their time of emission too.
+    """
     offered, key, cursor = planned.stream, planned.primary_key, planned.cursor
-    needs_no_key = planned.write in _UNKEYED and key == offered.primary_key
-    if needs_no_key and any(_undeclared(root, path) is not None for path in key):
+    needs_no_key = planned.write in _UNKEYED_MODES and key == offered.primary_key
+    if needs_no_key and any(_undeclared_step(root, path) is not None for path in key):
         key = ()
-    if cursor == offered.cursor and _undeclared(root, cursor) is not None:
+    if cursor == offered.cursor and _undeclared_step(root, cursor) is not None:
         cursor = ()
     return msgspec.structs.replace(planned, primary_key=key, cursor=cursor)
 
 
-def _of_whole_records(planned: PlannedStream) -> PlannedStream:
-    """The stream as if each record was one field that has all of it inside."""
+def _as_schemaless(planned: PlannedStream) -> PlannedStream:
+    """Returns the stream as if each record had one field that holds all of it."""
     comment = "the record as it came: its source tells of no fields"
     schema = {"type": "object", "properties": {WHOLE_RECORD: {"description": comment}}}
-    is_needed = planned.write not in _UNKEYED or planned.primary_key != planned.stream.primary_key
+    needs_key = planned.write not in _UNKEYED_MODES or planned.primary_key != planned.stream.primary_key
     return msgspec.structs.replace(
         planned,
         stream=msgspec.structs.replace(planned.stream, json_schema=schema),
-        primary_key=tuple((WHOLE_RECORD, *path) for path in planned.primary_key) if is_needed else (),
+        primary_key=tuple((WHOLE_RECORD, *path) for path in planned.primary_key) if needs_key else (),
         cursor=(WHOLE_RECORD, *planned.cursor) if planned.cursor else (),
     )
 
 
-def _with_deletions(planned: PlannedStream) -> PlannedStream:
-    """The stream as if it told of the field by which rows are deleted."""
+def _with_deletion_field(planned: PlannedStream) -> PlannedStream:
+    """Returns the stream as if it declared the field that marks deleted rows."""
     stream, shaping = planned.stream, planned.shaping
     if SDC_DELETED_AT in declared_properties(stream.json_schema, stream.json_schema):
         return planned
@@ -130,39 +142,42 @@ def _with_deletions(planned: PlannedStream) -> PlannedStream:
 
 
 def _with_sdc(columns: Columns) -> Columns:
-    """With those that no column of the stream, or of the user's making, is called like."""
-    taken = {folded(column.name) for column in columns.all}
-    return msgspec.structs.replace(columns, sdc=tuple(name for name in SDC.names if folded(name) not in taken))
+    """Adds the SDC columns whose names no other column has."""
+    taken = {case_folded(column.name) for column in columns.all}
+    return msgspec.structs.replace(columns, sdc=tuple(name for name in SDC.names if case_folded(name) not in taken))
 
 
-def _require(planned: PlannedStream, root: Schema, path: FieldPath, doing: str) -> None:
-    depth = _undeclared(root, path)
+def _check_declared(planned: PlannedStream, root: Schema, path: FieldPath, doing: str) -> None:
+    depth = _undeclared_step(root, path)
     if depth is not None:
         raise ConfigError(
             doing,
             f"the schema has no field {'.'.join(path)}",
-            remedy=_suggestion(path[depth], declared_properties(_at(root, path[:depth]), root)),
+            remedy=_suggestion(path[depth], declared_properties(_schema_at(root, path[:depth]), root)),
             stream=str(planned.id),
         )
 
 
-def _refuse_cursor(planned: PlannedStream, columns: Columns) -> None:
-    """A VARIANT is not looked into again once it is made."""
-    column = columns.order_column
-    if planned.write not in _UNKEYED and column is not None and column.type.kind is Kind.VARIANT:
+def _check_cursor(planned: PlannedStream, columns: Columns) -> None:
+    """Raises ConfigError for a cursor in a VARIANT: its encoded values are not decoded again to compare them."""
+    column = columns.cursor_column
+    if planned.write not in _UNKEYED_MODES and column is not None and column.type.kind is ValueKind.VARIANT:
         cursor = ".".join(planned.cursor)
         found = f"the cursor is {cursor}, and {column.name} lands as a VARIANT, which has no order"
         remedy = "Add types: {objects: json} to the stream's options."
         raise ConfigError("plan the cursor", found, remedy=remedy, stream=str(planned.id))
 
 
-def _undeclared(root: Schema, path: FieldPath) -> int | None:
-    """Which step of a path leads nowhere. An object that declares no properties may hold anything, a key too."""
+def _undeclared_step(root: Schema, path: FieldPath) -> int | None:
+    """Returns the index of the first step of a path that is not declared.
+
+    An object without declared properties may hold anything, a key too.
+    """
     for depth, step in enumerate(path):
-        known = declared_properties(_at(root, path[:depth]), root)
+        known = declared_properties(_schema_at(root, path[:depth]), root)
         if step in known:
             continue
-        if depth and not known and value_type(_at(root, path[:depth]), root) == JSON:
+        if depth and not known and value_type(_schema_at(root, path[:depth]), root) == JSON:
             return None
         return depth
     return None
@@ -174,7 +189,7 @@ def _suggestion(step: str, known: Iterable[str]) -> str:
 
 
 def _identity(path: FieldPath) -> str:
-    """A path in one piece: the name itself, for a field of the record's own."""
+    """Returns a path as one string. For a top-level field that is its name."""
     return "\x1f".join(path)
 
 
@@ -183,8 +198,8 @@ def _key_columns(planned: PlannedStream, top: Mapping[FieldPath, Column], taken:
     names = unique_names(
         ((column_name(f"_airbyte_key_{'_'.join(path)}"), _identity(path)) for path in paths),
         taken=taken,
-        kept={_identity(kept.path): kept.name for kept in planned.names if len(kept.path) > 1},
-        longest_bytes=LONGEST_COLUMN_BYTES,
+        assigned={_identity(kept.path): kept.name for kept in planned.column_names if len(kept.path) > 1},
+        max_bytes=MAX_COLUMN_NAME_BYTES,
     )
     return [
         Column(name, path, _key_type(planned, top[path[:1]], path), f"the key {'.'.join(path)}")
@@ -193,7 +208,7 @@ def _key_columns(planned: PlannedStream, top: Mapping[FieldPath, Column], taken:
 
 
 def _key_type(planned: PlannedStream, owner: Column, path: FieldPath) -> ValueType:
-    """As the struct has it that the key lies in; by the schema where the object is read as JSON text."""
+    """Returns the type of a key: that of the struct's member, or by the schema if the object is read as JSON text."""
     reached, beyond = member_at(owner.type, path[1:])
     root = planned.stream.json_schema
-    return value_type(_at(root, path), root, planned.types) if beyond else reached
+    return value_type(_schema_at(root, path), root, planned.types) if beyond else reached

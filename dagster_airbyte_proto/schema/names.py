@@ -1,11 +1,12 @@
-"""Names in a table. A source's name stays as it is, unless the table cannot hold it or tell it from another.
+"""Names of columns, tables and namespaces, made from a source's names.
 
-Spark compares names ignoring case, so two that differ in case alone would be one column. The first keeps its name, and
-a name that was given once stays with its field (`kept`), so that a column that came later never takes one that is in
-the table already, wherever it stands in the source's order.
-
-What a name may not hold becomes `_`: control characters and broken surrogates anywhere; in tables and namespaces, which
-are folders in many catalogs, also what parts a path or a URL. A name that is too long is cut, and always marked.
+- A source's name stays as it is, unless the table cannot hold it or it equals another name.
+- Spark ignores case, so two names that differ in case alone would be one column. The first keeps its name.
+- A name that was assigned once stays with its field (`assigned`). A field that arrives later never takes the name of a
+  column that exists, wherever it is in the source's order.
+- Forbidden characters become `_`: control characters and broken surrogates in every name; separators of paths and URLs
+  in names of tables and namespaces too, because many catalogs make folders of these.
+- A name that is too long is cut, and always gets a mark.
 """
 
 import hashlib
@@ -13,11 +14,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-LONGEST_COLUMN_BYTES = 255
-"""Glue, Snowflake and Unity Catalog take as much; Hive and Iceberg more."""
+MAX_COLUMN_NAME_BYTES = 255
+"""The limit of Glue, Snowflake and Unity Catalog. Hive and Iceberg take more."""
 
-LONGEST_TABLE_BYTES = 128
-"""Of tables and of namespaces: Hive's limit for databases. A folder's name, which may need escapes, has 255."""
+MAX_TABLE_NAME_BYTES = 128
+"""Hive's limit for databases, used for tables and namespaces.
+
+A folder's name may have 255 bytes, but may need escapes.
+"""
 
 RESERVED_COLUMNS = (
     # Iceberg's metadata columns: Spark refuses to read a table that has one of these as its own.
@@ -34,7 +38,7 @@ RESERVED_COLUMNS = (
     # Delta's change feed.
     "_commit_version",
     "_commit_timestamp",
-    # The column that tells slices apart.
+    # Our own column that holds the slice of a row.
     "_airbyte_partition",
 )
 _UNFIT_FOR_PATHS = re.compile(r'[/\\:*?"<>|%#]')
@@ -42,81 +46,83 @@ _MARK_LENGTH = 6
 
 
 def unique_names(
-    wishes: Iterable[tuple[str, str]],
+    preferred: Iterable[tuple[str, str]],
     *,
     taken: Iterable[str] = (),
-    kept: Mapping[str, str] | None = None,
-    longest_bytes: int | None = None,
-    hands_on: bool = False,
+    assigned: Mapping[str, str] | None = None,
+    max_bytes: int | None = None,
+    follow_case_changes: bool = False,
 ) -> tuple[str, ...]:
-    """One name for each `(name, identity)`, in order: no two equal ignoring case, none of them among `taken`.
+    """Returns one name for each `(name, identity)`, in order. No two are equal ignoring case, and none is in `taken`.
 
-    `kept` are the names that identities have had before: those of wishes stand, those of others are taken too. With
-    `hands_on` the name of an identity that is gone goes on to a new one that differs in case alone. A name that is
-    taken, or too long, gets a mark made of its identity, the same in every run.
+    `assigned` are the names that identities had before. An identity that is still there keeps its name, and the names
+    of others count as taken. With `follow_case_changes`, a new identity that differs from a lost one in case alone
+    takes over its name. A name that is taken or too long gets a mark, which is a hash of its identity and thus the
+    same in every run.
     """
-    wishes = list(wishes)
-    seen = set(map(folded, taken))
-    kept = {identity: name for identity, name in (kept or {}).items() if folded(name) not in seen}
-    known = _handed_on(kept, [identity for _, identity in wishes]) if hands_on else kept
-    seen.update(map(folded, kept.values()))
+    preferred = list(preferred)
+    seen = set(map(case_folded, taken))
+    assigned = {identity: name for identity, name in (assigned or {}).items() if case_folded(name) not in seen}
+    names = _with_case_changes(assigned, [identity for _, identity in preferred]) if follow_case_changes else assigned
+    seen.update(map(case_folded, assigned.values()))
     result = []
-    for wish, identity in wishes:
-        name = known.get(identity) or _free_name(wish or "_", identity, seen, longest_bytes)
-        seen.add(folded(name))
+    for name, identity in preferred:
+        name = names.get(identity) or _free_name(name or "_", identity, seen, max_bytes)
+        seen.add(case_folded(name))
         result.append(name)
     return tuple(result)
 
 
 def column_name(name: str) -> str:
-    """A field's name as a column can have it. Empty stays empty."""
+    """Returns a field's name without the characters that a column's name may not have. Empty stays empty."""
     return "".join("_" if unicodedata.category(letter) in ("Cc", "Cs") else letter for letter in name)
 
 
 def table_name(name: str) -> str:
-    """A name of a table or a namespace as catalogs that keep them in folders can have it."""
+    """Returns a name for a table or namespace that is safe as the name of a folder, too."""
     safe = _UNFIT_FOR_PATHS.sub("_", column_name(name)).strip(" ")
+    # A folder cannot be called `.` or `..`.
     return safe if safe.strip(".") else safe.replace(".", "_")
 
 
-def folded(name: str) -> str:
-    """Equal for names that Spark, or anybody else who ignores case, may take for one and the same.
+def case_folded(name: str) -> str:
+    """Returns a key that is equal for names that Spark, or any system that ignores case, may treat as the same.
 
-    Java compares letter by letter, by their capitals and then by their small letters: dotted and dotless I are both
-    equal to I there.
+    Java's equalsIgnoreCase compares letter by letter, first in upper case and then in lower case. Dotted and dotless I
+    both equal I there.
     """
     return name.upper().lower().replace("\u0307", "").casefold()
 
 
-def _handed_on(kept: Mapping[str, str], identities: list[str]) -> dict[str, str]:
-    known = {identity: kept[identity] for identity in identities if identity in kept}
+def _with_case_changes(assigned: Mapping[str, str], identities: list[str]) -> dict[str, str]:
+    names = {identity: assigned[identity] for identity in identities if identity in assigned}
     present = set(identities)
-    gone = {folded(identity): name for identity, name in kept.items() if identity not in present}
+    lost = {case_folded(identity): name for identity, name in assigned.items() if identity not in present}
     for identity in identities:
-        if identity not in known and (name := gone.pop(folded(identity), None)) is not None:
-            known[identity] = name
-    return known
+        if identity not in names and (name := lost.pop(case_folded(identity), None)) is not None:
+            names[identity] = name
+    return names
 
 
-def shortened(name: str, identity: str, longest_bytes: int | None) -> str:
-    """The name, cut and marked where it is too long."""
-    is_short = longest_bytes is None or len(_utf8(name)) <= longest_bytes
-    return name if is_short else _marked(name, identity, longest_bytes)
+def shortened(name: str, identity: str, max_bytes: int | None) -> str:
+    """Returns the name, cut and marked if it is too long."""
+    is_short = max_bytes is None or len(_utf8(name)) <= max_bytes
+    return name if is_short else _marked(name, identity, max_bytes)
 
 
-def _free_name(wish: str, identity: str, seen: set[str], longest_bytes: int | None) -> str:
-    name = shortened(wish, identity, longest_bytes)
-    while folded(name) in seen:
-        name = _marked(wish, identity, longest_bytes)
+def _free_name(preferred: str, identity: str, seen: set[str], max_bytes: int | None) -> str:
+    name = shortened(preferred, identity, max_bytes)
+    while case_folded(name) in seen:
+        name = _marked(preferred, identity, max_bytes)
         identity += "+"
     return name
 
 
-def _marked(wish: str, identity: str, longest_bytes: int | None) -> str:
+def _marked(name: str, identity: str, max_bytes: int | None) -> str:
     mark = hashlib.sha256(_utf8(identity)).hexdigest()[:_MARK_LENGTH]
-    if longest_bytes is not None:
-        wish = _utf8(wish)[: longest_bytes - _MARK_LENGTH - 1].decode("utf-8", "ignore")
-    return f"{wish}_{mark}"
+    if max_bytes is not None:
+        name = _utf8(name)[: max_bytes - _MARK_LENGTH - 1].decode("utf-8", "ignore")
+    return f"{name}_{mark}"
 
 
 def _utf8(text: str) -> bytes:

@@ -1,6 +1,6 @@
-"""How a table's rows are parted into files, in Iceberg's words: `day(updated_at)`, `bucket(16, id)`, `country`.
+"""Parses the partitioning of a table, in Iceberg's terms: `day(updated_at)`, `bucket(16, id)`, `country`.
 
-A text names columns as the source does; what is made of it names them as the table does.
+The user's text has the source's names of columns. The result has the table's names.
 """
 
 import difflib
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PartitionField, StreamId
-from dagster_airbyte_proto.schema.columns import Column, Kind
+from dagster_airbyte_proto.schema.columns import Column, ValueKind
 
 IDENTITY = "identity"
 _OPTION = "partition_by"
@@ -37,10 +37,10 @@ def _is_exact(kind: pa.DataType) -> bool:
     return any(is_such(kind) for is_such in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_binary, _is_text))
 
 
-_FITTING: Mapping[str, tuple[Callable[[pa.DataType], bool], str]] = {
+_TRANSFORMS: Mapping[str, tuple[Callable[[pa.DataType], bool], str]] = {
     IDENTITY: (
         lambda kind: pa.types.is_integer(kind) or _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind),
-        "whole numbers, texts, truths and dates",
+        "whole numbers, texts, booleans and dates",
     ),
     "year": (_is_dated, "dates and times"),
     "month": (_is_dated, "dates and times"),
@@ -50,12 +50,12 @@ _FITTING: Mapping[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "truncate": (lambda kind: pa.types.is_integer(kind) or _is_text(kind), "whole numbers and texts"),
 }
 
-TRANSFORMS = frozenset(_FITTING)
-"""Every way to part rows."""
+TRANSFORMS = frozenset(_TRANSFORMS)
+"""The names of all partition transforms."""
 
 
 def transform_of(text: str) -> str:
-    """What a text makes of its column; of one that is not understood, nothing."""
+    """Returns the transform that a text names. A text that is not understood counts as a bare column."""
     match = _FIELD.fullmatch(text)
     return (match["transform"] or IDENTITY) if match else IDENTITY
 
@@ -63,46 +63,48 @@ def transform_of(text: str) -> str:
 def partition_fields(
     texts: Sequence[str], fields: Mapping[str, Column], stream: StreamId
 ) -> tuple[PartitionField, ...]:
-    """What the texts say. `fields` are the table's columns by the source's names. Raises ConfigError."""
+    """Parses the texts. `fields` are the table's columns by the source's names. Raises ConfigError."""
     found = tuple(_field(text, fields, stream) for text in texts)
     if twice := next((each for each in found if found.count(each) > 1), None):
-        raise refusal(_OPTION, str(twice), "it stands there twice", "Name it once.", stream)
+        raise option_error(_OPTION, str(twice), "it is named twice", "Name it once.", stream)
     return found
 
 
 def _field(text: str, fields: Mapping[str, Column], stream: StreamId) -> PartitionField:
     match = _FIELD.fullmatch(text)
     if match is None or bool(match["transform"]) != bool(match["end"]):
-        raise refusal(
+        raise option_error(
             _OPTION, text, "it is not understood", "Write day(updated_at), bucket(16, id), or a column.", stream
         )
     transform, width = match["transform"] or IDENTITY, int(match["width"] or 0)
-    if transform not in _FITTING:
-        remedy = f"There are {', '.join(name for name in _FITTING if name != IDENTITY)}, and a column by itself."
-        raise refusal(_OPTION, text, f"there is no {transform!r}", remedy, stream)
+    if transform not in _TRANSFORMS:
+        remedy = f"Write {', '.join(name for name in _TRANSFORMS if name != IDENTITY)}, or a column alone."
+        raise option_error(_OPTION, text, f"there is no transform {transform!r}", remedy, stream)
     if (transform in _WITH_WIDTH) != bool(width):
         says = "needs a number" if transform in _WITH_WIDTH else "takes no number"
         remedy = f"Write {transform}({'16, ' if transform in _WITH_WIDTH else ''}{match['column']})."
-        raise refusal(_OPTION, text, f"{transform} {says}", remedy, stream)
-    column = column_of((_OPTION, text), match["column"], fields, stream)
-    fits, words = _FITTING[transform]
-    if column.type.kind is Kind.JSON or not fits(column.type.in_table):
-        found = f"{transform} parts {words}, and {column.name} is none"
-        raise refusal(_OPTION, text, found, "Choose another.", stream)
+        raise option_error(_OPTION, text, f"{transform} {says}", remedy, stream)
+    column = named_column((_OPTION, text), match["column"], fields, stream)
+    fits, words = _TRANSFORMS[transform]
+    if column.type.kind is ValueKind.JSON or not fits(column.type.table_type):
+        found = f"{transform} takes {words}, and {column.name} is none of these"
+        raise option_error(_OPTION, text, found, "Choose another.", stream)
     return PartitionField(transform, column.name, width)
 
 
-def column_of(asked: tuple[str, str], written: str, fields: Mapping[str, Column], stream: StreamId) -> Column:
-    """A table's column by the source's name, in backticks or not. Raises ConfigError with the nearest one; `asked` are
-    the option and its text."""
+def named_column(option: tuple[str, str], written: str, fields: Mapping[str, Column], stream: StreamId) -> Column:
+    """Returns a table's column by the source's name, in backticks or not. Raises ConfigError with the nearest name.
+
+    `option` is the option and its text.
+    """
     name = written[1:-1].replace("``", "`") if written.startswith("`") else written
     if name not in fields:
         near = difflib.get_close_matches(name, fields, n=1, cutoff=0.0)
         remedy = f"The nearest column is {near[0]}." if near else "The table has no columns."
-        raise refusal(*asked, f"the table has no column {name!r}", remedy, stream)
+        raise option_error(*option, f"the table has no column {name!r}", remedy, stream)
     return fields[name]
 
 
-def refusal(option: str, text: str, found: str, remedy: str, stream: StreamId) -> ConfigError:
-    """What is wrong with an option's text."""
+def option_error(option: str, text: str, found: str, remedy: str, stream: StreamId) -> ConfigError:
+    """Returns the error for a mistake in an option's text."""
     return ConfigError(f"plan {option}: {text}", found, remedy=remedy, stream=str(stream))

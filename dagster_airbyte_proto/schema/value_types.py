@@ -1,126 +1,134 @@
-"""What the values of a (sub)schema are: JSON Schema as sources write it, draft 4 to 2020-12 and OpenAPI's `nullable`.
+"""Derives value types from JSON Schema as sources write it: draft 4 to 2020-12, and OpenAPI's `nullable`.
 
-What a schema leaves open is JSON text: unions, arrays of unknown items, anything unknown, anything without an end.
-Nothing here fails on a schema that is odd, and nothing runs on for ever: a reference that leads back to itself, nesting
-beyond `_DEEPEST` and a schema of more than `_MOST_PARTS` parts all end in JSON text.
+- Values whose type a schema leaves open are JSON text: unions, arrays of unknown items, unknown types.
+- Nothing here fails on an odd schema.
+- Every schema ends: a reference that leads back to itself, nesting beyond `_MAX_DEPTH` and a schema of more than
+  `_MAX_PARTS` parts all become JSON text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dagster_airbyte_proto.json_references import referenced_schema
 from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, TypeChoices
-from dagster_airbyte_proto.references import schema_at
-from dagster_airbyte_proto.schema.columns import Kind, Member, ValueType
+from dagster_airbyte_proto.schema.columns import Member, ValueKind, ValueType
 from dagster_airbyte_proto.schema.names import unique_names
 
 Schema = Mapping[str, Any]
 
-JSON = ValueType(Kind.JSON)
+JSON = ValueType(ValueKind.JSON)
 _PLAIN = TypeChoices()
-_DEEPEST = 32
-_MOST_PARTS = 10_000
-_STRING_FORMATS = {"date": Kind.DATE, "date-time": Kind.TIMESTAMP, "time": Kind.TIME}
+_MAX_DEPTH = 32
+_MAX_PARTS = 10_000
+_STRING_FORMATS = {"date": ValueKind.DATE, "date-time": ValueKind.TIMESTAMP, "time": ValueKind.TIME}
 _AIRBYTE_TYPES = {
-    "timestamp_with_timezone": Kind.TIMESTAMP,
-    "timestamp_without_timezone": Kind.LOCAL_TIMESTAMP,
-    "time_with_timezone": Kind.TIME,
-    "time_without_timezone": Kind.TIME,
-    "integer": Kind.INTEGER,
-    "big_integer": Kind.BIG_INTEGER,
+    "timestamp_with_timezone": ValueKind.TIMESTAMP,
+    "timestamp_without_timezone": ValueKind.LOCAL_TIMESTAMP,
+    "time_with_timezone": ValueKind.TIME,
+    "time_without_timezone": ValueKind.TIME,
+    "integer": ValueKind.INTEGER,
+    "big_integer": ValueKind.BIG_INTEGER,
 }
 # The protocol's version 1 refers to types by name instead of spelling them out.
 _WELL_KNOWN = {
-    "String": Kind.STRING,
-    "BinaryData": Kind.BINARY,
-    "Date": Kind.DATE,
-    "TimestampWithTimezone": Kind.TIMESTAMP,
-    "TimestampWithoutTimezone": Kind.LOCAL_TIMESTAMP,
-    "TimeWithTimezone": Kind.TIME,
-    "TimeWithoutTimezone": Kind.TIME,
-    "Number": Kind.NUMBER,
-    "Integer": Kind.INTEGER,
-    "Boolean": Kind.BOOLEAN,
+    "String": ValueKind.STRING,
+    "BinaryData": ValueKind.BINARY,
+    "Date": ValueKind.DATE,
+    "TimestampWithTimezone": ValueKind.TIMESTAMP,
+    "TimestampWithoutTimezone": ValueKind.LOCAL_TIMESTAMP,
+    "TimeWithTimezone": ValueKind.TIME,
+    "TimeWithoutTimezone": ValueKind.TIME,
+    "Number": ValueKind.NUMBER,
+    "Integer": ValueKind.INTEGER,
+    "Boolean": ValueKind.BOOLEAN,
 }
-# Multiples of these are what databases call numeric(p, s): no double holds them all, and a decimal of ours does.
+# `multipleOf` one of these is numeric(p, s) of a database. No double holds all such numbers, and decimal(38, 9) does.
 _EXACT_STEPS = tuple(float(f"1e-{digits}") for digits in range(1, 10))
 _UNIONS = ("oneOf", "anyOf")
-_TEXTS = {Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.BINARY}
-_NUMBERS = {Kind.INTEGER, Kind.BIG_INTEGER, Kind.NUMBER, Kind.DECIMAL}
-# By what a schema without `type` still says which type it means.
-_TELLING = {
+_TEXT_KINDS = {
+    ValueKind.STRING,
+    ValueKind.DATE,
+    ValueKind.TIME,
+    ValueKind.TIMESTAMP,
+    ValueKind.LOCAL_TIMESTAMP,
+    ValueKind.BINARY,
+}
+_NUMBER_KINDS = {ValueKind.INTEGER, ValueKind.BIG_INTEGER, ValueKind.NUMBER, ValueKind.DECIMAL}
+# Keywords that imply a type in a schema without `type`.
+_IMPLYING_KEYWORDS = {
     "object": ("properties", "patternProperties", "additionalProperties", "required"),
     "array": ("items", "prefixItems", "additionalItems"),
 }
 
 
-class _Way(NamedTuple):
-    """How a part of the schema was reached: the references that were followed, and how deep it lies."""
+class _Route(NamedTuple):
+    """The route to a part of the schema: the references that were followed, and the depth."""
 
     references: frozenset[str] = frozenset()
     depth: int = 0
 
-    def deeper(self) -> "_Way":
+    def deeper(self) -> "_Route":
         return self._replace(depth=self.depth + 1)
 
 
-class _Flat(NamedTuple):
-    """A schema without `allOf` and without references into the document: what they bring is merged in."""
+class _FlatSchema(NamedTuple):
+    """A schema whose `allOf` and references into the document are merged into it."""
 
     schema: Schema
-    way: _Way
+    route: _Route
 
 
 def value_type(schema: Any, root: Schema, choices: TypeChoices = _PLAIN) -> ValueType:
-    """What the values of a (sub)schema are. References start at `root`."""
-    return _Reader(root, choices).type_of(schema, _Way())
+    """Returns the type of the values of a (sub)schema. References start at `root`."""
+    return _Reader(root, choices).type_of(schema, _Route())
 
 
 def declared_properties(schema: Any, root: Schema) -> Mapping[str, Any]:
-    """The properties that a (sub)schema declares, also by a reference, in `allOf`, or in one of its alternatives."""
-    return _Reader(root, _PLAIN).properties(schema, _Way())
+    """Returns the properties that a (sub)schema declares, also by a reference, in `allOf`, or in an alternative."""
+    return _Reader(root, _PLAIN).properties(schema, _Route())
 
 
 class _Reader:
-    """Reads one part of a document; for the next part there is a new one."""
+    """Reads one part of a document. Its budget of parts is for that part alone."""
 
     def __init__(self, root: Schema, choices: TypeChoices) -> None:
         self._root = root
         self._choices = choices
-        self._parts_left = _MOST_PARTS
+        self._parts_left = _MAX_PARTS
 
-    def type_of(self, schema: Any, way: _Way) -> ValueType:
-        flat = self._flat(schema, way)
+    def type_of(self, schema: Any, route: _Route) -> ValueType:
+        flat = self._flatten(schema, route)
         if flat is None:
             return JSON
         known = _WELL_KNOWN.get(str(flat.schema.get("$ref", "")).rpartition("/")[2])
         if known is not None:
-            return self._chosen(known)
+            return self._with_choices(known)
         alternatives = _alternatives(flat.schema)
-        return self._type_named(flat) if alternatives is None else self._union(alternatives, flat.way)
+        return self._type_named(flat) if alternatives is None else self._union(alternatives, flat.route)
 
-    def properties(self, schema: Any, way: _Way) -> Mapping[str, Any]:
-        flat = self._flat(schema, way)
+    def properties(self, schema: Any, route: _Route) -> Mapping[str, Any]:
+        flat = self._flatten(schema, route)
         if flat is None:
             return {}
         found = dict(_mapping(flat.schema.get("properties")))
         own = frozenset(found)
-        for alternative in _listed(flat.schema, _UNIONS):
-            for name, each in self.properties(alternative, flat.way.deeper()).items():
+        for alternative in _parts_of(flat.schema, _UNIONS):
+            for name, each in self.properties(alternative, flat.route.deeper()).items():
                 if name not in own:
                     found[name] = {"anyOf": [found[name], each]} if name in found else each
         return found
 
-    def _type_named(self, flat: _Flat) -> ValueType:
+    def _type_named(self, flat: _FlatSchema) -> ValueType:
         types = _types(flat.schema)
         match tuple(sorted((types or frozenset()) - {"null"})):
             case ("string",):
-                return self._chosen(_string_kind(flat.schema))
+                return self._with_choices(_string_kind(flat.schema))
             case ("boolean",):
-                return ValueType(Kind.BOOLEAN)
+                return ValueType(ValueKind.BOOLEAN)
             case ("integer",):
-                return self._chosen(_number_kind(flat.schema, Kind.INTEGER))
+                return self._with_choices(_number_kind(flat.schema, ValueKind.INTEGER))
             case ("number",) | ("integer", "number"):
-                return self._chosen(_number_kind(flat.schema, Kind.NUMBER))
+                return self._with_choices(_number_kind(flat.schema, ValueKind.NUMBER))
             case ("array",):
                 return self._array(flat)
             case ("object",):
@@ -128,14 +136,14 @@ class _Reader:
             case _:
                 return JSON
 
-    def _chosen(self, kind: Kind) -> ValueType:
-        if kind is Kind.INTEGER and self._choices.integers is IntegersAs.DECIMAL:
-            return ValueType(Kind.BIG_INTEGER)
-        if kind is Kind.NUMBER and self._choices.numbers is NumbersAs.DECIMAL:
-            return ValueType(Kind.DECIMAL)
+    def _with_choices(self, kind: ValueKind) -> ValueType:
+        if kind is ValueKind.INTEGER and self._choices.integers is IntegersAs.DECIMAL:
+            return ValueType(ValueKind.BIG_INTEGER)
+        if kind is ValueKind.NUMBER and self._choices.numbers is NumbersAs.DECIMAL:
+            return ValueType(ValueKind.DECIMAL)
         return ValueType(kind)
 
-    def _array(self, flat: _Flat) -> ValueType:
+    def _array(self, flat: _FlatSchema) -> ValueType:
         items, first = flat.schema.get("items"), flat.schema.get("prefixItems")
         parts = [*_sequence(first), *_sequence(items)]
         for rest in (items, flat.schema.get("additionalItems") if _sequence(items) else None):
@@ -143,33 +151,33 @@ class _Reader:
                 parts.append(rest)
         if not parts:
             return JSON
-        item = self._union(parts, flat.way.deeper())
+        item = self._union(parts, flat.route.deeper())
         return item._replace(depth=item.depth + 1)
 
-    def _object(self, flat: _Flat) -> ValueType:
-        """A struct only where all that such an object may hold has a name."""
+    def _object(self, flat: _FlatSchema) -> ValueType:
+        """Returns a struct only if every member that the object may have is declared."""
         if self._choices.objects is ObjectsAs.VARIANT:
-            return ValueType(Kind.VARIANT)
+            return ValueType(ValueKind.VARIANT)
         properties = _mapping(flat.schema.get("properties"))
         is_open = any(_mapping(flat.schema.get(word)) for word in ("additionalProperties", "patternProperties"))
         if self._choices.objects is not ObjectsAs.STRUCT or is_open or not properties:
             return JSON
         names = unique_names((name, name) for name in properties)
         members = [
-            Member(name, source, self.type_of(schema, flat.way.deeper()))
+            Member(name, source, self.type_of(schema, flat.route.deeper()))
             for name, (source, schema) in zip(names, properties.items(), strict=True)
         ]
-        return ValueType(Kind.STRUCT, members=tuple(members))
+        return ValueType(ValueKind.STRUCT, members=tuple(members))
 
-    def _union(self, alternatives: Sequence[Any], way: _Way) -> ValueType:
-        """The one type of several alternatives, not counting null; JSON text where they have no type in common."""
+    def _union(self, alternatives: Sequence[Any], route: _Route) -> ValueType:
+        """Returns the common type of the alternatives, ignoring null. JSON text if there is none."""
         found: dict[ValueType, None] = {}
         for alternative in alternatives:
-            flat = self._flat(alternative, way.deeper())
+            flat = self._flatten(alternative, route.deeper())
             if flat is None:
                 return JSON
             if _types(flat.schema) != frozenset(["null"]):
-                found[self.type_of(flat.schema, flat.way)] = None
+                found[self.type_of(flat.schema, flat.route)] = None
         if len(found) == 1:
             return next(iter(found))
         return self._common([*found])
@@ -178,42 +186,42 @@ class _Reader:
         kinds = {each.kind for each in types}
         if not types or any(each.depth for each in types):
             return JSON
-        if kinds <= _TEXTS:
-            return ValueType(Kind.STRING)
-        if kinds <= {Kind.INTEGER, Kind.BIG_INTEGER}:
-            return ValueType(Kind.BIG_INTEGER)
-        return self._chosen(Kind.NUMBER) if kinds <= _NUMBERS else JSON
+        if kinds <= _TEXT_KINDS:
+            return ValueType(ValueKind.STRING)
+        if kinds <= {ValueKind.INTEGER, ValueKind.BIG_INTEGER}:
+            return ValueType(ValueKind.BIG_INTEGER)
+        return self._with_choices(ValueKind.NUMBER) if kinds <= _NUMBER_KINDS else JSON
 
-    def _flat(self, schema: Any, way: _Way) -> _Flat | None:
-        """None for what has no end, or none within reason."""
+    def _flatten(self, schema: Any, route: _Route) -> _FlatSchema | None:
+        """Merges references and `allOf`. Returns None for a schema that is endless or too large."""
         self._parts_left -= 1
-        if self._parts_left < 0 or way.depth > _DEEPEST:
+        if self._parts_left < 0 or route.depth > _MAX_DEPTH:
             return None
         schema = _mapping(schema)
         if "$ref" not in schema and "allOf" not in schema:
-            return _Flat(schema, way)
+            return _FlatSchema(schema, route)
         parts = list(_sequence(schema.get("allOf")))
         merged = {name: value for name, value in schema.items() if name != "allOf"}
-        references = way.references
+        references = route.references
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
             if reference in references:
                 return None
             references |= {reference}
             del merged["$ref"]
-            parts.insert(0, schema_at(self._root, reference))
+            parts.insert(0, referenced_schema(self._root, reference))
         seen = references
         for part in parts:
-            flat = self._flat(part, _Way(references, way.depth + 1))
+            flat = self._flatten(part, _Route(references, route.depth + 1))
             if flat is None:
                 return None
             merged = _merged(merged, flat.schema)
-            seen |= flat.way.references
-        return _Flat(merged, _Way(seen, way.depth))
+            seen |= flat.route.references
+        return _FlatSchema(merged, _Route(seen, route.depth))
 
 
 def _alternatives(schema: Schema) -> list[Any] | None:
-    """What a union may be, each with what its surroundings say. None where it is no union."""
+    """Returns the alternatives of a union, each combined with the keywords around it. None if it is no union."""
     for union in _UNIONS:
         if union in schema and (parts := _sequence(schema[union])):
             around = {name: value for name, value in schema.items() if name != union}
@@ -222,7 +230,7 @@ def _alternatives(schema: Schema) -> list[Any] | None:
 
 
 def _merged(one: Schema, other: Schema) -> dict[str, Any]:
-    """What is said of both: types in common, all properties. What cannot be merged is said by the first."""
+    """Merges two schemas: the types in common, and all properties. For other keywords the first schema wins."""
     both = {**other, **one}
     if "type" in one and "type" in other:
         both["type"] = _common_types(_types(one) or frozenset(), _types(other) or frozenset())
@@ -237,13 +245,13 @@ def _merged(one: Schema, other: Schema) -> dict[str, Any]:
 
 
 def _common_types(one: frozenset[str], other: frozenset[str]) -> list[str]:
-    """A whole number is a number too."""
+    """Returns the types that both allow. An integer is a number too."""
     wide = [types | ({"integer"} if "number" in types else set()) for types in (one, other)]
     return sorted((one | other) & wide[0] & wide[1])
 
 
 def _types(schema: Schema) -> frozenset[str] | None:
-    """The JSON types that it names, or that it plainly means; None where it may be anything."""
+    """Returns the JSON types that a schema names or implies. None if it may be anything."""
     declared = schema.get("type")
     if isinstance(declared, str):
         return frozenset([_type_name(declared)])
@@ -253,7 +261,7 @@ def _types(schema: Schema) -> frozenset[str] | None:
         return frozenset([_type_of_value(schema["const"])])
     if values := _sequence(schema.get("enum")):
         return frozenset(map(_type_of_value, values))
-    for name, words in _TELLING.items():
+    for name, words in _IMPLYING_KEYWORDS.items():
         if any(word in schema for word in words):
             return frozenset([name])
     return _types_by_format(schema)
@@ -261,7 +269,7 @@ def _types(schema: Schema) -> frozenset[str] | None:
 
 def _types_by_format(schema: Schema) -> frozenset[str] | None:
     declared = _AIRBYTE_TYPES.get(str(schema.get("airbyte_type")))
-    if declared in _NUMBERS:
+    if declared in _NUMBER_KINDS:
         return frozenset(["integer"])
     is_text = declared or schema.get("contentEncoding") == "base64" or str(schema.get("format")) in _STRING_FORMATS
     return frozenset(["string"]) if is_text else None
@@ -287,22 +295,22 @@ def _type_of_value(value: Any) -> str:
             return "object" if isinstance(value, Mapping) else "array"
 
 
-def _number_kind(schema: Schema, plain: Kind) -> Kind:
+def _number_kind(schema: Schema, plain: ValueKind) -> ValueKind:
     declared = _AIRBYTE_TYPES.get(str(schema.get("airbyte_type")), plain)
-    if declared in (Kind.INTEGER, Kind.BIG_INTEGER):
+    if declared in (ValueKind.INTEGER, ValueKind.BIG_INTEGER):
         return declared
-    return Kind.DECIMAL if plain is Kind.NUMBER and schema.get("multipleOf") in _EXACT_STEPS else plain
+    return ValueKind.DECIMAL if plain is ValueKind.NUMBER and schema.get("multipleOf") in _EXACT_STEPS else plain
 
 
-def _string_kind(schema: Schema) -> Kind:
+def _string_kind(schema: Schema) -> ValueKind:
     if schema.get("contentEncoding") == "base64":
-        return Kind.BINARY
-    by_format = _STRING_FORMATS.get(str(schema.get("format")), Kind.STRING)
+        return ValueKind.BINARY
+    by_format = _STRING_FORMATS.get(str(schema.get("format")), ValueKind.STRING)
     declared = _AIRBYTE_TYPES.get(str(schema.get("airbyte_type")), by_format)
-    return by_format if declared is Kind.INTEGER else declared
+    return by_format if declared is ValueKind.INTEGER else declared
 
 
-def _listed(schema: Schema, words: Iterable[str]) -> list[Any]:
+def _parts_of(schema: Schema, words: Iterable[str]) -> list[Any]:
     return [part for word in words for part in _sequence(schema.get(word))]
 
 

@@ -1,7 +1,10 @@
-"""All streams' rows between the connector and the tables: raw lines in, staged Parquet files out.
+"""Stages the rows of all streams between the connector and the tables: raw lines in, Parquet files out.
 
-Belongs to one thread. Memory is bounded by `StageLimits.held_bytes` and a segment or two: past it the streams that hold
-most are written out. Whatever is not handed over by `cut` is removed by `discard` or `close`.
+- A stage belongs to one thread.
+- Rows are kept per stream until they are cut. `mark` sets the point up to which a cut takes them: where a state stands.
+- Memory is bounded by `StageLimits.held_bytes` and a segment or two. Above it, the streams that hold most are written
+  to files.
+- `discard` and `close` delete the files that no `cut` has returned. The files of a cut belong to the caller.
 """
 
 import time
@@ -17,20 +20,21 @@ import msgspec
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.files.open_part import Shelf, breadth
-from dagster_airbyte_proto.staging.lines.demux import Lines, Run
+from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_factor
+from dagster_airbyte_proto.staging.lines.demux import Lines, RecordLines
 from dagster_airbyte_proto.staging.lines.record_parser import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 
 class StreamInput(NamedTuple):
-    """A stream to stage. `target` is called when its first rows are written, and may block until the table is there.
+    """A stream to stage.
 
-    Private columns are hashed with the `hash_key`. `tables` are asked for newer rows of a key; without them what comes
-    later counts as newer.
+    `target` is called when its first rows are written, and may block until the table is ready. Private columns are
+    hashed with `hash_key`. `tables` finds newer rows of the same key in the table; without it, a row that comes later
+    counts as newer.
     """
 
     planned: PlannedStream
@@ -41,15 +45,18 @@ class StreamInput(NamedTuple):
 
 
 class StageLimits(NamedTuple):
-    """`segment_bytes` of one stream are parsed at once, more where it is wide; `held_bytes` are kept in memory over
-    all streams."""
+    """Limits of a stage.
+
+    `segment_bytes` of one stream are parsed at once, or more for a stream with many columns. At most `held_bytes` are
+    kept in memory, over all streams. A file of `file_bytes` is closed.
+    """
 
     segment_bytes: int = 8 << 20
     held_bytes: int = 128 << 20
     file_bytes: int = 128 << 20
 
 
-_RELIEFS: Final[Sequence[tuple[Callable[[StreamStage], int], Callable[[StreamStage], None]]]] = (
+_MEMORY_RELIEF_STEPS: Final[Sequence[tuple[Callable[[StreamStage], int], Callable[[StreamStage], None]]]] = (
     (attrgetter("waiting_bytes"), StreamStage.write_waiting),
     (attrgetter("memory_bytes"), StreamStage.flush_marked),
     (attrgetter("memory_bytes"), StreamStage.flush),
@@ -57,30 +64,30 @@ _RELIEFS: Final[Sequence[tuple[Callable[[StreamStage], int], Callable[[StreamSta
 
 
 class Stage:
-    """Takes record lines, marks where states stand, and cuts only there. Raises StagingError when the disk refuses.
+    """Takes record lines, and returns them in staged files up to the last mark. Raises StagingError when a write fails.
 
-    Records may call streams by `other_names` than they are planned. `marked_bytes` is about what a cut of all streams
-    would hand over: not as it came but as it is written.
+    `other_names` are names that records may use for the planned streams. `marked_bytes` estimates the size of a cut of
+    all streams: not as the rows came, but as they are written.
     """
 
     def __init__(
         self,
         streams: Sequence[StreamInput],
-        shape: RecordShape,
+        record_wire: RecordWire,
         *,
         run_id: str,
         sync_id: int,
         other_names: Mapping[StreamId, tuple[StreamId, ...]] = MappingProxyType({}),
         limits: StageLimits = StageLimits(),  # noqa: B008  # a tuple, and frozen
     ) -> None:
-        self._shape = shape
+        self._record_wire = record_wire
         self._limits = limits
         self._other_names = other_names
         began_at = time.time_ns() // 1000
         self._streams = {
             each.planned.id: StreamStage(
-                Shelf(each.planned, each.columns, (each.target, each.tables), run_id),
-                shape,
+                StreamFiles(each.planned, each.columns, (each.target, each.tables), run_id),
+                record_wire,
                 sync_id=sync_id,
                 max_file_bytes=limits.file_bytes,
                 began_at=began_at,
@@ -88,7 +95,9 @@ class Stage:
             )
             for each in streams
         }
-        self._segment_bytes = {each.planned.id: int(limits.segment_bytes * breadth(each.columns)) for each in streams}
+        self._segment_bytes = {
+            each.planned.id: int(limits.segment_bytes * width_factor(each.columns)) for each in streams
+        }
         self._by_name: dict[str, list[StreamId]] = {}
         for stream in self._streams:
             self._by_name.setdefault(stream.name, []).append(stream)
@@ -99,30 +108,32 @@ class Stage:
 
     @property
     def unconfigured(self) -> Mapping[StreamId, int]:
-        """Records of streams that are not ours: counted, not landed."""
+        """The number of records of each stream that the connection does not have. They do not land."""
         return sum((stage.foreign for stage in self._streams.values()), self._unconfigured)
 
-    def add(self, run: Run) -> int:
-        """A run from the demux. How many records it has."""
-        route = self._route(run.stream, run.namespace)
+    def add(self, record_lines: RecordLines) -> int:
+        """Adds lines from the demux. Returns the number of records."""
+        route = self._route(record_lines.stream, record_lines.namespace)
         if len(route) == 1:
-            self._add(route[0], run.lines, run.records)
+            self._add(route[0], record_lines.lines, record_lines.records)
         else:
-            self._add_line_by_line(route, run.lines)
-        return run.records
+            self._add_line_by_line(route, record_lines.lines)
+        return record_lines.records
 
     def stream_of(self, stream: bytes, namespace: bytes | None) -> StreamId | None:
-        """Of which stream records are whose heads say so; None where a head does not tell."""
+        """Returns the stream of records with this head; None if the head does not decide it."""
         route = self._route(stream, namespace)
         return route[0] if len(route) == 1 else None
 
     def add_line(self, stream: StreamId, line: bytes) -> None:
-        """A record that the protocol read by itself, with its newline or without."""
-        self._add(self.planned(stream), line if line.endswith(b"\n") else line + b"\n", 1)
+        """Adds a record that the protocol read itself, with or without its newline."""
+        self._add(self.planned_id(stream), line if line.endswith(b"\n") else line + b"\n", 1)
 
     def add_file(self, stream: StreamId, url: str, pieces: Iterable[tuple[bytes, int]]) -> int:
-        """The record lines of a file of the connector's, and how many each piece has. How many records it has: one that
-        has none is not told of as a source."""
+        """Adds the record lines of one of the connector's files, in pieces with their number of records.
+
+        Returns the number of records. A file without records does not become a source of the part.
+        """
         stage = self._streams[stream]
         records = 0
         for lines, count in pieces:
@@ -132,80 +143,82 @@ class Stage:
             stage.note_source(url)
         return records
 
-    def planned(self, stream: StreamId) -> StreamId:
-        """What a stream is planned as that a record calls so; the name itself where none is, or several might be."""
-        meant = self.meant_by(stream)
-        return meant[0] if len(meant) == 1 else stream
+    def planned_id(self, stream: StreamId) -> StreamId:
+        """Returns the planned id of a stream that a record calls so; the name itself if none or several match."""
+        candidates = self.candidates_for(stream)
+        return candidates[0] if len(candidates) == 1 else stream
 
-    def meant_by(self, stream: StreamId) -> tuple[StreamId, ...]:
-        """The streams that a record which calls its stream so may be of."""
+    def candidates_for(self, stream: StreamId) -> tuple[StreamId, ...]:
+        """Returns the planned streams that a record with this stream name may belong to."""
         return (stream,) if stream in self._streams else self._other_names.get(stream, ())
 
     def flush(self, stream: StreamId) -> None:
-        """Writes all rows of the stream that are held."""
+        """Writes all held rows of the stream to files."""
         stage = self._streams[stream]
-        with self._measured(stage):
+        with self._updating_totals(stage):
             stage.flush()
 
-    def restate(self, given: StreamInput) -> None:
-        """From now on the stream's rows are of these columns, and go where its table now wants them. Those so far,
-        which must be flushed, stay as they are: its key must be the same then."""
+    def change_columns(self, given: StreamInput) -> None:
+        """Gives the stream's next rows other columns, and asks for its table anew.
+
+        The rows so far must be flushed, and stay as they are. So the stream's key must stay the same.
+        """
         stage = self._streams[given.planned.id]
-        with self._measured(stage):
-            stage.restate(given.planned, given.columns, (given.target, given.tables), given.hash_key)
+        with self._updating_totals(stage):
+            stage.change_columns(given.planned, given.columns, (given.target, given.tables), given.hash_key)
 
     def mark(self, stream: StreamId) -> None:
-        """A state stands here: all rows of the stream so far may be committed."""
+        """Marks the position of a state: all rows of the stream so far may be committed."""
         stage = self._streams[stream]
         self.marked_bytes -= stage.marked_bytes
         stage.mark()
         self.marked_bytes += stage.marked_bytes
 
     def cut(self, stream: StreamId, branch: str | None = None) -> StagedRows | None:
-        """Closes the stream's files up to its last mark and hands them over; None when no row stands before it.
+        """Closes the stream's files up to its last mark and returns them; None if no row came before it.
 
-        On a `branch` of the table lie rows of its generation that were handed over before: among them, and not in what
-        readers see, the newest of each key is found.
+        With a `branch` of the table, which holds earlier rows of the same generation, the newest row of a key is looked
+        up among these, and not in what readers see.
         """
         stage = self._streams[stream]
-        with self._measured(stage):
+        with self._updating_totals(stage):
             return stage.cut(branch)
 
     def uncut_bytes(self, stream: StreamId) -> int:
-        """About what a cut would hand over if all rows so far were marked."""
+        """Estimates the size of a cut if all rows so far were marked."""
         return self._streams[stream].uncut_bytes
 
     def discard(self, stream: StreamId) -> int:
-        """Drops all rows of the stream that are not cut, and their files. How many rows."""
+        """Drops all rows of the stream that are not cut, and deletes their files. Returns the number of rows."""
         stage = self._streams[stream]
-        with self._measured(stage):
+        with self._updating_totals(stage):
             return stage.discard()
 
     def emitted(self, stream: StreamId) -> int:
-        """How many records of the stream came so far."""
+        """Returns the number of records of the stream so far."""
         return self._streams[stream].emitted
 
     def received_bytes(self, stream: StreamId) -> int:
-        """How many bytes of records of the stream came so far."""
+        """Returns the bytes of the stream's records so far."""
         return self._streams[stream].received_bytes
 
     def close(self) -> None:
-        """Removes all files that were not handed over. Safe to call twice."""
+        """Deletes all files that no cut has returned. Safe to call twice."""
         for stream in self._streams:
             self.discard(stream)
 
     def _route(self, stream: bytes, namespace: bytes | None) -> tuple[StreamId, ...]:
-        """The stream; or, where the line's head does not tell, all that it may be."""
+        """Returns the stream of a line with this head; if the head does not decide it, all candidates."""
         route = self._routes.get((stream, namespace))
         if route is None:
-            route = self._routes[stream, namespace] = self._found_route(stream, namespace)
+            route = self._routes[stream, namespace] = self._find_route(stream, namespace)
         return route
 
-    def _found_route(self, stream: bytes, namespace: bytes | None) -> tuple[StreamId, ...]:
+    def _find_route(self, stream: bytes, namespace: bytes | None) -> tuple[StreamId, ...]:
         name = _text(stream) or ""
         if namespace is not None:
-            return (self.planned(StreamId.of(name, _text(namespace))),)
-        return tuple(self._by_name.get(name, ())) or (self.planned(StreamId.of(name)),)
+            return (self.planned_id(StreamId.of(name, _text(namespace))),)
+        return tuple(self._by_name.get(name, ())) or (self.planned_id(StreamId.of(name)),)
 
     def _add(self, stream: StreamId, lines: Lines, count: int) -> None:
         stage = self._streams.get(stream)
@@ -215,34 +228,35 @@ class Stage:
         stage.add(lines, count)
         self._memory_bytes += len(lines)
         if stage.held_bytes >= self._segment_bytes[stream]:
-            with self._measured(stage):
+            with self._updating_totals(stage):
                 stage.flush_segment()
         if self._memory_bytes > self._limits.held_bytes:
-            self._relieve()
+            self._free_memory()
 
     def _add_line_by_line(self, candidates: Sequence[StreamId], lines: Lines) -> None:
         for line in bytes(lines).split(b"\n")[:-1]:
             try:
-                namespace = namespace_of(line, self._shape)
+                namespace = namespace_of(line, self._record_wire)
             except ValueError:
-                stream = candidates[0]  # No JSON: any of them will reject it, with a reason.
+                stream = candidates[0]  # Not JSON: whichever stream gets it rejects it, with a reason.
             else:
                 stream = StreamId.of(candidates[0].name, namespace)
             self._add(stream, line + b"\n", 1)
 
-    def _relieve(self) -> None:
-        """Down to half the budget, so that it is not due again at once. Rows that only wait to be written go first; of
-        the lines those before a mark, for those behind it begin another file."""
-        for frees, step in _RELIEFS:
+    def _free_memory(self) -> None:
+        """Frees memory down to half of the limit, so that the next lines do not reach the limit again at once."""
+        # First the rows that are parsed already. Then the lines before a mark; last those after it, for which a stream
+        # must begin another file.
+        for frees, step in _MEMORY_RELIEF_STEPS:
             for stage in sorted(self._streams.values(), key=frees, reverse=True):
                 if self._memory_bytes <= self._limits.held_bytes // 2:
                     return
-                with self._measured(stage):
+                with self._updating_totals(stage):
                     step(stage)
 
     @contextmanager
-    def _measured(self, stage: StreamStage) -> Iterator[None]:
-        """Keeps the sums over all streams right while one of them changes."""
+    def _updating_totals(self, stage: StreamStage) -> Iterator[None]:
+        """Updates the totals of all streams after a change of one stream, also if it raises."""
         self._memory_bytes -= stage.memory_bytes
         self.marked_bytes -= stage.marked_bytes
         try:

@@ -1,9 +1,16 @@
-"""One stream's way from raw lines to files, cut only where a mark stands.
+"""Stages the rows of one stream: from raw lines to files, cut only at marks.
 
-The rows of a stream stand in a line: those in `_ready` (files that end at the last mark), those in `_beyond` (files of
-rows behind it), those in `_held` (raw lines in memory), of which the first `_marked_chunks` are before the mark. At
-most one of `_beyond` and the marked part of `_held` has rows: a mark covers everything that came before it. Rows behind
-the mark never share a file with rows before it, so that a cut can hand over whole files; a later mark covers the file.
+The rows of a stream are in three places, in the order in which they came:
+
+1. `_marked_part`: files of rows up to the last mark.
+2. `_unmarked_part`: files of rows after it.
+3. `_held_chunks`: raw lines in memory. The first `_marked_chunks` of them came before the last mark.
+
+Invariants:
+
+- A mark covers everything before it. So `_unmarked_part` has rows, or `_held_chunks` has marked lines, never both.
+- Rows after the mark never share a file with rows before it: a cut returns whole files. A later mark then covers the
+  whole file.
 """
 
 import math
@@ -13,36 +20,37 @@ from collections import Counter
 
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.files.open_part import Portion, Shelf, Table
+from dagster_airbyte_proto.staging.files.open_part import OpenPart
+from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, TableAccess
 from dagster_airbyte_proto.staging.lines.demux import Lines
-from dagster_airbyte_proto.staging.rows.batches import SegmentParser
+from dagster_airbyte_proto.staging.rows.segment_parser import SegmentParser
 
 
 class StreamStage:
-    """Takes a stream's lines; hands over what is marked."""
+    """Takes the lines of one stream, and returns the marked rows in staged files."""
 
     def __init__(
         self,
-        shelf: Shelf,
-        shape: RecordShape,
+        stream_files: StreamFiles,
+        record_wire: RecordWire,
         *,
         sync_id: int,
         max_file_bytes: int,
         began_at: int = 0,
         hash_key: str = "",
     ) -> None:
-        self._shelf = shelf
-        self._shape = shape
+        self._stream_files = stream_files
+        self._record_wire = record_wire
         self._sync_id = sync_id
         self._began_at = began_at
         self._held_since = began_at
         self._max_file_bytes = max_file_bytes
         self._parser = self._new_parser(hash_key)
-        self._ready: Portion | None = None
-        self._beyond: Portion | None = None
-        self._held: list[Lines] = []
+        self._marked_part: OpenPart | None = None
+        self._unmarked_part: OpenPart | None = None
+        self._held_chunks: list[Lines] = []
         self._marked_chunks = 0
         self._held_marked_bytes = 0
         self._held_marked_lines = 0
@@ -58,38 +66,38 @@ class StreamStage:
 
     @property
     def memory_bytes(self) -> int:
-        """What `flush` would free."""
+        """The memory that `flush` would free."""
         return self.held_bytes + self.waiting_bytes
 
     @property
     def waiting_bytes(self) -> int:
-        """What `write_waiting` would free."""
-        return sum(part.waiting_bytes for part in (self._ready, self._beyond) if part)
+        """The memory that `write_waiting` would free."""
+        return sum(part.waiting_bytes for part in (self._marked_part, self._unmarked_part) if part)
 
     @property
     def marked_bytes(self) -> int:
-        """About what `cut` would hand over. Changes also when writing shows how much records shrink."""
-        return math.ceil(self._marked_record_bytes * self._shelf.weight)
+        """The estimated size of a cut. It also changes when written files show how much records shrink."""
+        return math.ceil(self._marked_record_bytes * self._stream_files.written_ratio)
 
     @property
     def uncut_bytes(self) -> int:
-        """About what `cut` would hand over if everything so far were marked."""
-        return math.ceil((self._marked_record_bytes + self._unmarked_bytes) * self._shelf.weight)
+        """The estimated size of a cut if everything so far were marked."""
+        return math.ceil((self._marked_record_bytes + self._unmarked_bytes) * self._stream_files.written_ratio)
 
-    def restate(self, planned: PlannedStream, columns: Columns, table: Table, hash_key: str) -> None:
-        """What comes from now on is of these columns. Nothing may be held."""
-        for part in (self._ready, self._beyond):
+    def change_columns(self, planned: PlannedStream, columns: Columns, table: TableAccess, hash_key: str) -> None:
+        """Gives the next rows other columns. No line may be held."""
+        for part in (self._marked_part, self._unmarked_part):
             if part is not None:
                 part.close_files()
-        self._shelf.restate(planned, columns, table)
+        self._stream_files.change_columns(planned, columns, table)
         self._parser = self._new_parser(hash_key)
 
     def add(self, lines: Lines, count: int) -> None:
-        """Whole record lines, each with its newline, and how many they are."""
+        """Adds whole record lines, each with its newline. `count` is their number."""
         size = len(lines)
-        if not self._held:
+        if not self._held_chunks:
             self._held_since = _now()
-        self._held.append(lines)
+        self._held_chunks.append(lines)
         self._held_lines += count
         self.held_bytes += size
         self._unmarked_bytes += size
@@ -97,75 +105,77 @@ class StreamStage:
         self.received_bytes += size
 
     def note_source(self, url: str) -> None:
-        """All that was in this file has been added."""
+        """Notes that all records of this file of the connector's have been added."""
         self._sources.append(url)
 
     def mark(self) -> None:
-        """Everything so far may be committed."""
+        """Marks everything so far: it may be committed."""
         self._marked_sources = len(self._sources)
         if not self._unmarked_bytes:
             return
-        if self._beyond is not None:
-            self._ready, self._beyond = self._joined(self._ready, self._beyond), None
-        self._marked_chunks = len(self._held)
+        if self._unmarked_part is not None:
+            self._marked_part, self._unmarked_part = self._join(self._marked_part, self._unmarked_part), None
+        self._marked_chunks = len(self._held_chunks)
         self._held_marked_bytes, self._held_marked_lines = self.held_bytes, self._held_lines
         self._marked_record_bytes += self._unmarked_bytes
         self._unmarked_bytes = 0
 
     def flush_segment(self) -> None:
-        """Writes the marked lines; the others too where they are the bulk."""
+        """Writes the marked lines. If they are less than half of the held bytes, writes all lines."""
         if self._held_marked_bytes * 2 >= self.held_bytes:
             self._write_marked()
         else:
             self._write_all()
 
     def write_waiting(self) -> None:
-        """Writes the rows that are parsed, and frees their memory."""
-        for part in (self._ready, self._beyond):
+        """Writes the parsed rows that wait for a row group, and frees their memory."""
+        for part in (self._marked_part, self._unmarked_part):
             if part is not None:
                 part.write_waiting()
 
     def flush_marked(self) -> None:
-        """Writes what is held before the mark too."""
+        """Writes the held lines before the mark, and the parsed rows."""
         self._write_marked()
         self.write_waiting()
 
     def flush(self) -> None:
-        """Writes all that is held, and frees its memory."""
+        """Writes all held lines and the parsed rows, and frees their memory."""
         self._write_all()
         self.write_waiting()
 
     def cut(self, branch: str | None = None) -> StagedRows | None:
-        """Closes the files up to the last mark and hands them over; None when no row stands before it. On a `branch`
-        lie rows of the same generation that were handed over before."""
+        """Closes the files up to the last mark and returns them; None if no row came before it.
+
+        `branch` is the branch of the table that holds earlier rows of the same generation.
+        """
         self._write_marked()
-        if self._ready is None:
+        if self._marked_part is None:
             return None
-        staged = self._ready.staged(branch, tuple(self._sources[: self._marked_sources]))
+        staged = self._marked_part.finish(branch, tuple(self._sources[: self._marked_sources]))
         del self._sources[: self._marked_sources]
-        self._ready = None
+        self._marked_part = None
         self._marked_record_bytes = self._marked_sources = 0
         return staged
 
     def discard(self) -> int:
-        """Drops everything that is not cut. How many rows."""
+        """Drops everything that is not cut. Returns the number of rows."""
         dropped = self._held_lines
-        for part in (self._ready, self._beyond):
+        for part in (self._marked_part, self._unmarked_part):
             if part is not None:
                 dropped += part.lines
-                part.drop()
-        self._ready = self._beyond = None
-        self._take(len(self._held))
+                part.discard()
+        self._marked_part = self._unmarked_part = None
+        self._take_chunks(len(self._held_chunks))
         self._marked_record_bytes = self._unmarked_bytes = self._marked_sources = 0
         self._sources.clear()
         return dropped
 
     def _new_parser(self, hash_key: str) -> SegmentParser:
-        shelf = self._shelf
+        stream_files = self._stream_files
         return SegmentParser(
-            shelf.planned,
-            shelf.columns,
-            self._shape,
+            stream_files.planned,
+            stream_files.columns,
+            self._record_wire,
             sync_id=self._sync_id,
             seed=os.urandom(9),
             hash_key=hash_key,
@@ -175,44 +185,44 @@ class StreamStage:
     def _write_marked(self) -> None:
         if not self._marked_chunks:
             return
-        if self._ready is None:
-            self._ready = Portion(self._shelf, self._max_file_bytes)
-        self._write(self._ready, self._marked_chunks)
+        if self._marked_part is None:
+            self._marked_part = OpenPart(self._stream_files, self._max_file_bytes)
+        self._write(self._marked_part, self._marked_chunks)
 
     def _write_all(self) -> None:
         self._write_marked()
-        if not self._held:
+        if not self._held_chunks:
             return
-        if self._beyond is None:
-            if self._ready is not None:
-                self._ready.close_files()
-            self._beyond = Portion(self._shelf, self._max_file_bytes)
-        self._write(self._beyond, len(self._held))
+        if self._unmarked_part is None:
+            if self._marked_part is not None:
+                self._marked_part.close_files()
+            self._unmarked_part = OpenPart(self._stream_files, self._max_file_bytes)
+        self._write(self._unmarked_part, len(self._held_chunks))
 
-    def _write(self, part: Portion, chunks: int) -> None:
-        segment, lines = self._take(chunks)
+    def _write(self, part: OpenPart, chunks: int) -> None:
+        segment, lines = self._take_chunks(chunks)
         now = _now()
         parsed = self._parser.parse(segment, lines, now, self._held_since)
-        self._held_since = now  # What is still held came before, and is to be told as later than what is read.
+        self._held_since = now  # Lines still held came earlier, but must get later times than the rows just parsed.
         self.foreign.update(parsed.foreign)
         part.write(parsed, lines, len(segment))
 
-    def _take(self, chunks: int) -> tuple[bytes, int]:
-        """Lets go of the first chunks held: of all before the mark, or of all."""
-        segment = b"".join(self._held[:chunks])
+    def _take_chunks(self, chunks: int) -> tuple[bytes, int]:
+        """Removes the first held chunks and returns them: all before the mark, or all."""
+        segment = b"".join(self._held_chunks[:chunks])
         lines = self._held_marked_lines if chunks == self._marked_chunks else self._held_lines
-        del self._held[:chunks]
+        del self._held_chunks[:chunks]
         self._held_lines -= lines
         self.held_bytes -= len(segment)
         self._marked_chunks = self._held_marked_bytes = self._held_marked_lines = 0
         return segment, lines
 
     @staticmethod
-    def _joined(ready: Portion | None, beyond: Portion) -> Portion:
-        if ready is None:
-            return beyond
-        ready.absorb(beyond)
-        return ready
+    def _join(marked: OpenPart | None, unmarked: OpenPart) -> OpenPart:
+        if marked is None:
+            return unmarked
+        marked.append_part(unmarked)
+        return marked
 
 
 def _now() -> int:

@@ -1,4 +1,4 @@
-"""The engine: connectors' records into tables. `sync` is the whole of it in one call, with no Dagster."""
+"""The engine that brings connectors' records into tables. `sync` runs one sync in one call, without Dagster."""
 
 import sys
 from collections.abc import Collection
@@ -22,21 +22,25 @@ def sync(
 ) -> "SyncReport":
     """Runs one sync and returns its report; raises ProtoError when it cannot begin.
 
-    A `refresh` reads everything anew, in the place of what the tables have, or with `merge` beside it.
-    For several syncs in one process make one `engine.Engine` and call `run.sync_connection`: they share its session.
+    A `refresh` reads everything again from the start and replaces the tables' rows; with `merge` the rows are merged
+    into those of the tables. For several syncs in one process make one `engine.Engine` and call `run.sync_connection`:
+    they share its Spark session.
     """
-    # Spark's and Arrow's modules take a second to import, which those who need a lease only should not wait for.
+    # Importing Spark's and Arrow's modules takes a second. Callers that only need `sync.lease` should not wait for it.
     from dagster_airbyte_proto.settings import Settings
     from dagster_airbyte_proto.sync.engine import Engine
-    from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+    from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
     from dagster_airbyte_proto.sync.run import sync_connection
 
     with Engine(Settings.load(Path(home), settings)) as engine:
-        return sync_connection(engine, connection, Wanted(streams, refresh, merges=merge))
+        return sync_connection(engine, connection, SyncRequest(streams, refresh, merges=merge))
 
 
 class _CallableModule(ModuleType):
-    """`from dagster_airbyte_proto import sync` finds this module, which bears the function's name: so it is called."""
+    """Makes this module callable.
+
+    `from dagster_airbyte_proto import sync` may give this module instead of the function of the same name.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> "SyncReport":
         return sync(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""All that syncs need beside a connection: the state store, the tables, what is kept under the home folder."""
+"""The engine: the state store, the tables and the home folder, which all syncs of a process share."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -8,16 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.connector.answer_cache import Offers
-from dagster_airbyte_proto.sync.connector.launching import launcher_of
-from dagster_airbyte_proto.sync.connector.queries import Connector
+from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
+from dagster_airbyte_proto.sync.connector.launcher_choice import launcher_for
+from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
@@ -30,9 +30,13 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """One a process, for any number of syncs. What takes long to start (a Spark session) is started when it is first
-    needed, or early and in the background by `warm`. Tables and a store that are given are their giver's to close.
-    `deployment` is asked by what starts containers. A connector that is to stop has so long to do so by itself."""
+    """Runs any number of syncs; a process makes one.
+
+    Tables need a Spark session, which takes seconds to start. They are opened when they are first used, or earlier and
+    in the background by `start_opening_tables`. The caller closes `store` and `tables` if it passes them. `deployment`
+    returns what containers get of this deployment's settings. A connector that is stopped may take
+    `stop_grace_seconds` to end by itself.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Engine:
         self.settings = settings
         self._deployment = deployment
         self._stop_grace_seconds = stop_grace_seconds
-        self.offers = Offers(settings.catalogs_folder)
+        self.answer_cache = AnswerCache(settings.catalogs_folder)
         self._store = store
         self._given_tables = tables
         self._tables: Future[TableWriter] | None = None
@@ -54,37 +58,50 @@ class Engine:
     @property
     def store(self) -> StateStore:
         if self._store is None:
-            self._store = SqlStateStore(self.settings.state_url)
+            self._store = SqlStore(self.settings.state_url)
         return self._store
 
     @property
     def tables(self) -> TableWriter:
-        return self._given_tables or self.warm().result()
+        return self._given_tables or self.start_opening_tables().result()
 
     @property
     def abilities(self) -> Abilities:
-        """Those of its tables, known before they are open."""
+        """The abilities of tables of the engine's format. Known before the tables are open."""
         return self._given_tables.abilities if self._given_tables else FORMATS[self.settings.catalog.format]
 
     @property
     def tables_if_open(self) -> TableWriter | None:
-        """The tables, where that takes no waiting."""
+        """The tables if they are open by now, else None. Does not wait."""
         if self._given_tables is not None:
             return self._given_tables
-        opening = self.warm()
-        return opening.result() if opening.done() and opening.exception() is None else None
+        opening = self._tables
+        is_open = opening is not None and opening.done() and opening.exception() is None
+        return opening.result() if opening is not None and is_open else None
 
-    def warm(self) -> "Future[TableWriter]":
-        """Starts what the tables need, beside whatever the caller does next."""
+    @property
+    def has_started_opening(self) -> bool:
+        """True if the tables are open or being opened."""
+        return self._given_tables is not None or self._tables is not None
+
+    def start_opening_tables(self) -> "Future[TableWriter]":
+        """Starts opening the tables in the background, if that has not begun yet."""
         if self._tables is None:
             self._tables = Future()
-            # A session that is still starting must not keep the process from its end: hence a daemon, and no pool.
+            # A daemon thread and no pool: a session that is still starting must not keep the process from ending.
             threading.Thread(target=self._open_into, args=(self._tables,), name="tables", daemon=True).start()
         return self._tables
 
+    @property
+    def tables_place(self) -> str:
+        """The format, catalog and warehouse of the tables. Two engines with the same text have the same tables."""
+        catalog = self.settings.catalog
+        return f"{catalog.format} {catalog.name} {catalog.warehouse}"
+
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
-        """Its connector, whose stderr goes to the log, with templates filled from `window`. Raises ConfigError."""
-        launcher = launcher_of(
+        """The connection's connector. Its stderr goes to the log; `window` fills the templates of its config. Raises
+        ConfigError."""
+        launcher = launcher_for(
             connection,
             self.settings.environments_folder,
             log,
@@ -92,10 +109,11 @@ class Engine:
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
         )
-        connector = Connector(launcher, source_protocol(connection.connector.protocol))
-        return Source(connection, connector, self.offers, log, window)
+        connector = LaunchableConnector(launcher, source_protocol(connection.connector.protocol))
+        return Source(connection, connector, self.answer_cache, log, window)
 
     def query(self, sql: str) -> "QueryResult":
+        """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""
         if self.settings.catalog.format == "folder":
             raise ConfigError(
                 "querying the warehouse",
@@ -115,8 +133,11 @@ class Engine:
         return query(session, sql)
 
     def close(self) -> None:
-        """Does not wait for tables that are still being opened: whoever waits for them gets CancelledError, and they
-        are closed once they are open, unless the process ends before."""
+        """Closes the tables that the engine opened.
+
+        Does not wait for tables that are still being opened: callers that wait for them get CancelledError, and the
+        tables are closed once they are open, unless the process ends before.
+        """
         if self._tables is not None and not self._tables.cancel() and self._tables.exception() is None:
             self._tables.result().close()
 
@@ -128,17 +149,17 @@ class Engine:
     ) -> None:
         self.close()
 
-    # Only what works on tables waits for the import of Spark's modules: hence the imports inside.
+    # Importing Spark's modules takes a second, so they are imported inside the functions that need them.
 
-    def _open_into(self, asked: "Future[TableWriter]") -> None:
+    def _open_into(self, opening: "Future[TableWriter]") -> None:
         try:
             tables = self._open_tables()
         except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised again where they are waited for
             with suppress(InvalidStateError):
-                asked.set_exception(error)
+                opening.set_exception(error)
             return
         try:
-            asked.set_result(tables)
+            opening.set_result(tables)
         except InvalidStateError:  # the engine was closed meanwhile
             tables.close()
 
@@ -155,8 +176,8 @@ class Engine:
         from dagster_airbyte_proto.tables.spark.session import start_session
 
         settings = self._spark_settings()
-        in_session = DeltaTables if settings.format == "delta" else IcebergTables
-        return in_session(start_session(settings), settings)
+        open_tables = DeltaTables if settings.format == "delta" else IcebergTables
+        return open_tables(start_session(settings), settings)
 
     def _spark_settings(self) -> "SparkSettings":
         from dagster_airbyte_proto.tables.spark.session import SparkSettings

@@ -1,4 +1,8 @@
-"""Holds a connection for one run: takes the lease, keeps it alive while the run works, gives it back."""
+"""Acquires the lease of a connection for one run, renews it while the run works, and releases it at the end.
+
+A lost lease cannot do harm: every change in the store names the lease's fence number, and an old one is refused. So an
+error of a renewal does not end the run, and a run notices a lost lease at its next `check` or change.
+"""
 
 import threading
 import time
@@ -8,36 +12,39 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ProtoError, StateConflict
-from dagster_airbyte_proto.sync.lease_holder import is_dead, this_process
+from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
 
-_RENEWALS_A_LEASE = 3
-_ASKING_SECONDS = 0.5
+_RENEWALS_PER_LEASE = 3
+_RETRY_SECONDS = 0.5
 
 
-class Waiting(NamedTuple):
-    """How long to wait for a connection that another run holds; `tell` hears once whom it waits for."""
+class LeaseWait(NamedTuple):
+    """The wait for a connection that another run holds. `notify` is called once, with the holder."""
 
     seconds: float = 0.0
     cancel: threading.Event | None = None
-    tell: Callable[[str], object] = str
+    notify: Callable[[str], object] = str
 
 
-_NO_WAITING = Waiting()
+_NO_WAIT = LeaseWait()
 
 
-class LeaseKeeper:
-    """Renews from a thread of its own. A store that does not answer is asked again: the fence guards the tables
-    and the states in any case, so the worst is that another run takes over and this one is turned away."""
+class LeaseRenewal:
+    """A context manager that renews a lease from a thread of its own, and releases it at the end.
+
+    If the store does not answer, the renewal is tried again. At worst the lease runs out and another run takes over;
+    then the fence keeps this run from announcing loads and from moving states.
+    """
 
     def __init__(self, store: StateStore, lease: Lease, seconds: float) -> None:
         self._store = store
         self._seconds = seconds
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
-        self._loss: StateConflict | None = None
+        self._thread = threading.Thread(target=self._renew_until_over, name="lease", daemon=True)
+        self._conflict: StateConflict | None = None
         self.lease = lease
 
-    def __enter__(self) -> "LeaseKeeper":
+    def __enter__(self) -> "LeaseRenewal":
         self._thread.start()
         return self
 
@@ -49,42 +56,43 @@ class LeaseKeeper:
         try:
             self._store.release(self.lease)
         except ProtoError:
-            if error is None:
+            if error is None:  # Else the first error is the one to see.
                 raise
 
     def check(self) -> None:
-        """Raises StateConflict once the lease is another's."""
-        if self._loss is not None:
-            raise self._loss
+        """Raises StateConflict once another run has the lease."""
+        if self._conflict is not None:
+            raise self._conflict
 
-    def _keep(self) -> None:
-        while not self._over.wait(self._seconds / _RENEWALS_A_LEASE):
+    def _renew_until_over(self) -> None:
+        while not self._over.wait(self._seconds / _RENEWALS_PER_LEASE):
             try:
                 self._store.renew(self.lease, self._seconds)
             except StateConflict as error:
-                self._loss = error
+                self._conflict = error
                 return
             except ProtoError:
                 continue
 
 
-def held_lease(
-    store: StateStore, connection: str, run_id: str, seconds: float, waiting: Waiting = _NO_WAITING
-) -> LeaseKeeper:
-    """The connection for this run alone. Raises StateConflict that names who holds it, once waiting is over."""
-    deadline = time.monotonic() + waiting.seconds
-    cancel = waiting.cancel or threading.Event()
-    has_told = False
+def acquire_lease(
+    store: StateStore, connection: str, run_id: str, seconds: float, wait: LeaseWait = _NO_WAIT
+) -> LeaseRenewal:
+    """Acquires the connection for this run; enter the result to keep it. Raises StateConflict that names the holder if
+    the connection is still held at the end of the wait."""
+    deadline = time.monotonic() + wait.seconds
+    cancel = wait.cancel or threading.Event()
+    has_notified = False
     while True:
         try:
             lease = store.acquire(connection, run_id=run_id, holder=this_process(), seconds=seconds, is_dead=is_dead)
-            return LeaseKeeper(store, lease, seconds)
+            return LeaseRenewal(store, lease, seconds)
         except StateConflict as conflict:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise
-            if not has_told:
-                waiting.tell(f"waits up to {waiting.seconds:.0f} s: {conflict.found}")
-                has_told = True
-            if cancel.wait(min(left, _ASKING_SECONDS)):
+            if not has_notified:
+                wait.notify(f"waits up to {wait.seconds:.0f} s: {conflict.found}")
+                has_notified = True
+            if cancel.wait(min(left, _RETRY_SECONDS)):
                 raise

@@ -1,4 +1,4 @@
-"""What a sync tells when it is over. The JSON's names are fixed: other people's programs read them."""
+"""The report of a finished sync. Names and values of its JSON are fixed: other people's programs read them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.schema.evolution import Change
+from dagster_airbyte_proto.schema.evolution import SchemaChange
 
 
 class SyncStatus(StrEnum):
@@ -17,12 +17,13 @@ class SyncStatus(StrEnum):
 
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream's part. Always `emitted == committed + rejected`; `rejections` says why, by reason. `filtered` of the
-    rejected were left out by the stream's own filter. `retryable`: what failed may succeed with nothing changed.
-    `schema_changes` are those that no sync before has told of.
+    """The report of one stream. Always `emitted == committed + rejected`.
 
-    `deleted`: the rows that a replacement took out; else the keys that the source said were deleted, and that each load
-    took out or, in `soft_delete`, marked. Whether the table had them is not looked at.
+    - `rejections` counts the rejected rows by reason; `filtered` of them were left out by the stream's own filter.
+    - `deleted`: in a mode that replaces the table, the rows that were replaced. Else the keys that the source reported
+      as deleted, and that loads removed or, in `soft_delete`, marked. Nobody looks whether the table had those keys.
+    - `retryable`: the stream failed, and may succeed with nothing changed.
+    - `schema_changes` are those that no earlier sync has reported.
     """
 
     status: SyncStatus
@@ -45,10 +46,12 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     miscounts: tuple[str, ...] = ()
     table_rows: int | None = None
     snapshot_id: str | None = None
-    schema_changes: tuple[Change, ...] = ()
+    schema_changes: tuple[SchemaChange, ...] = ()
 
 
 class LineCounts(msgspec.Struct):
+    """The lines that the connector wrote, by kind."""
+
     record: int = 0
     state: int = 0
     log: int = 0
@@ -57,6 +60,8 @@ class LineCounts(msgspec.Struct):
 
 
 class ConnectorReport(msgspec.Struct, frozen=True):
+    """The end of the connector's process, and the errors that it sent."""
+
     exit_code: int | None = None
     seconds: float = 0.0
     signal: int | None = None
@@ -65,6 +70,8 @@ class ConnectorReport(msgspec.Struct, frozen=True):
 
 
 class Seconds(msgspec.Struct):
+    """The seconds that a sync took, in all and by what it waited for. Commits run beside staging."""
+
     total: float = 0.0
     waiting_for_connector: float = 0.0
     staging: float = 0.0
@@ -72,7 +79,7 @@ class Seconds(msgspec.Struct):
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`compacted` are the tables that had grown slow to read, by name."""
+    """The report of a whole sync. `compacted` names the tables that were compacted after it."""
 
     connection: str
     status: SyncStatus
@@ -95,8 +102,8 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
 
-def overall(statuses: list[SyncStatus], *, cancelled: bool, connector_failed: bool) -> SyncStatus:
-    """The sync's status from its streams': complete only when nothing at all went wrong."""
+def overall_status(statuses: list[SyncStatus], *, cancelled: bool, connector_failed: bool) -> SyncStatus:
+    """The sync's status by those of its streams. It is complete only if nothing at all went wrong."""
     if cancelled:
         return SyncStatus.CANCELLED
     good = sum(status is SyncStatus.COMPLETE for status in statuses)

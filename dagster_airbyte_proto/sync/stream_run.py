@@ -1,4 +1,4 @@
-"""What is known of each stream while a sync runs, and what is told of it afterwards."""
+"""The progress of each stream while a sync runs, from which its report is made."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,19 +12,20 @@ from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, State
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.events import StreamStatus
-from dagster_airbyte_proto.schema.evolution import Change
+from dagster_airbyte_proto.schema.evolution import ColumnMismatch, SchemaChange
+from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
 
 UNCOVERED = "read again next time: no state covered it when the stream failed"
 REFUSED = "the table refused the load"
-KEPT_ASIDE = "kept aside until its generation is complete: the next sync goes on from there"
+ON_BRANCH = "kept aside until its generation is complete: the next sync goes on from there"
 
-_KEPT_TEXTS = 100
+_MAX_TEXTS = 100
 
 
 class Phase(StrEnum):
-    """Where a stream stands, in the words of the live view."""
+    """The phase of a stream in the live view."""
 
     WAITING = "waiting"
     READING = "reading"
@@ -33,13 +34,16 @@ class Phase(StrEnum):
 
 
 class StreamRun:
-    """One stream in one sync. Owned by the reading thread; the live view only looks."""
+    """One stream in one sync: its table, counts, states and error.
+
+    The reading thread alone changes it. The live view reads it from another thread.
+    """
 
     def __init__(self, planned: PlannedStream) -> None:
         self.planned = planned
         self.table = str(planned.table)
         self.location = ""
-        self.said: StreamStatus | None = None
+        self.reported_status: StreamStatus | None = None
         self.error: ProtoError | None = None
         self.emitted = 0
         self.bytes = 0
@@ -54,30 +58,32 @@ class StreamRun:
         self.load_ids: list[str] = []
         self.miscounts: list[str] = []
         self.states_seen = 0
-        self.landed: CommittedRows | None = None
+        self.last_commit: CommittedRows | None = None
         self.fit: TableFit | None = None
-        # Of a generation that changes the table's columns: they are so only once it is published.
+        self.table_spec = ""
+        # Set for a generation that changes the table's columns. Readers see those only once it is published.
         self.schema_id: int | None = None
-        self.schema_changes: tuple[Change, ...] = ()
+        self._excluded_before: tuple[ColumnMismatch, ...] = ()
+        self.schema_changes: tuple[SchemaChange, ...] = ()
         self.is_complete = False
         self.is_refused = False
-        # Of a generation that lands by and by: its branch, what it was begun with, the load that came last there.
+        # Set for a generation that lands on a branch: the branch, the generation's fingerprint, the newest load there.
         self.branch = ""
-        self.likeness = ""
-        self.newest_aside: str | None = None
-        self.rows_aside = 0
-        self.can_go_on = False
+        self.fingerprint = ""
+        self.newest_branch_load: str | None = None
+        self.rows_on_branch = 0
+        self.can_be_resumed = False
 
     @property
-    def lacking(self) -> frozenset[str]:
-        """The columns that its table does not have, and does not get."""
-        withheld = self.fit.withheld if self.fit else ()
-        return frozenset(misfit.column for misfit in withheld if not misfit.in_table and len(misfit.path) == 1)
+    def missing_columns(self) -> frozenset[str]:
+        """The columns of the stream that its table lacks, and does not get by its schema policy."""
+        excluded = self.fit.excluded if self.fit else self._excluded_before
+        return frozenset(mismatch.column for mismatch in excluded if not mismatch.in_table and len(mismatch.path) == 1)
 
     @property
-    def has_fitting_table(self) -> bool:
-        """Whether its table has the columns by now that it was made ready for."""
-        return self.fit is not None and (self.schema_id is None or self.landed is not None)
+    def has_matching_table(self) -> bool:
+        """True if readers of the table already see the columns that it was prepared for."""
+        return self.fit is not None and (self.schema_id is None or self.last_commit is not None)
 
     @property
     def has_failed(self) -> bool:
@@ -87,63 +93,72 @@ class StreamRun:
     def phase(self) -> Phase:
         if self.has_failed:
             return Phase.FAILED
-        if self.is_complete or self.said is StreamStatus.COMPLETE:
+        if self.is_complete or self.reported_status is StreamStatus.COMPLETE:
             return Phase.COMPLETE
-        return Phase.READING if self.said or self.emitted else Phase.WAITING
+        return Phase.READING if self.reported_status or self.emitted else Phase.WAITING
 
-    def place(self, target: TableTarget) -> None:
-        """Its table is ready."""
+    def use_known_table(self, profile: StreamProfile) -> None:
+        """Notes that an earlier sync prepared the table in the same way: it stays closed unless rows come."""
+        self.table, self.location = profile.sql_name, profile.location
+        self._excluded_before = tuple(ColumnMismatch((name,), name, *types) for name, types in profile.excluded.items())
+
+    def set_target(self, target: TableTarget, table_spec: str) -> None:
+        """Notes that the table is prepared, by the spec that has this digest."""
         self.table, self.location, self.fit = target.qualified, target.location, target.fit
-        self.schema_id = target.schema_id
+        self.schema_id, self.table_spec = target.schema_id, table_spec
 
     def fail(self, error: ProtoError) -> None:
-        """The first error is kept: what follows is mostly its echo."""
+        """Fails the stream. Only the first error is kept: those that follow are mostly its consequences."""
         self.error = self.error or error
         self.is_complete = False
 
-    def land(self, load_id: str, part: StagedRows, committed: CommittedRows) -> None:
-        self._account(part)
+    def record_commit(self, load_id: str, part: StagedRows, committed: CommittedRows) -> None:
+        """Counts the rows of a committed load. Rows on a branch count as committed when the branch is published."""
+        self._add_counts(part)
         self.load_ids.append(load_id)
-        self.rows_aside += part.rows
+        self.rows_on_branch += part.rows
         if part.is_shown:
-            self.committed += self.rows_aside
-            self.rows_aside = 0
-            # What a replacement takes out is all that was there: keys that the source deleted are among it.
+            self.committed += self.rows_on_branch
+            self.rows_on_branch = 0
+            # A replacement removes all older rows, those of deleted keys among them.
             self.deleted += committed.deleted if part.write in REPLACING else part.deleted
-            self.landed = committed
+            self.last_commit = committed
 
-    def refuse(self, part: StagedRows, error: ProtoError) -> None:
-        self._account(part)
+    def record_refusal(self, part: StagedRows, error: ProtoError) -> None:
+        """Counts the rows of a load that the table refused as rejected, and fails the stream."""
+        self._add_counts(part)
         self.rejections[REFUSED] += part.rows
-        self.refuse_all(error)
+        self.fail_table(error)
 
-    def refuse_all(self, error: ProtoError) -> None:
-        """Its table cannot take any row."""
+    def fail_table(self, error: ProtoError) -> None:
+        """Fails the stream because its table takes no row."""
         self.is_refused = True
         self.fail(error)
 
-    def drop(self, rows: int, reason: str = UNCOVERED) -> None:
+    def drop_rows(self, rows: int, reason: str = UNCOVERED) -> None:
+        """Counts rows as rejected."""
         if rows:
             self.rejections[reason] += rows
 
-    def drop_the_rest(self) -> None:
-        """What is not committed by now is not going to be."""
-        if self.can_go_on:
-            self.drop(self.rows_aside, KEPT_ASIDE)
-        self.drop(self.emitted - self.committed - self.rejections.total())
+    def drop_uncommitted(self) -> None:
+        """Counts all rows that are not committed by now as rejected."""
+        if self.can_be_resumed:
+            self.drop_rows(self.rows_on_branch, ON_BRANCH)
+        self.drop_rows(self.emitted - self.committed - self.rejections.total())
 
     def abandon(self, error: ProtoError) -> None:
-        """The sync ended as a whole, before its last load was in: what is not committed is read again."""
+        """Fails the stream because the whole sync ended before its last load was committed. The next sync reads the
+        uncommitted rows again."""
         self.fail(error)
-        self.drop_the_rest()
+        self.drop_uncommitted()
 
     @property
     def status(self) -> SyncStatus:
         return SyncStatus.COMPLETE if self.is_complete and not self.has_failed else SyncStatus.FAILED
 
-    def report(self, protocol: SourceProtocol, mask: Mask, *, is_delivered: bool = False) -> StreamReport:
-        """As it stands. While it `is_delivered` its state has not moved yet: the one that will is told."""
-        state = self.next_state if is_delivered else self.state
+    def report(self, protocol: SourceProtocol, mask: Mask, *, before_promotion: bool = False) -> StreamReport:
+        """The stream's report at this moment. `before_promotion` it has the state that is about to be saved."""
+        state = self.next_state if before_promotion else self.state
         return StreamReport(
             status=self.status,
             table=self.table,
@@ -153,8 +168,8 @@ class StreamRun:
             changed=self.changed,
             deleted=self.deleted,
             bytes=self.bytes,
-            state=mask.value(self._told_by(state, protocol)),
-            state_before=mask.value(self._told_by(self.state_before, protocol)),
+            state=mask.value(self._state_of_stream(state, protocol)),
+            state_before=mask.value(self._state_of_stream(self.state_before, protocol)),
             load_ids=tuple(self.load_ids),
             miscounts=tuple(self.miscounts),
             generation=self.planned.generation_id,
@@ -163,29 +178,29 @@ class StreamRun:
             filtered=self.rejections[FILTERED],
             rejections=dict(self.rejections),
             ignored_fields=dict(self.ignored_fields),
-            table_rows=self.landed.table_rows if self.landed else None,
-            snapshot_id=self.landed.snapshot_id if self.landed else None,
+            table_rows=self.last_commit.table_rows if self.last_commit else None,
+            snapshot_id=self.last_commit.snapshot_id if self.last_commit else None,
             schema_changes=self.schema_changes,
         )
 
-    def _told_by(self, state: State | None, protocol: SourceProtocol) -> Any:
-        """What a state says of the stream: all that it says, unless it has parts."""
+    def _state_of_stream(self, state: State | None, protocol: SourceProtocol) -> Any:
+        """The stream's part of a state, or the whole value if the state has no parts."""
         if state is None:
             return None
         parts = None if state.stream is not None else protocol.state_parts(state)
         return protocol.state_value(state) if parts is None else parts.get(self.planned.id)
 
-    def _account(self, part: StagedRows) -> None:
+    def _add_counts(self, part: StagedRows) -> None:
         self.changed += part.changed
         self.rejections.update(_counts(part.rejected))
         self.ignored_fields.update(_counts(part.ignored_fields))
 
 
-def keep(texts: list[str], text: str) -> None:
-    """Adds a text, up to a bound. A connector may repeat itself without end; the log has it all."""
-    if len(texts) < _KEPT_TEXTS:
+def append_bounded(texts: list[str], text: str) -> None:
+    """Adds a text unless the list is full: a connector may repeat itself endlessly. The log has all texts."""
+    if len(texts) < _MAX_TEXTS:
         texts.append(text)
-    elif len(texts) == _KEPT_TEXTS:
+    elif len(texts) == _MAX_TEXTS:
         texts.append("There is more of this in the log.")
 
 

@@ -1,7 +1,7 @@
-"""What the care of tables is: looking at one, compacting it, and letting go of what nobody needs any more.
+"""The interface for the care of tables: inspect, compact, expire snapshots, remove orphan files, rewind.
 
-Nothing here moves a row that a reader sees. Which snapshots may go is decided in `sync/maintenance/care.py`, which
-knows the states.
+- Only `TableRewinder` changes the rows that a reader sees.
+- `sync/maintenance/care.py` decides which snapshots may be expired, because it knows the states.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,13 +15,13 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 
 SMALL_SHARE = 0.75
-"""A file is small below this share of the size that the table's files are written to. Iceberg compacts by the same."""
+"""A file is small below this share of the table's target file size, as in Iceberg's own compaction."""
 
 _FOLDER_TARGET_BYTES = 128 << 20
 
 
 class TableFacts(NamedTuple):
-    """A table as it is now. `columns` have their types in SQL, `slices` counts those that hold rows."""
+    """A table as it is now. `columns` have SQL types. `slices` counts the slices that have rows."""
 
     table: str
     format: str
@@ -38,10 +38,13 @@ class TableFacts(NamedTuple):
     columns: tuple[tuple[str, str], ...]
 
 
-class Change(NamedTuple):
-    """One snapshot. `removed_rows` went with their files; `deletes` are the rows of delete files that came in, each of
-    which takes out any number. `stream` is that of a connection's load. `rewound_at` is the version of the states at
-    which the table was taken back to it."""
+class SnapshotChange(NamedTuple):
+    """One snapshot in a table's history.
+
+    `removed_rows` counts the rows of removed data files. `deletes` counts the rows of added delete files; each of them
+    may delete any number of rows. `stream` is set if the snapshot is a load of a connection. `rewound_at` is the
+    version of the states at which the table was rewound to this snapshot.
+    """
 
     snapshot_id: str
     at: datetime | None
@@ -56,44 +59,44 @@ class Change(NamedTuple):
 
 
 class TableHistory(NamedTuple):
-    """All snapshots in the order in which they came in, and which of them readers were shown, from when on."""
+    """All snapshots of a table, oldest first, and the snapshots that readers saw, each with the time from which on."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[SnapshotChange, ...]
     shown: tuple[tuple[datetime, str], ...]
     current: str | None
 
 
-class Rewinding(NamedTuple):
-    """A table was taken back, at a version of its connection's states; since then it was `snapshot_id`."""
+class PastRewind(NamedTuple):
+    """An earlier rewind of a table, at a version of its connection's states. `snapshot_id` is the snapshot it made."""
 
     version: int
     snapshot_id: str
 
 
 class TablePast(NamedTuple):
-    """What a table is, and can be taken back to: its snapshots in the order in which they came, earlier rewindings."""
+    """A table's current snapshot, the snapshots to which it can be rewound (oldest first), and its earlier rewinds."""
 
     current: str | None
     snapshots: tuple[str, ...]
-    rewindings: tuple[Rewinding, ...]
+    rewinds: tuple[PastRewind, ...]
 
 
-class Rewinder(Protocol):
-    """Raises TableError when a table is not there, or refuses."""
+class TableRewinder(Protocol):
+    """Takes tables back to older snapshots. Raises TableError if a table does not exist or refuses the change."""
 
     def past(self, name: TableName) -> TablePast: ...
 
     def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
-        """Readers see the rows of the snapshot from now on, or none for None. False when they did already.
+        """Shows readers the rows of a snapshot, or no rows for None. Returns False if they see exactly these already.
 
-        Refused when the table has changed since it was `seen`. What was undone is kept until its snapshots expire: the
-        table can be taken forward to it again.
+        Raises TableError if the table has changed since it was `seen`. The snapshots that were undone stay until they
+        expire, so the table can be moved forward to them again.
         """
         ...
 
 
-class Compacted(NamedTuple):
-    """`attempts` is more than one where other writers changed the table meanwhile."""
+class CompactionResult(NamedTuple):
+    """The result of a compaction. `attempts` is above one if other writers changed the table at the same time."""
 
     rewritten_files: int = 0
     written_files: int = 0
@@ -102,34 +105,39 @@ class Compacted(NamedTuple):
 
 
 class TableCare(Protocol):
-    """Raises TableError for a table that is not there or refuses, ConfigError for what the format has not."""
+    """Inspects and maintains the tables of one catalog.
+
+    Raises TableError if a table does not exist or refuses a change, ConfigError for what the format does not support.
+    """
 
     def names(self) -> Sequence[TableName]:
-        """Every table of the catalog."""
+        """Returns every table of the catalog."""
         ...
 
     def facts(self, name: TableName) -> TableFacts: ...
 
     def history(self, name: TableName) -> TableHistory: ...
 
-    def compact(self, name: TableName) -> Compacted:
-        """Puts small files together and applies every delete file that stands. Syncs may commit meanwhile."""
+    def compact(self, name: TableName) -> CompactionResult:
+        """Merges small files and applies all delete files. Syncs may commit at the same time."""
         ...
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:
-        """Lets go of snapshots but the current one and those of tags and branches, and of the files that only they
-        have. How many."""
+        """Expires snapshots and deletes the files that only they have. Returns the number of expired snapshots.
+
+        The current snapshot and those of tags and branches are kept, even if they are among `snapshot_ids`.
+        """
         ...
 
-    def remove_orphans(self, name: TableName, *, before: datetime, but: "Untouchable") -> tuple[str, ...]:
-        """Removes files of the data folder that no snapshot has and that were written before; which."""
+    def remove_orphans(self, name: TableName, *, before: datetime, protected: "ProtectedFiles") -> tuple[str, ...]:
+        """Deletes files of the data folder that are in no snapshot and older than `before`. Returns their paths."""
         ...
 
 
-class Untouchable(NamedTuple):
-    """Staged files that may still be committed, by their paths, and by the runs in whose folders (`run-<id>`) they lie.
+class ProtectedFiles(NamedTuple):
+    """Staged files that may still be committed: single paths, and all files in the folders (`run-<id>`) of some runs.
 
-    A run that is at work may have staged what nothing is written of yet.
+    Runs are listed because a run at work may have staged files that no stored load names yet.
     """
 
     paths: frozenset[str] = frozenset()
@@ -137,7 +145,7 @@ class Untouchable(NamedTuple):
 
 
 class FolderCare:
-    """Tables as folders can be looked at. They keep every entry and every file for ever."""
+    """The care of folder tables: they can be inspected only. They keep every log entry and every file for ever."""
 
     def __init__(self, tables: FolderTables, format_name: str = "folder") -> None:
         self._tables = tables
@@ -147,7 +155,7 @@ class FolderCare:
         return self._tables.names()
 
     def facts(self, name: TableName) -> TableFacts:
-        view = self._tables.view(name)
+        view = self._tables.snapshot(name)
         files = [file for _, entry in view.live for file in entry.files]
         rows = [file for file in files if file.content is FileContent.ROWS]
         schema = arrow_schema(view.columns)
@@ -169,28 +177,28 @@ class FolderCare:
 
     def history(self, name: TableName) -> TableHistory:
         changes = tuple(
-            Change(str(number), None, entry.write.value, *_counts(entry.files), load_id=entry.load_id)
-            for number, entry in self._tables.view(name).loads.values()
+            SnapshotChange(str(number), None, entry.write.value, *_row_counts(entry.files), load_id=entry.load_id)
+            for number, entry in self._tables.snapshot(name).loads.values()
         )
         return TableHistory(changes, (), changes[-1].snapshot_id if changes else None)
 
-    def compact(self, name: TableName) -> Compacted:
-        raise self._without(f"compacting table {name}")
+    def compact(self, name: TableName) -> CompactionResult:
+        raise self._unsupported(f"compacting table {name}")
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:
-        raise self._without(f"expiring {len(snapshot_ids)} snapshots of table {name}")
+        raise self._unsupported(f"expiring {len(snapshot_ids)} snapshots of table {name}")
 
-    def remove_orphans(self, name: TableName, *, before: datetime, but: Untouchable) -> tuple[str, ...]:
-        raise self._without(f"removing files of table {name} that lie there since {before}, but {len(but.paths)}")
+    def remove_orphans(self, name: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:
+        raise self._unsupported(f"removing files of table {name} older than {before}, except {len(protected.paths)}")
 
-    def _without(self, doing: str) -> ConfigError:
+    def _unsupported(self, doing: str) -> ConfigError:
         return ConfigError(
             doing,
-            f"tables of the format {self._format} have no snapshots to go back to, and are read as they are",
-            remedy="Set catalog: {format: iceberg, or delta} in the settings for tables that are cared for.",
+            f"tables of the format {self._format} have no snapshots, and are read as they are",
+            remedy="Set catalog: {format: iceberg, or delta} in the settings for tables with snapshots and compaction.",
         )
 
 
-def _counts(files: Sequence[StagedFile]) -> tuple[int, int, int]:
+def _row_counts(files: Sequence[StagedFile]) -> tuple[int, int, int]:
     added = sum(file.rows for file in files if file.content is FileContent.ROWS)
     return added, 0, sum(file.rows for file in files) - added

@@ -1,7 +1,7 @@
-"""Which rows of a load's own files do not count: as staging says it, and in the form that tables keep.
+"""Converts position deletes, as staging writes them, to the bitmaps of deletion vectors.
 
-The bits are a roaring bitmap in its portable form, within a frame for numbers of 64 bits. It is the same in Delta's
-deletion vectors and in Iceberg's.
+Both Iceberg (format 3) and Delta store a deletion vector as the same 64-bit roaring bitmap: for each value of the upper
+32 bits, a 32-bit roaring bitmap in its portable serialization.
 """
 
 import struct
@@ -17,13 +17,16 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.loads.storage import Storage
 
 Positions = npt.NDArray[np.int64]
+# The magic number of a deletion vector, in the specs of Iceberg (Puffin's `deletion-vector-v1`) and of Delta.
 _MAGIC = 1681511377
+# The cookie of a portable roaring bitmap without run containers.
 _NO_RUNS = 12346
+# With more values than this a container is a bitmap of 8 KiB instead of a sorted array of 16-bit numbers.
 _LARGEST_ARRAY = 4096
 
 
 def deleted_rows(files: Iterable[StagedFile], storage: Storage) -> dict[str, Positions]:
-    """By the paths of the files that the rows are in, in order, each once: what files of position deletes say."""
+    """Returns the rows that files of position deletes remove: sorted positions without duplicates, by data file."""
     tables = [_position_deletes(file, storage) for file in files if file.content is FileContent.POSITION_DELETES]
     if not tables:
         return {}
@@ -32,15 +35,15 @@ def deleted_rows(files: Iterable[StagedFile], storage: Storage) -> dict[str, Pos
     return {path: np.unique(np.asarray(each.values.to_numpy(), dtype=np.int64)) for path, each in rows}
 
 
-def bitmap(rows: Positions) -> bytes:
-    """Of rows in order, each once."""
+def roaring_bitmap(rows: Positions) -> bytes:
+    """Returns the bitmap of row positions, which are sorted and without duplicates."""
     parts = [(int(high), rows[rows >> 32 == high] & 0xFFFFFFFF) for high in np.unique(rows >> 32)]
     bitmaps = b"".join(struct.pack("<i", high) + b"".join(_bitmap(low)) for high, low in parts)
     return struct.pack("<iq", _MAGIC, len(parts)) + bitmaps
 
 
 def framed(data: bytes) -> bytes:
-    """A bitmap as it stands in a file."""
+    """Returns a bitmap with the length before it and the checksum after it, as both formats store it in a file."""
     return struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
 
 

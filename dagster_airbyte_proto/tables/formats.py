@@ -1,4 +1,4 @@
-"""The table formats, and what the tables of each can do."""
+"""The table formats, and the abilities of the tables of each format."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,11 @@ from dagster_airbyte_proto.schema.partitioning import IDENTITY, TRANSFORMS
 
 
 class Abilities(NamedTuple):
-    """What tables of a format can do. `format` is what the settings call it, `transforms` are what rows can be parted
-    by. With `has_new_columns_with_rows` what replaces a table may change its columns too, in the change that shows its
-    rows."""
+    """The abilities of a table format.
+
+    `format` is its name in the settings. `transforms` are the partition transforms that it supports. With
+    `has_new_columns_with_rows` a load that replaces all rows can also change the columns, in the same change.
+    """
 
     format: str
     modes: frozenset[WriteMode] = MODES

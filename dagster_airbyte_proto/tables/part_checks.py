@@ -1,97 +1,114 @@
-"""Rules that every table format applies to the part of a load that it commits."""
+"""The rules that every table format applies to a part before it commits it.
+
+- A part on a branch must come directly after the load that its position names.
+- An equality delete removes rows of older loads only. Where there are none it is left out of the commit.
+- A high-water mark is stored only if it covers all rows of the table or branch.
+- A table's partitioning and slice column never change. A part that was staged for another layout is refused.
+"""
 
 from collections.abc import Sequence
 
 from dagster_airbyte_proto.errors import InternalError, TableError
-from dagster_airbyte_proto.loads.load import FileContent, Newest, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.table import DEDUPLICATING, REPLACING, SLICE_COLUMN, Standing
-from dagster_airbyte_proto.model import Merge
+from dagster_airbyte_proto.loads.load import FileContent, HighWaterMark, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.table import DEDUPLICATING, REPLACING, SLICE_COLUMN, Freshness
+from dagster_airbyte_proto.model import MergeMode
 from dagster_airbyte_proto.tables.formats import Abilities
 
 
-def follows(part: StagedRows) -> bool:
-    """Whether the part comes behind others on a branch, whose rows it may upsert."""
-    return part.aside is not None and part.aside.after is not None
+def continues_branch(part: StagedRows) -> bool:
+    """True if the part follows other loads on its branch. It may upsert their rows."""
+    return part.branch_position is not None and part.branch_position.after is not None
 
 
-def refuse_aside(doing: str, part: StagedRows, newest: str | None) -> None:
-    """Raises TableError where the branch does not end with the load that the part comes after, and InternalError for a
-    part that cannot be put aside."""
-    if part.aside is None:
+def check_branch(doing: str, part: StagedRows, last_load_id: str | None) -> None:
+    """Raises TableError if the branch does not end with the load that the part must follow.
+
+    Raises InternalError for a part that cannot go to a branch.
+    """
+    if part.branch_position is None:
         return
     if part.write not in REPLACING or part.slice is not None:
-        raise InternalError(doing, "only what replaces a whole table is put aside", stream=str(part.stream))
-    if part.aside.after is not None and part.aside.after != newest:
-        found = f"ends with load {newest}" if newest else "is not there any more"
+        raise InternalError(
+            doing, "only a part that replaces a whole table can go to a branch", stream=str(part.stream)
+        )
+    if part.branch_position.after is not None and part.branch_position.after != last_load_id:
+        found = f"ends with load {last_load_id}" if last_load_id else "no longer exists"
         raise TableError(
             doing,
-            f"branch {part.aside.branch} {found}, and this one comes after load {part.aside.after}",
-            remedy="Sync again: the generation is begun anew.",
+            f"branch {part.branch_position.branch} {found}, and this load follows load {part.branch_position.after}",
+            remedy="Sync again: the next run starts the generation from scratch.",
             stream=str(part.stream),
         )
 
 
-def landing(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
-    """The files of a part that do something in a table. Raises InternalError for deletes in a mode that has none.
+def effective_files(part: StagedRows, *, holds_rows: bool) -> tuple[StagedFile, ...]:
+    """Returns the files of a part that have an effect in a table which `holds_rows` or does not.
 
-    An equality delete reaches only rows that were there before its load: none where the table `holds_rows` not, or is
-    replaced, but by loads that come one after the other.
+    An equality delete removes only rows of older loads. There are none in a table without rows, nor in one that the
+    part replaces, unless the part follows other loads of its generation on a branch.
+    Raises InternalError for delete files in a mode that does not have them.
     """
     if part.write not in DEDUPLICATING and any(file.content is not FileContent.ROWS for file in part.files):
-        raise InternalError("committing a load", f"{part.write} brings delete files", stream=str(part.stream))
-    reaches_older_rows = holds_rows if part.write not in REPLACING else follows(part)
+        raise InternalError(
+            "committing a load",
+            f"the part has delete files, and write mode {part.write} has none",
+            stream=str(part.stream),
+        )
+    reaches_older_rows = holds_rows if part.write not in REPLACING else continues_branch(part)
     return tuple(file for file in part.files if file.content is not FileContent.EQUALITY_DELETES or reaches_older_rows)
 
 
-def newest_after(part: StagedRows, standing: Standing) -> Newest | None:
-    """What a table, or a branch of it, may say of itself once a part is in that is committed onto rows as they are
-    `standing`: nothing where others changed them since the part was made."""
-    is_all_there_is = part.write in REPLACING and part.slice is None and not follows(part)
-    is_as_it_was = part.newest is not None and part.newest.version == standing.version
-    return part.newest if is_all_there_is or is_as_it_was else None
+def high_water_mark_after(part: StagedRows, freshness: Freshness) -> HighWaterMark | None:
+    """Returns the high-water mark to store with a part that is committed on top of rows with this `freshness`.
+
+    None if others changed the rows since the part was staged: the mark would not cover their rows.
+    """
+    replaces_all = part.write in REPLACING and part.slice is None and not continues_branch(part)
+    is_unchanged = part.high_water_mark is not None and part.high_water_mark.version == freshness.version
+    return part.high_water_mark if replaces_all or is_unchanged else None
 
 
-def refuse_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
-    """Raises TableError for a part that is written in a way that the format has not."""
+def check_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
+    """Raises TableError if the format does not support the part's write mode or merge mode."""
     if part.write not in abilities.modes:
         found = f"write mode {part.write} is not supported by tables of the format {abilities.format}"
         raise TableError(doing, found, stream=str(part.stream))
-    if part.merge is Merge.COPY_ON_WRITE and not abilities.has_copy_on_write:
+    if part.merge is MergeMode.COPY_ON_WRITE and not abilities.has_copy_on_write:
         found = f"merge: copy_on_write is not supported by tables of the format {abilities.format}"
         raise TableError(doing, found, stream=str(part.stream))
 
 
-def refuse_slices(doing: str, made_by: str | None, wanted: str | None, *, stream: str | None = None) -> None:
-    """Raises TableError where a table's slice column and the wanted one are not the same."""
-    if made_by == wanted:
+def check_slice_column(doing: str, actual: str | None, expected: str | None, *, stream: str | None = None) -> None:
+    """Raises TableError if a table's slice column is not the expected one."""
+    if actual == expected:
         return
-    if made_by is None:
-        found = "the rows are of one partition, and the table was made without partitions"
-    elif wanted is None:
-        found = f"the table is partitioned by {made_by}, and the rows are of no partition of it"
+    if actual is None:
+        found = "the rows belong to one partition, and the table was created without partitions"
+    elif expected is None:
+        found = f"the table is partitioned by {actual}, and the rows belong to none of its partitions"
     else:
-        found = f"the table is partitioned by {made_by}, not by {wanted}"
-    remedy = "Give them another table, or drop this one to have it made anew."
+        found = f"the table is partitioned by {actual}, not by {expected}"
+    remedy = "Give them another table, or drop this one: the next run creates it again."
     raise TableError(doing, found, remedy=remedy, stream=stream)
 
 
-def refuse_part(doing: str, made_by: str | None, part: StagedRows) -> None:
-    """Raises TableError for a part of a slice where the table has none, and for one of none where it has."""
-    wanted = None if part.slice is None else made_by or SLICE_COLUMN
-    refuse_slices(doing, made_by, wanted, stream=str(part.stream))
+def check_slice(doing: str, slice_column: str | None, part: StagedRows) -> None:
+    """Raises TableError if the part has a slice and the table has none, or the other way round."""
+    expected = None if part.slice is None else slice_column or SLICE_COLUMN
+    check_slice_column(doing, slice_column, expected, stream=str(part.stream))
 
 
-def refuse_partitioning(
-    doing: str, made_by: Sequence[str], wanted: Sequence[str], *, stream: str | None = None
+def check_partitioning(
+    doing: str, actual: Sequence[str], expected: Sequence[str], *, stream: str | None = None
 ) -> None:
-    """Raises TableError where a table's rows are not parted by what is wanted, as a user writes it."""
-    if [each.casefold() for each in made_by] == [each.casefold() for each in wanted]:
+    """Raises TableError if a table's partition fields, as a user writes them, are not the expected ones."""
+    if [each.casefold() for each in actual] == [each.casefold() for each in expected]:
         return
-    made, want = (f"by {', '.join(each)}" if each else "by nothing" for each in (made_by, wanted))
+    has, needs = (f"by {', '.join(each)}" if each else "by nothing" for each in (actual, expected))
     raise TableError(
         doing,
-        f"the table is partitioned {made}, and the stream {want}",
-        remedy=(f"Set partition_by: [{', '.join(made_by)}], or drop" if made_by else "Leave out partition_by, or drop")
-        + " the table to have it made anew.",
+        f"the table is partitioned {has}, and the stream {needs}",
+        remedy=(f"Set partition_by: [{', '.join(actual)}], or drop" if actual else "Leave out partition_by, or drop")
+        + " the table: the next run creates it again.",
         stream=stream,
     )

@@ -1,10 +1,10 @@
-"""Names and literals as Spark SQL takes them."""
+"""Quotes names and literals for Spark SQL."""
 
 import re
 
 from dagster_airbyte_proto.model import TableName
 
-# What ANSI SQL reserves, in Spark's list: `null` and `current_date`, unquoted, are no columns.
+# Spark's list of the words that ANSI SQL reserves. Unquoted, `null` and `current_date` are not read as columns.
 _RESERVED = re.compile(
     r"all|and|anti|any|as|authorization|both|case|cast|check|collate|collation|column|constraint|create|cross|"
     r"current_date|current_time|current_timestamp|current_user|distinct|else|end|escape|except|execute|exists|"
@@ -19,16 +19,16 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def quoted(name: str) -> str:
-    """A name as Spark SQL takes it: in backticks where it needs them."""
+    """Returns a name for Spark SQL, in backticks if it needs them."""
     is_plain = _PLAIN_NAME.fullmatch(name) and not _RESERVED.fullmatch(name)
     return name if is_plain else "`" + name.replace("`", "``") + "`"
 
 
 def text_literal(text: str) -> str:
-    """Text as Spark SQL takes it."""
+    """Returns a text literal for Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def qualified(catalog: str, name: TableName) -> str:
-    """A table as a user writes it in SQL."""
+    """Returns the name of a table as a user writes it in SQL."""
     return ".".join(quoted(part) for part in (catalog, *name))

@@ -1,8 +1,10 @@
-"""What a table is to the rest of the house.
+"""The interface that every table format implements.
 
-Order of calls: `prepare` a stream's table, stage Parquet files under its `location` in its `schema`, then
-`commit` them in the name of a load. A commit is idempotent on its load id, and fenced: however many writers
-try, paused or dead ones among them, the rows of a load are in the table once or not at all.
+- Order of calls: `prepare` a stream's table, stage Parquet files under its `location` in its `schema`, then `commit`
+  them under the id of a load.
+- A commit is idempotent on its load id, and fenced. However many writers try it, among them ones that were paused or
+  whose process died, the rows of a load are in the table once or not at all.
+- `SupportsKeyLookup` and `SupportsBranches` are optional. Callers test for them with `isinstance`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,70 +14,74 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
-from dagster_airbyte_proto.loads.table import Sought, Standing, TableSpec, TableTarget
+from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import Abilities
 
 
 class TableWriter(Protocol):
-    """Raises TableError when a table refuses, CommitUnknown when nobody knows whether it did."""
+    """Creates, changes and fills the tables of one catalog.
+
+    Methods raise TableError when a table refuses a call, and CommitUnknown when the outcome of a commit is unknown.
+    """
 
     @property
     def abilities(self) -> Abilities: ...
 
     @property
     def storage(self) -> Storage:
-        """What reaches the files of its tables that are not on this machine's disk."""
+        """Opens the files of its tables."""
         ...
 
     def prepare(self, spec: TableSpec) -> TableTarget:
-        """Creates the table, or makes it what `schema/evolution.py` decides. Raises SchemaRefused where that is no."""
+        """Creates the table, or changes it as `schema/evolution.py` decides. May raise SchemaRefused."""
         ...
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
-        """Lands the part's files: append, upsert by keys, or replace, as its write mode says. May be called again.
+        """Adds the part's files to its table: append, upsert by keys, or replace, as its write mode says.
 
-        Readers see all of it or nothing: what is replaced is there until the new rows, without those that the part's
-        position deletes take out, are.
+        It may be called again for the same load. Readers see all of the part or nothing. Rows that it replaces stay
+        until its own rows are there, without those that the part's position deletes remove.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of what it holds (a session it made itself, for one)."""
+        """Releases what the writer holds, such as a session that it started itself."""
         ...
 
 
 @runtime_checkable
-class KnowsItsRows(Protocol):
-    """What a writer can do beside, whose tables are asked whether they have newer rows of a key than those that come.
-    Without it the later load wins. A writer that keeps rows aside is asked for those of a `branch` too."""
+class SupportsKeyLookup(Protocol):
+    """A writer whose tables can be queried by key, so that a late row does not replace a newer one.
 
-    def standing(self, name: TableName, branch: str | None = None) -> Standing:
-        """What a prepared table tells of its rows now."""
-        ...
-
-    def greatest(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
-        """One row: the greatest value of each of the columns, or null."""
-        ...
-
-    def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
-        """What the table has now of some keys: null is a value in them. May read all of it."""
-        ...
-
-
-@runtime_checkable
-class KeepsAside(Protocol):
-    """What a writer can do beside, whose tables have branches: `commit` parts that are put aside.
-
-    Such a part lands once too, whoever tries, and only right behind the load that it says it comes after. The loads of
-    a branch see nothing of what the table had, and upserts among them reach older loads of the branch alone.
+    With a writer that lacks it, the later load wins. If the writer also has branches, `branch` selects the rows of one.
     """
 
-    def aside(self, name: TableName) -> Mapping[str, str]:
-        """The branches that stand, each with the load that came last. None where there is no such table."""
+    def freshness(self, name: TableName, branch: str | None = None) -> Freshness:
+        """Returns what the log of a prepared table says about its rows now."""
         ...
 
-    def drop_aside(self, name: TableName, branch: str) -> None:
-        """Nothing of the branch is left, once its files are let go of. One that is not there, or whose table is not, is
-        dropped already."""
+    def greatest_values(self, name: TableName, columns: Sequence[str], branch: str | None = None) -> pa.Table:
+        """Returns one row with the greatest value of each column, or null."""
+        ...
+
+    def rows_with_keys(self, name: TableName, query: KeyQuery, branch: str | None = None) -> pa.Table:
+        """Returns the table's current rows for some keys. A null in a key equals another null. May read all rows."""
+        ...
+
+
+@runtime_checkable
+class SupportsBranches(Protocol):
+    """A writer whose tables have branches, so that `commit` takes parts with a `branch_position`.
+
+    Such a part lands once too, whoever tries, and only directly after the load that its position names. A branch starts
+    without rows: upserts on it change only rows of older loads of the same branch.
+    """
+
+    def branches(self, name: TableName) -> Mapping[str, str]:
+        """Returns the existing branches, each with the id of its last load. It is empty if there is no such table."""
+        ...
+
+    def drop_branch(self, name: TableName, branch: str) -> None:
+        """Removes a branch, and the files that only it has. Does nothing if the branch or the table does not exist."""
         ...

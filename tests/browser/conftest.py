@@ -27,7 +27,7 @@ _NO_NETWORK = {
 
 @pytest.fixture(scope="session")
 def pictures() -> Path:
-    """Where the pictures go: AIRBYTE_PROTO_PICTURES, or build/pictures."""
+    """The folder for pictures: AIRBYTE_PROTO_PICTURES, or build/pictures."""
     folder = Path(os.environ.get("AIRBYTE_PROTO_PICTURES", _FAILURES))
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 
 class DagsterServer:
-    """What a test asks the server itself, past the UI. Every wait is bounded and says what it saw last."""
+    """Queries of the server itself, past the UI. Every wait is bounded, and its error shows the last answer."""
 
     def __init__(self, url: str, home: Path, log: Path) -> None:
         self.url = url

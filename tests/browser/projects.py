@@ -40,7 +40,7 @@ class Project(NamedTuple):
     @property
     def hanging_connector(self) -> Path:
         """The program of `support`: what has this path in its command line is a connector of this project."""
-        return self.folder / "support" / "support/fake_source.py"
+        return self.folder / "support" / "fake_source.py"
 
     def table(self, namespace: str, name: str) -> Path:
         return self.home / "warehouse" / namespace / name

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from playwright.sync_api import Locator, expect
 
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from tests.browser.dagster_server import DagsterServer, until
 from tests.browser.dagster_ui import DagsterUI
 from tests.browser.projects import TICKETS, Project
@@ -183,7 +183,7 @@ def wait_for_sensor_run(server: DagsterServer, number: int) -> str:
 
 def wait_for_state(server: DagsterServer, run_id: str, project: Project, stream: str) -> None:
     """Returns when the run of `support` has saved a state of the stream: what came before it is in the tables."""
-    with closing(SqlStateStore(f"sqlite:///{project.home / 'state.db'}")) as store:
+    with closing(SqlStore(f"sqlite:///{project.home / 'state.db'}")) as store:
 
         def saved() -> bool | None:
             assert not server.has_ended(run_id), server.messages(run_id)

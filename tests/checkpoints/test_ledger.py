@@ -1,4 +1,4 @@
-"""The ledger, by example and against a slow model that keeps every row and every state."""
+"""Tests the ledger by example, and against a slow model that remembers every row and every state."""
 
 import sys
 from typing import NamedTuple
@@ -42,7 +42,7 @@ def test_rows_after_the_state_are_not_covered() -> None:
     assert ledger.covered(ORDERS) == 0
 
 
-def test_of_several_free_states_only_the_newest_is_given() -> None:
+def test_of_several_free_states_only_the_newest_is_returned() -> None:
     ledger = Ledger(TRACKED)
     for label in range(3):
         ledger.received(USERS, 1)
@@ -50,7 +50,7 @@ def test_of_several_free_states_only_the_newest_is_given() -> None:
     assert ledger.freed_by({USERS: 3}) == (stream_state(USERS, 2),)
 
 
-def test_a_state_that_has_moved_is_not_given_again() -> None:
+def test_a_state_that_has_moved_is_not_returned_again() -> None:
     ledger = Ledger(TRACKED)
     ledger.received(USERS, 1)
     ledger.arrived(stream_state(USERS))
@@ -59,7 +59,7 @@ def test_a_state_that_has_moved_is_not_given_again() -> None:
     assert ledger.freed_by({}) == ()
 
 
-def test_a_state_repeated_while_its_rows_land_is_given_afterwards() -> None:
+def test_a_state_repeated_while_its_rows_land_is_returned_afterwards() -> None:
     ledger = Ledger(TRACKED)
     ledger.received(USERS, 1)
     ledger.arrived(stream_state(USERS, "first"))
@@ -92,14 +92,14 @@ def test_a_shared_state_waits_for_every_tracked_stream_and_for_no_other(scope: S
     assert [ledger.covered(stream) for stream in (USERS, ORDERS, ALL_ANEW)] == [2, 2, 0]
 
 
-def test_the_state_of_a_stream_that_is_read_anew_is_never_free() -> None:
+def test_the_state_of_an_untracked_stream_is_never_free() -> None:
     ledger = Ledger(TRACKED)
     ledger.received(ALL_ANEW, 2)
     ledger.arrived(stream_state(ALL_ANEW))
     assert ledger.freed_by({ALL_ANEW: 2}) == ()
 
 
-def test_a_state_after_the_failure_is_no_progress_and_one_before_it_is() -> None:
+def test_a_state_after_a_failure_does_not_count_and_one_before_it_does() -> None:
     ledger = Ledger(TRACKED)
     ledger.received(USERS, 2)
     ledger.arrived(stream_state(USERS, "before"))
@@ -110,7 +110,7 @@ def test_a_state_after_the_failure_is_no_progress_and_one_before_it_is() -> None
     assert ledger.freed_by({USERS: 4}) == (stream_state(USERS, "before"),)
 
 
-def test_rows_of_a_failed_stream_hold_back_the_shared_state() -> None:
+def test_rows_of_a_failed_stream_block_the_shared_state() -> None:
     ledger = Ledger(TRACKED)
     ledger.received(USERS, 2)
     ledger.received(ORDERS, 2)
@@ -119,7 +119,7 @@ def test_rows_of_a_failed_stream_hold_back_the_shared_state() -> None:
     assert ledger.freed_by({USERS: 2, ORDERS: 1}) == ()
 
 
-def test_what_lands_as_a_whole_holds_its_states_until_it_is_completed() -> None:
+def test_a_stream_that_lands_as_a_whole_blocks_its_states_until_it_is_completed() -> None:
     ledger = Ledger(TRACKED, whole=[USERS])
     ledger.arrived(stream_state(USERS, "of no row"))
     assert ledger.freed_by({}) == ()
@@ -129,7 +129,7 @@ def test_what_lands_as_a_whole_holds_its_states_until_it_is_completed() -> None:
     assert ledger.freed_by({USERS: 2}) == (stream_state(USERS, "of no row"),)
 
 
-def test_what_lands_as_a_whole_holds_shared_states_too() -> None:
+def test_a_stream_that_lands_as_a_whole_blocks_shared_states_too() -> None:
     ledger = Ledger(TRACKED, whole=[USERS])
     ledger.received(ORDERS, 2)
     ledger.arrived(shared_state())
@@ -138,7 +138,7 @@ def test_what_lands_as_a_whole_holds_shared_states_too() -> None:
     assert ledger.freed_by({ORDERS: 2}) == (shared_state(),)
 
 
-def test_landing_more_than_came_is_our_own_mistake_and_changes_nothing() -> None:
+def test_landing_more_rows_than_were_received_is_an_internal_error_and_changes_nothing() -> None:
     ledger = Ledger(TRACKED)
     ledger.received(USERS, 2)
     ledger.arrived(stream_state(USERS))
@@ -159,7 +159,7 @@ def test_the_source_counts_from_state_to_state() -> None:
 
 
 @pytest.mark.parametrize("source_count", [5.0, 12.0])
-def test_a_shared_count_may_leave_out_streams_that_are_read_anew(source_count: float) -> None:
+def test_a_shared_count_may_leave_out_untracked_streams(source_count: float) -> None:
     ledger = Ledger(TRACKED)
     ledger.received(USERS, 2)
     ledger.received(ORDERS, 3)
@@ -185,7 +185,7 @@ def test_a_million_states_of_one_stream_do_not_pile_up() -> None:
 
 
 @pytest.mark.parametrize("tracked", [TRACKED, (ORDERS,)])
-def test_a_generation_is_gone_on_with_from_the_state_that_covers_exactly_what_landed(
+def test_a_generation_is_resumed_from_the_state_that_covers_exactly_what_landed(
     tracked: tuple[StreamId, ...],
 ) -> None:
     ledger = Ledger(tracked, whole=(USERS,) if USERS in tracked else (), resumable=(USERS,))
@@ -205,7 +205,7 @@ def test_a_generation_is_gone_on_with_from_the_state_that_covers_exactly_what_la
     assert (ledger.freed_by({USERS: 3}), ledger.resumable_by({USERS: 3}) == ()) == (free, USERS in tracked)
 
 
-def test_nothing_is_gone_on_with_from_a_reset_a_shared_state_or_after_a_failure() -> None:
+def test_no_generation_is_resumed_from_a_reset_a_shared_state_or_after_a_failure() -> None:
     ledger = Ledger(TRACKED, whole=TRACKED, resumable=TRACKED)
     ledger.arrived(State(StateScope.STREAM, b"null", USERS, is_reset=True))
     ledger.arrived(shared_state())
@@ -225,7 +225,7 @@ streams = st.sampled_from((USERS, ORDERS, ALL_ANEW))
 
 
 class AgainstTheModel(RuleBasedStateMachine):
-    """Any order of rows, states, failures and loads. At most one load is at work, as in a sync."""
+    """Any order of rows, states, failures and loads. At most one load is being committed, as in a sync."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -295,7 +295,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         landed = self.with_further(cut)
         self.given = self.ledger.freed_by(cut)
         expected = {state for key in self.states for state in self.newest_free(key, landed)}
-        # Where a table refuses, the rows of the newest state may never land, and an older one has given way to it.
+        # Where a table refuses, the rows of the newest state may never land, and it has replaced an older one.
         hit = {None, *self.refused} if self.refused else set()
         unsure = {state for state in expected if state.stream in hit}
         older = {one.state for key in hit for one in self.states[key] if one.rows <= landed}
@@ -310,7 +310,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.given = self.ledger.freed_by(cut)
         sure = {*TRACKED} - self.refused
         free = {one.state for key in sure for one in self.states[key] if one.rows <= landed}
-        # Where the newest state has to wait, an older one may have given way to it while a load was at work.
+        # Where the newest state has to wait, it may have replaced an older one while a load was being committed.
         newest = {self.states[key][-1].state for key in sure if self.states[key]}
         assert newest & free <= {state for state in self.given if state.stream in sure} <= free
         self.at_work = cut

@@ -1,4 +1,4 @@
-"""SqlStateStore on its two databases, and what is special to each."""
+"""Tests SqlStore on SQLite and PostgreSQL, and what is special to each."""
 
 import os
 import random
@@ -16,17 +16,18 @@ from sqlalchemy import create_engine, inspect
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS
 from dagster_airbyte_proto.checkpoints.sql.schema import metadata
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
-from tests.conformance.state_store import USERS, HandClock, OpenStore, StateStoreConformance, stream_state
+from tests.conformance.state_store.fixtures import USERS, HandClock, OpenStore, stream_state
+from tests.conformance.state_store.suite import StateStoreConformance
 from tests.support.postgres import PostgresServer
 
 # Waits to be told, so that all of them begin at once; then takes the lease, and says how that went.
 RACER = """
 import sys
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import StateConflict
-store = SqlStateStore(sys.argv[1])
+store = SqlStore(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -39,10 +40,10 @@ except StateConflict as error:
 WRITER = """
 import sys
 from itertools import count
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.model import State, StateScope, StreamId
-store = SqlStateStore(sys.argv[1])
+store = SqlStore(sys.argv[1])
 lease = store.acquire("shop", run_id="run-1", holder="writer", seconds=0)
 for number in count():
     states = tuple(State(StateScope.STREAM, b"%d" % number, StreamId.of(name)) for name in ("users", "orders"))
@@ -54,11 +55,11 @@ for number in count():
 
 
 class SqlStoreConformance(StateStoreConformance):
-    """Adds what only real processes on one real database can show."""
+    """Adds the tests that need several processes on one real database."""
 
     @pytest.fixture
     def open_store(self, state_url: str) -> OpenStore:
-        return lambda clock: SqlStateStore(state_url, clock=clock)
+        return lambda clock: SqlStore(state_url, clock=clock)
 
     def test_of_processes_that_race_on_an_empty_database_one_gets_the_lease(self, state_url: str) -> None:
         racers = [_started(RACER, state_url, f"racer-{number}") for number in range(3)]
@@ -73,8 +74,8 @@ class SqlStoreConformance(StateStoreConformance):
         assert sorted(output.split()[0] for output, _ in results) == ["fence", "refused", "refused"]
         assert all("racer-" in output for output, _ in results if output.startswith("refused"))
 
-    def test_without_a_clock_of_its_own_a_store_can_tell_a_lease_that_ran_out(self, state_url: str) -> None:
-        store = SqlStateStore(state_url)
+    def test_a_store_without_a_test_clock_recognizes_an_expired_lease(self, state_url: str) -> None:
+        store = SqlStore(state_url)
         first = store.acquire("shop", run_id="run-1", holder="one", seconds=-1)
         second = store.acquire("shop", run_id="run-2", holder="two", seconds=3600)
         assert second.fence > first.fence
@@ -88,15 +89,15 @@ class SqlStoreConformance(StateStoreConformance):
             _line(writer)
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
-        store = SqlStateStore(state_url)
+        store = SqlStore(state_url)
         lease = store.acquire("shop", run_id="run-2", holder="next", seconds=60)
-        for load in store.announced("shop"):
+        for load in store.announced_loads("shop"):
             store.promote(lease, load, load.states, [])
         done = store.loads("shop", limit=1)[0].load
         assert {stored.state for stored in store.states("shop")} == set(done.states)
 
     def test_a_forked_child_uses_a_connection_of_its_own(self, state_url: str) -> None:
-        store = SqlStateStore(state_url, clock=HandClock())
+        store = SqlStore(state_url, clock=HandClock())
         lease = store.acquire("shop", run_id="run-1", holder="parent", seconds=60)
         child = os.fork()
         if child == 0:
@@ -106,8 +107,8 @@ class SqlStoreConformance(StateStoreConformance):
         store.note_folders(lease, ["parent"])
         assert store.history("shop")[0].who == "child"
 
-    def test_the_migrations_lead_to_the_tables_that_the_code_knows(self, state_url: str) -> None:
-        SqlStateStore(state_url).connections()
+    def test_the_migrations_make_the_tables_that_the_code_uses(self, state_url: str) -> None:
+        SqlStore(state_url).connections()
         with Database(state_url).read() as tx:
             found = inspect(tx)
             assert set(found.get_table_names()) - {"sqlite_sequence"} == set(metadata.tables)
@@ -119,9 +120,9 @@ class SqlStoreConformance(StateStoreConformance):
                 assert keys == {column.name for column in table.primary_key}, name
                 assert all(columns[column] is expected[column] for column in columns.keys() - keys), name
 
-    def test_tables_of_before_the_prefix_are_taken_over(self, state_url: str) -> None:
-        """As the code before the first release made them."""
-        store = SqlStateStore(state_url)
+    def test_tables_without_the_prefix_are_renamed(self, state_url: str) -> None:
+        """Tables as the code before the first release made them."""
+        store = SqlStore(state_url)
         lease = self.acquired(store, "run-1")
         store.change_state(lease, USERS, stream_state(USERS, "7"), who="ann")
         with Database(state_url).write() as tx:
@@ -135,24 +136,24 @@ class SqlStoreConformance(StateStoreConformance):
                 tx.exec_driver_sql(f"DROP INDEX airbyte_proto_{index}")
             tx.exec_driver_sql("CREATE INDEX loads_of_connection ON loads (connection, status, number)")
             tx.exec_driver_sql("CREATE INDEX loads_of_run ON loads (connection, run_id)")
-        found = SqlStateStore(state_url)
+        found = SqlStore(state_url)
         assert [change.who for change in found.history("shop")] == ["ann"]
         assert found.change_state(lease, USERS, None, who="bob").version == 2
         with Database(state_url).read() as tx:
             assert set(inspect(tx).get_table_names()) - {"sqlite_sequence"} == set(metadata.tables)
 
-    def test_tables_of_dagsters_may_stand_in_the_same_database(self, state_url: str) -> None:
+    def test_dagsters_tables_may_be_in_the_same_database(self, state_url: str) -> None:
         with Database(state_url).write() as tx:
             for table in ("runs", "loads", "schema_version"):
                 tx.exec_driver_sql(f"CREATE TABLE {table} (id INTEGER)")
-        assert SqlStateStore(state_url).connections() == []
+        assert SqlStore(state_url).connections() == []
 
     def test_a_database_of_newer_code_is_refused(self, state_url: str) -> None:
-        SqlStateStore(state_url).connections()
+        SqlStore(state_url).connections()
         with Database(state_url).write() as tx:
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 99")
         with pytest.raises(ConfigError, match=rf"version 99.*up to {len(MIGRATIONS)}") as refused:
-            SqlStateStore(state_url).connections()
+            SqlStore(state_url).connections()
         assert "state store version 99" in refused.value.remedy
 
 
@@ -168,8 +169,8 @@ class TestPostgres(SqlStoreConformance):
     def state_url(self, postgres_server: PostgresServer) -> str:
         return postgres_server.new_schema()
 
-    def test_a_server_that_is_gone_is_told_without_the_password(self, tmp_path: Path) -> None:
-        store = SqlStateStore(f"postgresql://ann:secret@/shop?host={tmp_path}&password=secret2")
+    def test_the_error_of_an_unreachable_server_hides_the_password(self, tmp_path: Path) -> None:
+        store = SqlStore(f"postgresql://ann:secret@/shop?host={tmp_path}&password=secret2")
         with pytest.raises(StateUnavailable) as refused:
             store.connections()
         assert refused.value.retryable
@@ -177,7 +178,7 @@ class TestPostgres(SqlStoreConformance):
         assert "secret" not in str(refused.value)
 
     def test_a_connection_that_the_server_cut_is_replaced(self, state_url: str) -> None:
-        store = SqlStateStore(state_url)
+        store = SqlStore(state_url)
         assert store.connections() == []
         with create_engine(state_url.replace("postgresql:", "postgresql+psycopg:")).connect() as other:
             other.exec_driver_sql(
@@ -192,18 +193,18 @@ class TestPostgres(SqlStoreConformance):
                 "CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
             )
         url = postgres_server.new_schema().partition("&options=")[0].replace("@/postgres", "@/plain")
-        store = SqlStateStore(url)
+        store = SqlStore(url)
         lease = store.acquire("büro", run_id="run-1", holder="one", seconds=60)
         assert store.connections() == ["büro"]
         store.release(lease)
 
-    def test_a_database_that_is_not_there_is_no_crash(self, state_url: str) -> None:
+    def test_a_missing_database_is_unavailable(self, state_url: str) -> None:
         with pytest.raises(StateUnavailable, match="does not exist"):
-            SqlStateStore(state_url.replace("@/postgres", "@/not_there")).connections()
+            SqlStore(state_url.replace("@/postgres", "@/not_there")).connections()
 
 
-def test_making_a_store_touches_nothing(tmp_path: Path) -> None:
-    store = SqlStateStore(f"sqlite:///{tmp_path}/deep/state.db")
+def test_constructing_a_store_touches_nothing(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/deep/state.db")
     assert list(tmp_path.iterdir()) == []
     assert str(tmp_path) in repr(store)
 
@@ -223,8 +224,8 @@ def test_what_is_committed_is_synced_to_the_disk(tmp_path: Path) -> None:
         assert tx.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
 
 
-def test_a_locked_file_is_told_and_nothing_has_moved(tmp_path: Path) -> None:
-    store = SqlStateStore(f"sqlite:///{tmp_path}/state.db?timeout=0.1")
+def test_a_locked_file_is_an_error_and_nothing_has_moved(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db?timeout=0.1")
     lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
     other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -236,9 +237,11 @@ def test_a_locked_file_is_told_and_nothing_has_moved(tmp_path: Path) -> None:
     store.change_state(lease, USERS, stream_state(USERS, "u"), who="ann")
 
 
-def test_a_file_removed_beneath_a_store_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_removed_while_in_use_is_not_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    store = SqlStateStore("sqlite:///state.db")
+    store = SqlStore("sqlite:///state.db")
     lease = store.acquire("shop", run_id="run-1", holder="one", seconds=60)
     monkeypatch.chdir("/")
     assert store.connections() == ["shop"], "the working directory matters only once"
@@ -248,19 +251,19 @@ def test_a_file_removed_beneath_a_store_is_not_made_anew(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_told_and_nothing_has_moved(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_nothing_has_moved(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
-    SqlStateStore(url).acquire("shop", run_id="run-1", holder="one", seconds=-1)
+    SqlStore(url).acquire("shop", run_id="run-1", holder="one", seconds=-1)
     # A limit on the size of files stands in for a disk of that size.
     filling = """
 import resource, sys
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import StateUnavailable
-store = SqlStateStore(sys.argv[1])
+store = SqlStore(sys.argv[1])
 lease = store.acquire("shop", run_id="run-2", holder="two", seconds=60)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 try:
-    store.keep_config(lease, {"big": "x" * 1_000_000}, based_on="a")
+    store.save_config(lease, {"big": "x" * 1_000_000}, based_on="a")
 except StateUnavailable as error:
     print(error)
 """
@@ -268,18 +271,18 @@ except StateUnavailable as error:
     assert errors == ""
     assert "state.db" in output
     assert "disk" in output
-    assert SqlStateStore(url).config("shop") is None
+    assert SqlStore(url).stored_config("shop") is None
 
 
 @pytest.mark.parametrize(
     ("where", "content"),
     [("file/state.db", None), ("folder", None), ("file", b"this is no database, it is a letter" * 99)],
 )
-def test_a_path_that_cannot_be_is_the_users_to_mend(tmp_path: Path, where: str, content: bytes | None) -> None:
+def test_an_impossible_path_is_a_config_error(tmp_path: Path, where: str, content: bytes | None) -> None:
     (tmp_path / "file").write_bytes(content or b"")
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError) as refused:
-        SqlStateStore(f"sqlite:///{tmp_path}/{where}").connections()
+        SqlStore(f"sqlite:///{tmp_path}/{where}").connections()
     assert "state_url" in refused.value.remedy
 
 
@@ -288,7 +291,7 @@ def test_a_path_that_cannot_be_is_the_users_to_mend(tmp_path: Path, where: str, 
 )
 def test_a_url_that_cannot_hold_state_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigError, match="state_url") as refused:
-        SqlStateStore(url)
+        SqlStore(url)
     assert "sqlite:///path/to/state.db" in refused.value.remedy
     assert "secret" not in str(refused.value)
 

@@ -116,22 +116,22 @@ def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
         (["state", "set", "shop.yaml", "users", "@nowhere"], "No such file"),
         (["state", "show", "shop.yaml", "users"], "there is no state of a stream 'users'"),
         (["check", "lost.yaml"], "no-such-program"),
-        (["check", "shop.yaml", "--home", "/proc/nowhere"], "cannot be made"),
+        (["check", "shop.yaml", "--home", "/proc/nowhere"], "cannot be created"),
         (["sync", "wrong.yaml"], "count"),
     ],
 )
-def test_what_the_user_got_wrong_is_told_and_exits_2(place: Place, words: list[str], found: str) -> None:
+def test_what_the_user_got_wrong_is_reported_and_exits_2(place: Place, words: list[str], found: str) -> None:
     place.connect(USERS)
     Path("other.yaml").write_text("conector: {}\n")
     Path("lost.yaml").write_text(
         "connector: {protocol: airbyte, launch: {kind: local, command: [no-such-program]}}\nconfig: {}\n"
     )
     place.connect(USERS, "wrong", config={"scenario": dict(USERS), "count": 0})
-    told = place.run(*words)
-    assert told.code == 2
-    assert not told.out
-    assert told.err.startswith("error: ") and found in told.err
-    assert "Traceback" not in told.err
+    result = place.run(*words)
+    assert result.code == 2
+    assert not result.out
+    assert result.err.startswith("error: ") and found in result.err
+    assert "Traceback" not in result.err
     error = place.json(*words, code=2)["error"]
     assert error["kind"] == "ConfigError"
     assert found in error["message"]
@@ -143,18 +143,18 @@ def test_what_the_user_got_wrong_is_told_and_exits_2(place: Place, words: list[s
 )
 def test_words_that_are_no_command_exit_2_in_both_tongues(place: Place, words: list[str]) -> None:
     place.connect(USERS)
-    told = place.run(*words)
-    assert (told.code, told.out) == (2, "")
-    assert "Error: " in told.err
+    result = place.run(*words)
+    assert (result.code, result.out) == (2, "")
+    assert "Error: " in result.err
     assert place.json(*words, code=2)["error"]["kind"] == "UsageError"
 
 
-def test_a_connector_that_breaks_is_told_without_a_stack_trace(place: Place) -> None:
+def test_a_connector_that_breaks_is_reported_without_a_stack_trace(place: Place) -> None:
     file = place.connect({**USERS, "answers": {"discover": {"lines": ["no message"], "exit_code": 3}}})
-    told = place.run("discover", file)
-    assert told.code == 1
-    assert "exited with code 3" in told.err
-    assert "Traceback" not in told.err
+    result = place.run("discover", file)
+    assert result.code == 1
+    assert "exited with code 3" in result.err
+    assert "Traceback" not in result.err
     value = place.json("discover", file, code=1)
     assert (value["connection"], value["status"], value["error"]["kind"]) == ("shop", "failed", "ConnectorError")
 
@@ -167,11 +167,13 @@ def test_a_connector_that_breaks_is_told_without_a_stack_trace(place: Place) -> 
     ],
 )
 @pytest.mark.parametrize("command", ["discover", "sync"])
-def test_a_catalog_that_cannot_be_read_is_told_and_exits_1(place: Place, command: str, line: str, found: str) -> None:
-    told = place.run(command, place.connect({**USERS, "answers": {"discover": {"lines": [line]}}}))
-    assert (told.code, told.out) == (1, "")
-    assert f"error: asking the connector for its catalog: {found}" in told.err
-    assert "Traceback" not in told.err
+def test_a_catalog_that_cannot_be_read_is_reported_and_exits_1(
+    place: Place, command: str, line: str, found: str
+) -> None:
+    result = place.run(command, place.connect({**USERS, "answers": {"discover": {"lines": [line]}}}))
+    assert (result.code, result.out) == (1, "")
+    assert f"error: asking the connector for its catalog: {found}" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_kept_catalog_that_is_broken_is_asked_for_anew(place: Place) -> None:
@@ -179,9 +181,9 @@ def test_a_kept_catalog_that_is_broken_is_asked_for_anew(place: Place) -> None:
     place.json("sync", file)
     (kept,) = Path(".airbyte-proto/catalogs/cached").glob("catalog-shop-*.json")
     kept.write_text('{"identity": ')
-    told = place.run("sync", file)
-    assert (told.code, "Traceback" in told.err) == (0, False)
-    assert f"{kept} cannot be used" in told.err.replace(f"{Path.cwd()}/", "")
+    result = place.run("sync", file)
+    assert (result.code, "Traceback" in result.err) == (0, False)
+    assert f"{kept} cannot be used" in result.err.replace(f"{Path.cwd()}/", "")
     assert place.run("sync", file).err.count("cannot be used") == 0
 
 
@@ -189,19 +191,19 @@ def test_a_kept_catalog_that_is_broken_is_asked_for_anew(place: Place) -> None:
 def test_a_secret_that_a_connector_blurts_out_is_masked_in_the_error(place: Place, command: str) -> None:
     error = {"message": f"no login with {SECRET}", "failure_type": "config_error"}
     line = json.dumps({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
-    told = place.run(command, place.connect({**USERS, "answers": {"discover": {"lines": [line]}}}), "--json")
-    assert told.code == 1
-    assert "no login with ***" in told.json["error"]["message"]
-    assert SECRET not in told.out + told.err
+    result = place.run(command, place.connect({**USERS, "answers": {"discover": {"lines": [line]}}}), "--json")
+    assert result.code == 1
+    assert "no login with ***" in result.json["error"]["message"]
+    assert SECRET not in result.out + result.err
 
 
 def test_a_bug_shows_its_stack_trace_and_asks_for_a_report(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing reckons with a log of points that cannot be opened: only our own tests name one.
     monkeypatch.setenv("AIRBYTE_PROTO_POINTS_LOG", "/nowhere/points")
-    told = place.run("state", "list", "--json")
-    assert told.code == 1
-    assert "Traceback" in told.err and "airbyte-proto version" in told.err
-    assert told.json["error"]["kind"] == "InternalError"
+    result = place.run("state", "list", "--json")
+    assert result.code == 1
+    assert "Traceback" in result.err and "airbyte-proto version" in result.err
+    assert result.json["error"]["kind"] == "InternalError"
 
 
 def test_a_crash_point_that_does_not_exist_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,11 +230,11 @@ def test_every_answer_is_one_json_document_whatever_the_connector_prints(place: 
         ["recover", "shop"],
         ["version"],
     ):
-        told = place.run(*words, "--json")
-        assert told.code == 0, told.err
-        assert isinstance(told.json, dict), words
-        assert told.out.count("\n") == 1, words
-        assert SECRET not in told.out + told.err
+        result = place.run(*words, "--json")
+        assert result.code == 0, result.err
+        assert isinstance(result.json, dict), words
+        assert result.out.count("\n") == 1, words
+        assert SECRET not in result.out + result.err
 
 
 def test_a_recording_stands_in_for_its_connector(place: Place, tmp_path: Path) -> None:

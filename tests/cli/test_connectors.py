@@ -75,21 +75,21 @@ def test_a_search_finds_each_word_in_names_and_titles_and_nothing_retired(regist
     assert _names(registered, "POSTGRES") == ["source-postgres", "destination-postgres"]
     assert _names(registered, "data sample") == ["source-faker"]
     assert _names(registered, "source") == ["source-postgres", "source-faker", "source-shop-api"]
-    told = registered.run("connectors", "search", "api")
-    assert told.out.split() == [
+    output = registered.run("connectors", "search", "api")
+    assert output.out.split() == [
         *("connector", "title", "version", "support", "starts", "as"),
-        *told.out.split()[6:7],
+        *output.out.split()[6:7],
         *("source-shop-api", "Shop", "API", "0.3.0", "community", "manifest"),
     ]
-    assert told.err == "WARN 1 entry of the registry could not be read and is passed over\n"
+    assert output.err == "WARN 1 entry of the registry could not be read and is skipped\n"
 
 
 def test_what_is_not_found_comes_with_the_nearest_names(registered: Place) -> None:
-    told = registered.run("connectors", "search", "postgers")
-    assert (told.code, told.out) == (0, "no connector has 'postgers'; did you mean source-postgres?\n")
-    told = registered.run("connectors", "show", "source-shopapi")
-    assert told.code == 2
-    assert told.err.endswith("the registry has none of that name\nDid you mean source-shop-api?\n")
+    output = registered.run("connectors", "search", "postgers")
+    assert (output.code, output.out) == (0, "no connector matches 'postgers'; did you mean source-postgres?\n")
+    output = registered.run("connectors", "show", "source-shopapi")
+    assert output.code == 2
+    assert output.err.endswith("the registry has none of that name\nDid you mean source-shop-api?\n")
 
 
 @pytest.mark.parametrize("name", ["source-faker", "faker", "Sample Data", "airbyte/source-faker:1.0.0"])
@@ -142,7 +142,7 @@ def test_a_person_sees_what_a_connector_needs_and_how_it_starts(registered: Plac
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "output"),
     [
         ("{", "Input data was truncated"),
         ('{"sources": {}}', "Expected `array`, got `object` - at `$.sources`"),
@@ -150,15 +150,15 @@ def test_a_person_sees_what_a_connector_needs_and_how_it_starts(registered: Plac
         ('{"sources": [{"name": "x"}]}', "none of its entries has a name, a dockerRepository and a dockerImageTag"),
     ],
 )
-def test_one_that_is_no_registry_is_told_plainly(place: Place, content: str, told: str) -> None:
+def test_one_that_is_no_registry_is_reported_plainly(place: Place, content: str, output: str) -> None:
     (place.folder / "broken.json").write_text(content)
     result = place.run("connectors", "search", "x", "--registry", "broken.json")
     assert result.code == 2
-    assert f"reading the connector registry broken.json: {told}" in result.err
+    assert f"reading the connector registry broken.json: {output}" in result.err
     assert "oss_registry.json" in result.err
 
 
-def test_no_registry_and_one_that_is_not_there_are_told_plainly(place: Place) -> None:
+def test_no_registry_and_one_that_is_not_there_are_reported_plainly(place: Place) -> None:
     assert "Name the path or URL of one with --registry" in place.run("connectors", "search", "x").err
     result = place.run("connectors", "search", "x", "--registry", "none.json")
     assert (result.code, "No such file" in result.err) == (2, True)
@@ -173,11 +173,11 @@ def test_a_url_is_asked_again_for_what_changed_only(place: Place, server: Server
     server.marks, server.content = {}, server.content.replace(b"destination-postgres", b"destination-postgres2")
     assert _names(place, *words) == ["source-postgres", "destination-postgres2"]
     server.content = b"<html>"
-    told = place.run("connectors", "search", *words)
-    assert (told.code, "hunter22" in told.err) == (2, False)
+    output = place.run("connectors", "search", *words)
+    assert (output.code, "hunter22" in output.err) == (2, False)
     gone = server.url.replace("oss_", "no_")
-    told = place.run("connectors", "search", "x", "--registry", gone)
-    assert (told.code, "it answers 404" in told.err, "hunter22" in told.err) == (2, True, False)
+    output = place.run("connectors", "search", "x", "--registry", gone)
+    assert (output.code, "it answers 404" in output.err, "hunter22" in output.err) == (2, True, False)
 
 
 def test_a_url_that_is_down_is_answered_from_what_was_kept(place: Place, server: Server) -> None:

@@ -5,14 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.connector.containers import labels_of
+from dagster_airbyte_proto.sync.connector.container_owners import container_labels
 from tests.cli.conftest import Place
-from tests.support.images import Image, python_image
+from tests.support.containers.images import Image, python_image
 
 pytestmark = pytest.mark.docker
 
@@ -30,17 +30,17 @@ def begun(image: Image, verb: str, **labels: str) -> RunningConnector:
     return launcher.launch(Invocation((verb,)), environment={})
 
 
-def test_what_nobody_owns_is_told_and_removed_and_nothing_else(place: Place, sleeper: Image) -> None:
+def test_what_nobody_owns_is_reported_and_removed_and_nothing_else(place: Place, sleeper: Image) -> None:
     settings = Settings.load(place.folder / ".airbyte-proto")
     theirs = {"connection": "shop", "run": "r", "owner": _ELSEWHERE}
     connectors = [
-        begun(sleeper, "read", **labels_of("shop", "s")),
+        begun(sleeper, "read", **container_labels("shop", "s")),
         begun(sleeper, "read", **{**theirs, "connection": "held"}),
         begun(sleeper, "read", **theirs),
         begun(sleeper, "check", **theirs),
         begun(sleeper, "read", **{**theirs, "run": "of another store"}),
     ]
-    with closing(SqlStateStore(settings.state_url)) as store:
+    with closing(SqlStore(settings.state_url)) as store:
         for connection in ("held", "shop"):
             lease = store.acquire(connection, run_id="r", holder=_ELSEWHERE, seconds=600)
             store.begin_run(lease, refreshed=[], streams=[])
@@ -49,8 +49,8 @@ def test_what_nobody_owns_is_told_and_removed_and_nothing_else(place: Place, sle
     def listed() -> list[dict[str, str]]:
         return [each for each in place.json("containers", "list")["containers"] if each["image"] == sleeper.name]
 
-    told = sorted((each["ownership"], each["connection"], each["verb"]) for each in listed())
-    assert told == [
+    result = sorted((each["ownership"], each["connection"], each["verb"]) for each in listed())
+    assert result == [
         ("orphan", "shop", "read"),
         ("owned", "held", "read"),
         ("owned", "shop", "read"),
@@ -66,4 +66,4 @@ def test_what_nobody_owns_is_told_and_removed_and_nothing_else(place: Place, sle
     for connector in connectors:
         connector.stop()
     refused = place.run("containers", "reap", "no-such")
-    assert (refused.code, "no connector runs in no-such" in refused.err) == (2, True)
+    assert (refused.code, "no container of a connector is called no-such" in refused.err) == (2, True)

@@ -35,8 +35,8 @@ def _project(place: Place) -> None:
 
 def test_each_tap_becomes_a_connection_that_is_pinned_to_what_meltano_has_installed(place: Place) -> None:
     _project(place)
-    told = place.json("import", "project/meltano.yml", "--into", "connections")
-    assert told == {
+    result = place.json("import", "project/meltano.yml", "--into", "connections")
+    assert result == {
         "connections": [
             {
                 "tap": "tap-shop",
@@ -81,7 +81,7 @@ def test_a_file_that_is_there_is_not_written_over(place: Place) -> None:
     _project(place)
     (place.folder / "files.yaml").write_text("mine")
     refused = place.run("import", "project/meltano.yml")
-    assert (refused.code, "writing files.yaml: there is one" in refused.err) == (2, True)
+    assert (refused.code, "writing files.yaml: the file exists" in refused.err) == (2, True)
     assert not (place.folder / "shop.yaml").exists()
     assert place.run("import", "project/meltano.yml", "--force").code == 0
     assert "tap.sh" in (place.folder / "files.yaml").read_text()
@@ -116,7 +116,7 @@ def test_what_is_not_there_is_named(place: Place) -> None:
 
 
 def _fake_project(place: Place, records: int) -> None:
-    """A tap that offers users and orders, and has told its host of three users already."""
+    """A tap that offers users and orders, and has already sent its host three users."""
     root = place.folder / "project"
     root.mkdir()
     scenario = {"streams": {name: {"records": records} for name in ("users", "orders")}}
@@ -131,8 +131,8 @@ def _fake_project(place: Place, records: int) -> None:
 
 def test_patterns_are_worked_out_by_asking_the_tap_and_its_state_is_taken_over(place: Place) -> None:
     _fake_project(place, records=5)
-    told = place.json("import", "project/meltano.yml", "--state", "tap-shop=project/state.json")
-    [moved] = told["connections"]
+    result = place.json("import", "project/meltano.yml", "--state", "tap-shop=project/state.json")
+    [moved] = result["connections"]
     assert (moved["not_carried_over"], moved["has_state"]) == ([], True)
     assert Connection.from_file(place.folder / "shop.yaml").streams is not None
     assert "users: {exclude: [name]}" in (place.folder / "shop.yaml").read_text()

@@ -39,8 +39,8 @@ def _program(place: Place, spec: Any = _SPEC) -> str:
 
 def _tap(place: Place, **scenario: Any) -> str:
     """A program that is called as taps are, with the same spec."""
-    told = json.loads(json.dumps(_SPEC).replace("airbyte_secret", "secret"))
-    about = {"name": "Fake shop", "capabilities": ["catalog", "state", "discover"], "settings": told}
+    output = json.loads(json.dumps(_SPEC).replace("airbyte_secret", "secret"))
+    about = {"name": "Fake shop", "capabilities": ["catalog", "state", "discover"], "settings": output}
     answers = {"about": {"lines": [json.dumps(about)]}}
     (place.folder / "scenario.json").write_text(json.dumps({"answers": answers, "streams": {}, **scenario}))
     program = place.folder / "tap-shop"
@@ -51,8 +51,8 @@ def _tap(place: Place, **scenario: Any) -> str:
 
 
 def test_a_connector_of_the_registry_is_written_with_its_package_and_its_fields(place: Place) -> None:
-    told = place.json("init", "source-faker", *_REGISTRY)
-    assert told == {
+    output = place.json("init", "source-faker", *_REGISTRY)
+    assert output == {
         "connection": "faker",
         "file": "faker.yaml",
         "launch": {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"},
@@ -71,10 +71,10 @@ def test_a_connector_of_the_registry_is_written_with_its_package_and_its_fields(
     assert (refused.code, "FAKER_API_KEY is not set" in refused.err) == (2, True)
 
 
-def test_what_is_left_to_do_is_told_and_the_file_is_not_checked_before(place: Place) -> None:
-    told = place.run("init", "Faker", *_REGISTRY)
-    assert (told.code, told.err.splitlines()[-1]) == (0, "wrote faker.yaml")
-    assert told.out.splitlines() == [
+def test_what_is_left_to_do_is_reported_and_the_file_is_not_checked_before(place: Place) -> None:
+    output = place.run("init", "Faker", *_REGISTRY)
+    assert (output.code, output.err.splitlines()[-1]) == (0, "wrote faker.yaml")
+    assert output.out.splitlines() == [
         "to fill in: count",
         "to set in the environment: FAKER_API_KEY",
         "then: airbyte-proto check faker.yaml",
@@ -83,8 +83,8 @@ def test_what_is_left_to_do_is_told_and_the_file_is_not_checked_before(place: Pl
 
 def test_a_program_is_asked_for_its_spec_and_the_file_is_checked(place: Place) -> None:
     spec = {**_SPEC, "required": ["scenario"]}
-    told = place.json("init", "My shop", "--command", _program(place, spec), "--file", "connections/shop.yaml")
-    assert (told["connection"], told["to_fill_in"], told["check"]["status"]) == ("my_shop", [], "succeeded")
+    output = place.json("init", "My shop", "--command", _program(place, spec), "--file", "connections/shop.yaml")
+    assert (output["connection"], output["to_fill_in"], output["check"]["status"]) == ("my_shop", [], "succeeded")
     written = (place.folder / "connections" / "shop.yaml").read_text()
     assert written.startswith("# Fake shop: https://example.com/x\n")
     assert "\nname: my_shop\n" in written
@@ -92,22 +92,22 @@ def test_a_program_is_asked_for_its_spec_and_the_file_is_checked(place: Place) -
 
 
 def test_a_tap_is_asked_for_its_settings_and_the_file_is_checked(place: Place) -> None:
-    told = place.json("init", "tap-shop", "--command", _tap(place), "--no-input")
-    assert (told["connection"], told["file"], told["to_fill_in"]) == ("shop", "shop.yaml", ["count"])
+    output = place.json("init", "tap-shop", "--command", _tap(place), "--no-input")
+    assert (output["connection"], output["file"], output["to_fill_in"]) == ("shop", "shop.yaml", ["count"])
     written = (place.folder / "shop.yaml").read_text()
     assert written.startswith("# Fake shop\n# Fields that begin")
     assert "\n  # How many (a whole number, required, at least 1)\n  count: null\n" in written
     assert '\n  # password (text, required, secret)\n  password: "${env:SHOP_PASSWORD}"\n' in written
     assert Connection.from_file(place.folder / "shop.yaml").connector.protocol == "singer"
-    told = place.json("init", "tap-shop", "--command", _tap(place, answers={}), "--force")
-    assert (told["variables"], told["check"]) == ([], {"status": "succeeded", "message": ""})
+    output = place.json("init", "tap-shop", "--command", _tap(place, answers={}), "--force")
+    assert (output["variables"], output["check"]) == ([], {"status": "succeeded", "message": ""})
 
 
 def test_a_tap_that_tells_of_no_settings_leaves_its_config_to_be_filled_in(place: Place) -> None:
-    told = place.json("init", "shop", "--command", _tap(place, tap="python", answers={}))
-    assert (told["to_fill_in"], told["check"]) == (["config"], None)
+    output = place.json("init", "shop", "--command", _tap(place, tap="python", answers={}))
+    assert (output["to_fill_in"], output["check"]) == (["config"], None)
     written = (place.folder / "shop.yaml").read_text()
-    untold = 'The connector does not tell what it takes: see its documentation. Write secrets as "${env:NAME}".'
+    untold = 'The connector declares no config fields: see its documentation. Write secrets as "${env:NAME}".'
     assert written == (
         f'# shop\n# {untold}\nconnector:\n  protocol: singer\n  launch: {{kind: local, command: ["./tap-shop"]}}\n\n'
         "config: {}\n"
@@ -120,44 +120,46 @@ def test_a_failing_check_fails_and_the_file_stays(place: Place, monkeypatch: pyt
     scenario = place.folder / "scenario.json"
     answers = json.loads(scenario.read_text())["answers"] | {"check": {"lines": [json.dumps(failing)]}}
     scenario.write_text(json.dumps({"answers": answers}))
-    told = place.run("init", "shop", "--command", command)
-    assert (told.code, told.out) == (1, "shop: check failed: no such shop\n")
+    output = place.run("init", "shop", "--command", command)
+    assert (output.code, output.out) == (1, "shop: check failed: no such shop\n")
     assert (place.folder / "shop.yaml").exists()
     assert place.run("init", "shop", "--command", command, "--force", "--no-check").code == 0
 
 
 def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: Place) -> None:
     (place.folder / "api.yaml").write_text(MANIFEST)
-    told = place.json("init", "shop", "--manifest", "api.yaml", "--file", "connections/shop.yaml")
-    assert told["launch"] == {"kind": "manifest", "path": "../api.yaml"}
-    assert told["to_fill_in"] == ["url", "client_id"]
-    assert told["variables"] == ["SHOP_CLIENT_SECRET"]
+    output = place.json("init", "shop", "--manifest", "api.yaml", "--file", "connections/shop.yaml")
+    assert output["launch"] == {"kind": "manifest", "path": "../api.yaml"}
+    assert output["to_fill_in"] == ["url", "client_id"]
+    assert output["variables"] == ["SHOP_CLIENT_SECRET"]
     assert not (place.folder / ".airbyte-proto" / "venvs").exists()
     program = place.folder / "source"
     program.write_text(f'#!/bin/sh\nexec {_program(place)} "$@"\n')
     program.chmod(0o755)
-    told = place.json("init", "other", "--command", "./source", "--file", "connections/other.yaml")
-    assert told["launch"] == {"kind": "local", "command": ["../source"]}
+    output = place.json("init", "other", "--command", "./source", "--file", "connections/other.yaml")
+    assert output["launch"] == {"kind": "local", "command": ["../source"]}
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (["shop-api", *_REGISTRY], "Get its manifest.yaml (https://example.com/shop) and name it with --manifest."),
         (["destination-postgres", *_REGISTRY], "it is a destination"),
         (["fakre", *_REGISTRY], "Did you mean source-faker?"),
         (["x"], "Name the path or URL of one with --registry"),
-        (["tap-x", *_REGISTRY], "A tap is named by --pypi, --command or --image"),
-        (["x", "--manifest", "m.yaml", "--protocol", "singer"], "A tap is named by --pypi, --command or --image"),
-        (["x", "--pypi", "a==1", "--command", "b"], "--pypi and --command exclude each other"),
+        (["tap-x", *_REGISTRY], "Name a tap with --pypi, --command or --image"),
+        (["x", "--manifest", "m.yaml", "--protocol", "singer"], "Name a tap with --pypi, --command or --image"),
+        (["x", "--pypi", "a==1", "--command", "b"], "--pypi and --command cannot be combined"),
         (["x", "--pypi", "a>=1"], "'a>=1' is not pinned to one version"),
         (["x", "--manifest", "none.yaml"], "there is no such file"),
         (["--", "-"], "has no letter or digit"),
     ],
 )
-def test_what_cannot_be_written_is_told_plainly_and_writes_nothing(place: Place, words: list[str], told: str) -> None:
+def test_what_cannot_be_written_is_reported_plainly_and_writes_nothing(
+    place: Place, words: list[str], output: str
+) -> None:
     result = place.run("init", *words)
-    assert (result.code, told in result.err) == (2, True), result.err
+    assert (result.code, output in result.err) == (2, True), result.err
     assert [path.name for path in place.folder.iterdir() if path.name != ".airbyte-proto"] == ["airbyte-proto.yaml"]
 
 
@@ -166,7 +168,7 @@ def test_no_file_is_written_over_unless_forced(place: Place) -> None:
     file.write_text("mine")
     refused = place.run("init", "faker", *_REGISTRY)
     assert (refused.code, file.read_text()) == (2, "mine")
-    assert "writing faker.yaml: there is one" in refused.err
+    assert "writing faker.yaml: the file exists" in refused.err
     assert place.run("init", "faker", *_REGISTRY, "--force").code == 0
     assert file.read_text() != "mine"
     assert sorted(path.name for path in place.folder.iterdir()) == ["airbyte-proto.yaml", "faker.yaml"]

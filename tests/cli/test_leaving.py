@@ -46,7 +46,7 @@ def test_a_cancelled_sync_does_not_wait_for_a_session_that_starts(
     assert place.json("state", "list") == {"connections": [{"connection": "shop", "states": []}]}
 
 
-def test_what_the_user_got_wrong_is_told_though_a_session_starts(place: Place, java: dict[str, str]) -> None:
+def test_what_the_user_got_wrong_is_reported_though_a_session_starts(place: Place, java: dict[str, str]) -> None:
     place.connect(USERS)
     ended = place.start("sync", "shop.yaml", "--streams", "user", **java).end()
     assert (ended.code, ended.out) == (2, "")

@@ -1,4 +1,4 @@
-"""What a sync looks like while it runs."""
+"""The progress of a sync while it runs."""
 
 from io import StringIO
 
@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from dagster_airbyte_proto.cli.output import Answer, Grid, json_text, plain, show
-from dagster_airbyte_proto.cli.progress import LiveTable, QuietLines, size_text
+from dagster_airbyte_proto.cli.progress import LiveTable, ProgressLines, size_text
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.events import StreamStatus
 from dagster_airbyte_proto.sync.stream_run import StreamRun
@@ -39,13 +39,13 @@ def drawn(table: LiveTable) -> list[str]:
 
 def test_quiet_lines_come_with_a_phase_and_every_ten_seconds() -> None:
     clock, lines = Clock(), list[str]()
-    quiet = QuietLines("shop", lines.append, clock)
+    quiet = ProgressLines("shop", lines.append, clock)
     streams = runs("users")
     run = streams[StreamId.of("users")]
-    quiet.began("r1", streams)
+    quiet.run_started("r1", streams)
     quiet.progressed()
     assert lines == ["shop: run r1, 1 stream"]
-    run.said, run.emitted, run.bytes = StreamStatus.RUNNING, 50, 2048
+    run.reported_status, run.emitted, run.bytes = StreamStatus.RUNNING, 50, 2048
     quiet.progressed()
     assert len(lines) == 1, "it looks five times a second, not at every chunk"
     clock.now = 5.0
@@ -61,9 +61,9 @@ def test_quiet_lines_come_with_a_phase_and_every_ten_seconds() -> None:
 
 def test_only_loud_lines_of_the_connector_are_passed_on_and_cannot_steer_the_terminal() -> None:
     lines: list[str] = []
-    quiet = QuietLines("shop", lines.append)
-    quiet.said("INFO", "all is well")
-    quiet.said("WARN", "\x1b[2Jmind the gap")
+    quiet = ProgressLines("shop", lines.append)
+    quiet.connector_logged("INFO", "all is well")
+    quiet.connector_logged("WARN", "\x1b[2Jmind the gap")
     assert lines == ["shop: WARN �[2Jmind the gap"]
 
 
@@ -73,9 +73,9 @@ def test_the_live_table_has_a_line_a_stream_and_one_for_all() -> None:
     assert drawn(table) == ["shop: starting, 0 s"]
     streams = runs("users", "orders")
     users = streams[StreamId.of("users")]
-    table.began("r1", streams)
+    table.run_started("r1", streams)
     drawn(table)
-    users.said, users.emitted, users.bytes, users.states_seen = StreamStatus.RUNNING, 3000, 1 << 20, 2
+    users.reported_status, users.emitted, users.bytes, users.states_seen = StreamStatus.RUNNING, 3000, 1 << 20, 2
     clock.now = 2.0
     drawn(table)
     clock.now = 3.0
@@ -88,8 +88,8 @@ def test_the_live_table_has_a_line_a_stream_and_one_for_all() -> None:
 def test_more_streams_than_lines_are_summed_up_with_those_at_work_on_top() -> None:
     table = LiveTable("shop", lambda: 10, print)
     streams = runs(*(f"s{number}" for number in range(100)))
-    streams[StreamId.of("s77")].said = StreamStatus.RUNNING
-    table.began("r1", streams)
+    streams[StreamId.of("s77")].reported_status = StreamStatus.RUNNING
+    table.run_started("r1", streams)
     lines = drawn(table)
     assert lines[2].startswith("s77")
     assert "… 96 more streams" in lines

@@ -74,7 +74,7 @@ def test_a_connector_that_takes_templates_as_they_stand_may_be_asked_without_a_p
     assert (result.code, "templates as they are written" in result.err) == (0, True), result
 
 
-def test_one_that_does_not_is_told_to_name_one(place: Place) -> None:
+def test_one_that_does_not_is_reported_to_name_one(place: Place) -> None:
     file = place.connect({"streams": {"users": {"records": 1}}}, config={"count": "{{ partition.key }}"})
     result = place.run("discover", file)
     assert (result.code, "Name one with --partition" in result.err) == (2, True), result

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.launchers.docker.containers import Container, containers
+from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from tests.cli.conftest import USERS, Place, Result, until
 from tests.support import fake_source
-from tests.support.daemon_gate import Gate
-from tests.support.images import Image, python_image
-from tests.support.machine_container import REPOSITORY, machine_image, machine_volumes
+from tests.support.containers.daemon_gate import Gate
+from tests.support.containers.images import Image, python_image
+from tests.support.containers.machine_container import REPOSITORY, machine_image, machine_volumes
 
 pytestmark = pytest.mark.docker
 
@@ -52,15 +52,15 @@ def connect(place: Place, image: Image, scenario: Mapping[str, Any] = USERS, **l
 
 
 def connectors(image: Image) -> list[Container]:
-    return [each for each in containers(image.daemon) if each.image == image.name]
+    return [each for each in connector_containers(image.daemon) if each.image == image.name]
 
 
 def states(place: Place) -> list[Any]:
-    return [each["state"] for told in place.json("state", "list")["connections"] for each in told["states"]]
+    return [each["state"] for result in place.json("state", "list")["connections"] for each in result["states"]]
 
 
 def expect_cancelled(place: Place, source: Image, ended: Result) -> None:
-    """What was complete is committed, the rest comes next time, and no container is left."""
+    """Complete rows are committed, the next sync brings the rest, and no container is left."""
     assert ended.code == 130, ended.err
     assert "Traceback" not in ended.err
     users = ended.json["streams"]["users"]

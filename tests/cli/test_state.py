@@ -45,8 +45,8 @@ def test_bookmarks_of_a_tap_are_shown_set_and_reset_one_by_one(place: Place) -> 
         return kept["streams"]
 
     assert bookmarks() == {"users": {"next": 25}, "orders": {"next": 4}}
-    told = place.run("state", "show", "shop", "orders").out
-    assert '{"next": 4}' in told and '{"next": 25}' not in told
+    result = place.run("state", "show", "shop", "orders").out
+    assert '{"next": 4}' in result and '{"next": 25}' not in result
     place.json("state", "set", "shop", "users", '{"next": 10}')
     assert bookmarks() == {"users": {"next": 10}, "orders": {"next": 4}}
     assert place.json("sync", file)["streams"]["users"]["emitted"] == 15
@@ -100,7 +100,7 @@ def test_streams_with_a_namespace_go_by_their_full_name_or_their_bare_one(place:
 def test_state_list_shows_every_connection(synced: Place) -> None:
     synced.json("sync", synced.connect(USERS, "other"))
     connections = synced.json("state", "list")["connections"]
-    assert {told["connection"]: len(told["states"]) for told in connections} == {"shop": 2, "other": 1}
+    assert {result["connection"]: len(result["states"]) for result in connections} == {"shop": 2, "other": 1}
     assert '{"next": 25}' in synced.run("state", "list").out
 
 

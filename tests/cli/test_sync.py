@@ -28,13 +28,13 @@ def test_a_sync_reports_as_programs_rely_on(place: Place) -> None:
 
 
 def test_people_get_a_line_a_stream_on_stdout_and_progress_on_stderr(place: Place) -> None:
-    told = place.run(
+    result = place.run(
         "sync", place.connect({**USERS, "lines": ['{"type":"LOG","log":{"level":"WARN","message":"mind"}}']})
     )
-    assert told.code == 0
-    assert "users" in told.out and '{"next": 25}' in told.out and "shop: complete" in told.out
-    assert "shop.users: complete, 25 rows" in told.err
-    assert "WARN mind" in told.err
+    assert result.code == 0
+    assert "users" in result.out and '{"next": 25}' in result.out and "shop: complete" in result.out
+    assert "shop.users: complete, 25 rows" in result.err
+    assert "WARN mind" in result.err
 
 
 def test_a_terminal_gets_a_live_table_that_leaves_stdout_alone(place: Place) -> None:
@@ -71,14 +71,14 @@ def test_a_stream_that_fails_makes_the_exit_code_1_and_keeps_the_others(place: P
     file = place.connect({"streams": streams, "state_every": 5})
     report = place.json("sync", file, code=1)
     assert report["status"] == "partial"
-    assert {name: told["status"] for name, told in report["streams"].items()} == {
+    assert {name: result["status"] for name, result in report["streams"].items()} == {
         "users": "failed",
         "orders": "complete",
     }
     assert report["streams"]["users"]["committed"] == 10
-    told = place.run("sync", file)
-    assert told.code == 1
-    assert "users broke" in told.out
+    result = place.run("sync", file)
+    assert result.code == 1
+    assert "users broke" in result.out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -126,7 +126,7 @@ def test_a_signal_before_anything_is_read_gives_the_connection_back(place: Place
     assert place.run("sync", place.connect(USERS)).code == 0
 
 
-def test_a_second_sync_at_once_is_told_who_holds_the_connection(place: Place) -> None:
+def test_a_second_sync_at_once_is_reported_who_holds_the_connection(place: Place) -> None:
     running = place.start("sync", place.connect(HANGING))
     running.wait_for("users: reading")
     error = place.json("sync", "shop.yaml", code=1)["error"]
@@ -136,7 +136,7 @@ def test_a_second_sync_at_once_is_told_who_holds_the_connection(place: Place) ->
     assert refused["kind"] == "StateConflict"
 
 
-def test_a_sync_dies_at_the_point_it_was_told_and_recover_ends_its_load(place: Place, tmp_path: Path) -> None:
+def test_a_sync_dies_at_the_point_it_was_reported_and_recover_ends_its_load(place: Place, tmp_path: Path) -> None:
     log = tmp_path / "points"
     crash = {"AIRBYTE_PROTO_CRASH_AT": "load.announced:1", "AIRBYTE_PROTO_POINTS_LOG": str(log)}
     Path("airbyte-proto.yaml").write_text("lease_seconds: 1\ncatalog: {format: folder}\n")
@@ -148,9 +148,9 @@ def test_a_sync_dies_at_the_point_it_was_told_and_recover_ends_its_load(place: P
     recovered: list[Any] = []
 
     def is_recovered() -> bool:
-        told = place.run("recover", "shop", "--json")
-        recovered.append(told.json)
-        return told.code == 0
+        result = place.run("recover", "shop", "--json")
+        recovered.append(result.json)
+        return result.code == 0
 
     until(is_recovered)  # the dead run's lease has to run out first
     assert recovered[-1] == {"connection": "shop", "status": "complete", "recovered_loads": 1}

@@ -65,7 +65,7 @@ class LauncherConformance:
         connector = start(launcher, "lines")
         assert read_all(connector) == LINE * 1000 + b'{"type":"STATE"'
         report = report_of(connector)
-        assert connector.changed_file() is None
+        assert connector.rewritten_file() is None
         assert (report.code, report.signal, report.stopped) == (0, None, False)
         assert report.ended_cleanly
         assert report.stderr_tail == ("first", "last")
@@ -126,13 +126,13 @@ class LiveLauncherConformance(LauncherConformance):
         assert found == ["0o700", "0o600", "secret"]
         report_of(connector)
         assert leftovers() == []
-        assert connector.changed_file() == b"migrated"
+        assert connector.rewritten_file() == b"migrated"
 
     def test_a_link_in_the_place_of_a_file_is_not_followed(self, launcher: Launcher) -> None:
         connector = start(launcher, "link", config=b"secret")
         assert read_all(connector) == b""
         assert report_of(connector).code == 0
-        assert connector.changed_file() is None
+        assert connector.rewritten_file() is None
 
     def test_files_are_gone_after_a_stop(self, launcher: Launcher, leftovers: Leftovers) -> None:
         connector = start(launcher, "ignore_sigterm")

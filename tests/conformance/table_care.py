@@ -1,4 +1,4 @@
-"""What every TableCare and Rewinder must do. Part of the conformance of formats that have snapshots, with the same
+"""The conformance of a TableCare and a TableRewinder, for formats that have snapshots. It uses the same
 `bench`."""
 
 import os
@@ -12,15 +12,15 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.sync.maintenance.care import care_of
-from dagster_airbyte_proto.tables.care import TableCare, Untouchable
+from dagster_airbyte_proto.tables.care import ProtectedFiles, TableCare
 from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
-from tests.conformance.table_writer import Bench, meanwhile, names, part, part_of, staged, taken_out
+from tests.conformance.table_rows import Bench, before_commit, names, part, part_of, position_deletes, staged
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=9)
 
 
 def _upserted(bench: Bench, target: TableTarget, loads: Sequence[int]) -> list[str]:
-    """Loads that have a row of their own each, and one for all of them. The snapshots."""
+    """Commits loads that each have a row of their own and a row that all have. Returns their snapshots."""
     rows = [[{"id": 0, "name": f"n{number}"}, {"id": number + 1, "name": "own"}] for number in loads]
     parts = [(number, part(target, WriteMode.APPEND_DEDUP, each)) for number, each in zip(loads, rows, strict=True)]
     return [bench.writer.commit(f"l{number}", each).snapshot_id for number, each in parts]
@@ -33,7 +33,7 @@ def _appended(bench: Bench, target: TableTarget) -> None:
 
 
 def _left_behind(target: TableTarget, name: str) -> str:
-    """A file that no snapshot has, as old as those that may go."""
+    """Writes a file that is in no snapshot, and is old enough to be removed."""
     path = Path(target.location) / "data" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"rows")
@@ -90,7 +90,7 @@ class CaredForTableConformance:
     ) -> None:
         _appended(bench, target)
         load = part(target, write, [{"id": 100, "name": "late"}])
-        meanwhile(lambda: _compacts(care, target))
+        before_commit(lambda: _compacts(care, target))
         assert not bench.writer.commit("late", load).was_there
         kept = [] if write is WriteMode.OVERWRITE else [(100 + number, "plain") for number in range(5)]
         old = [(100, "plain")] if write is WriteMode.APPEND_DEDUP else []
@@ -106,8 +106,8 @@ class CaredForTableConformance:
         announced = _left_behind(target, "run-other/a.parquet")
         young = staged(target, [{"id": 1, "name": "x"}])
         before = datetime.now(UTC) - timedelta(days=3)
-        but = Untouchable(frozenset((announced,)), frozenset(("live",)))
-        assert care.remove_orphans(target.name, before=before, but=but) == (dead,)
+        but = ProtectedFiles(frozenset((announced,)), frozenset(("live",)))
+        assert care.remove_orphans(target.name, before=before, protected=but) == (dead,)
         assert [Path(path).exists() for path in (dead, at_work, announced, young.path)] == [False, True, True, True]
         assert len(bench.read(target)) == 3
         bench.writer.commit("young", part_of(target, WriteMode.APPEND, young))
@@ -132,11 +132,11 @@ class CaredForTableConformance:
             rewinder.rewind(target.name, snapshots[0], seen=seen, version=4)
         assert not rewinder.rewind(target.name, snapshots[1], seen=rewinder.past(target.name), version=4)
         past = rewinder.past(target.name)
-        assert [each.version for each in past.rewindings] == [3]
+        assert [each.version for each in past.rewinds] == [3]
         assert care.history(target.name).changes[-1].operation == "rollback"
         file = staged(target, [{"id": 0, "name": "twice"}, {"id": 0, "name": "newer"}])
         keys = part(target, WriteMode.APPEND_DEDUP, [{"id": 0, "name": ""}]).files[1]
-        upsert = part_of(target, WriteMode.APPEND_DEDUP, file, keys, taken_out(target, file, 0))
+        upsert = part_of(target, WriteMode.APPEND_DEDUP, file, keys, position_deletes(target, file, 0))
         bench.writer.commit("l8", upsert)
         assert names(bench.read(target)) == [(0, "newer"), (1, "own"), (2, "own")]
         assert rewinder.rewind(target.name, latest, seen=rewinder.past(target.name), version=5)

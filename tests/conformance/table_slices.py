@@ -1,4 +1,4 @@
-"""What every TableWriter must do with tables made of slices. Part of its conformance, with the same `bench`."""
+"""The conformance of a TableWriter whose tables have slices. It uses the same `bench` as the rest."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables.writer import TableWriter
-from tests.conformance.table_writer import MODES, SCHEMA, Bench, Row, deletion, meanwhile, part, table_name
+from tests.conformance.table_rows import MODES, SCHEMA, Bench, Row, before_commit, deletion, part, table_name
 
 MONDAY, TUESDAY = "2026-01-05", "2026-01-06|eu/west é"
 
@@ -106,7 +106,7 @@ class SlicedTableConformance:
     def test_another_slice_in_between_is_kept(self, bench: Bench, filled: TableTarget, write: WriteMode) -> None:
         load = in_slice(filled, write, MONDAY, [(1, "new")])
         other = in_slice(filled, WriteMode.OVERWRITE_DEDUP, TUESDAY, [(9, "new")])
-        meanwhile(lambda: _landed(bench.other, "l4", other))
+        before_commit(lambda: _landed(bench.other, "l4", other))
         assert not bench.writer.commit("l3", load).was_there
         rows = sliced(bench.read(filled))
         assert (MONDAY, 1, "new") in rows
@@ -125,7 +125,7 @@ class SlicedTableConformance:
             _landed(bench.other, "l3", load)
             _landed(bench.other, "l4", newer)
 
-        meanwhile(recovered)
+        before_commit(recovered)
         assert bench.writer.commit("l3", load).was_there
         assert [row for row in sliced(bench.read(filled)) if row[0] == name] == [(name, 1, "newer")]
 
@@ -139,7 +139,7 @@ class SlicedTableConformance:
             _landed(bench.other, "l3", nothing)
             _landed(bench.other, "l4", in_slice(filled, WriteMode.APPEND, MONDAY, [(1, "newer")]))
 
-        meanwhile(recovered)
+        before_commit(recovered)
         assert bench.writer.commit("l3", nothing).was_there
         assert sliced(bench.read(filled))[0] == (MONDAY, 1, "newer")
 
@@ -147,9 +147,9 @@ class SlicedTableConformance:
     def test_a_table_without_slices_refuses_them(self, bench: Bench, write: WriteMode) -> None:
         target = bench.writer.prepare(TableSpec(table_name(), SCHEMA))
         bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
-        with pytest.raises(TableError, match="made without partitions"):
+        with pytest.raises(TableError, match="created without partitions"):
             bench.writer.prepare(TableSpec(target.name, SCHEMA, slice_column=SLICE_COLUMN))
-        with pytest.raises(TableError, match="made without partitions"):
+        with pytest.raises(TableError, match="created without partitions"):
             bench.writer.commit("l2", in_slice(target, write, MONDAY, [(1, "new")]))
         assert [row["name"] for row in bench.read(target)] == ["old"]
 

@@ -1,133 +1,49 @@
-"""What every TableWriter must do. A new one subclasses `TableWriterConformance` and gives it a `bench`."""
+"""The conformance of a TableWriter. A new one subclasses `TableWriterConformance` and defines a `bench` fixture."""
 
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.load import FileContent, Newest, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.table import REPLACING, Sought, TableSpec, TableTarget
-from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
-from dagster_airbyte_proto.tables.writer import KnowsItsRows, TableWriter
-
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), metadata={"comment": "who it is"}),
-        pa.field("name", pa.string()),
-        pa.field("_airbyte_meta", pa.struct([("sync_id", pa.int64()), ("changes", pa.list_(pa.string()))])),
-    ]
+from dagster_airbyte_proto.loads.load import HighWaterMark, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.table import REPLACING, KeyQuery, TableSpec, TableTarget
+from dagster_airbyte_proto.model import TableName, WriteMode
+from dagster_airbyte_proto.tables.writer import SupportsKeyLookup, TableWriter
+from tests.conformance.table_rows import (
+    KEYED_MODES,
+    MODES,
+    SCHEMA,
+    Bench,
+    Row,
+    before_commit,
+    deletion,
+    names,
+    part,
+    part_of,
+    position_deletes,
+    staged,
+    table_name,
 )
-POSITION_DELETES = pa.schema(
-    [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
-    ]
-)
-MODES = (WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP)
-_KEYED = (WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP)
-Row = dict[str, Any]
-Reader = Callable[[TableTarget], list[Row]]
-
-
-class Bench(NamedTuple):
-    """A writer, another one on the same tables with nothing in common but the disk, and a reader."""
-
-    writer: TableWriter
-    other: TableWriter
-    read: Reader
-
-
-def table_name() -> TableName:
-    return TableName("shop", f"t_{uuid.uuid4().hex[:8]}")
-
-
-def put(target: TableTarget, rows: pa.Table, content: FileContent = FileContent.ROWS) -> StagedFile:
-    location = f"{target.location}/data/{uuid.uuid4()}.parquet"
-    filesystem, path = target.storage.at(location)
-    filesystem.create_dir(path.rpartition("/")[0])
-    pq.write_table(rows, path, filesystem=filesystem)
-    return StagedFile(location, content, rows.num_rows, filesystem.get_file_info(path).size)
-
-
-def staged(target: TableTarget, rows: Sequence[Row]) -> StagedFile:
-    return put(target, pa.Table.from_pylist(list(rows), schema=target.schema))
-
-
-def part_of(target: TableTarget, write: WriteMode, *files: StagedFile, keys: tuple[str, ...] = ("id",)) -> StagedRows:
-    keys = keys if write in _KEYED else ()
-    return StagedRows(StreamId.of("users"), target.name, write, files=files, keys=keys)
-
-
-def part(target: TableTarget, write: WriteMode, rows: Sequence[Row], *, keys: tuple[str, ...] = ("id",)) -> StagedRows:
-    """Rows as staging would hand them over, with the deletes that the mode asks for.
-
-    A deduplicated replacement always has a duplicate of its first row, taken out again: without one it is a plain one.
-    """
-    if rows and write is WriteMode.OVERWRITE_DEDUP:
-        file = staged(target, [rows[0], *rows])
-        return part_of(target, write, file, taken_out(target, file, 0), keys=keys)
-    files = [staged(target, rows)] if rows else []
-    if rows and write is WriteMode.APPEND_DEDUP:
-        wanted = pa.schema([target.schema.field(key) for key in keys])
-        deletes = pa.Table.from_pylist([{key: row.get(key) for key in keys} for row in rows], schema=wanted)
-        files.append(put(target, deletes, FileContent.EQUALITY_DELETES))
-    return part_of(target, write, *files, keys=keys)
-
-
-def taken_out(target: TableTarget, file: StagedFile, *positions: int) -> StagedFile:
-    """Position deletes for rows of a staged file."""
-    rows = [{"file_path": file.path, "pos": position} for position in positions]
-    return put(target, pa.Table.from_pylist(rows, schema=POSITION_DELETES), FileContent.POSITION_DELETES)
-
-
-def deletion(target: TableTarget, *ids: int) -> StagedRows:
-    """Deletions as staging would hand them over: their rows, taken out again, and their keys."""
-    rows = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": "deleted"} for each in ids])
-    return part_of(target, rows.write, *rows.files, taken_out(target, rows.files[0], *range(len(ids))))
-
-
-def names(rows: Sequence[Row]) -> list[tuple[Any, Any]]:
-    return sorted(((row["id"], row["name"]) for row in rows), key=repr)
-
-
-@pytest.fixture(autouse=True)
-def _disarmed() -> Iterator[None]:
-    yield
-    points.arm(None)
 
 
 def _parameters(request: pytest.FixtureRequest) -> dict[str, Any]:
     return request.node.callspec.params if hasattr(request.node, "callspec") else {}
 
 
-def meanwhile(act: Callable[[], None]) -> None:
-    """Runs `act` once, when a writer has looked at the table and is about to commit."""
-
-    def once(point: str) -> None:
-        if point == "table.committing":
-            points.arm(None)
-            act()
-
-    points.arm(once)
-
-
 Test = TypeVar("Test", bound=Callable[..., None])
 
 
 def needs(*modes: WriteMode) -> Callable[[Test], Test]:
-    """For a test that is of formats which have these write modes alone. One with the parameter `write` needs that."""
+    """Marks a test as one for formats with these write modes. A test with the parameter `write` needs that mode."""
 
-    def noted(test: Test) -> Test:
+    def note(test: Test) -> Test:
         vars(test)["needs"] = modes
         return test
 
-    return noted
+    return note
 
 
 class TableWriterConformance:
@@ -244,7 +160,7 @@ class TableWriterConformance:
         bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": i, "name": "old"} for i in range(3)]))
         replacement = part(target, write, [{"id": 9, "name": "new"}])
         seen: list[int] = []
-        meanwhile(lambda: seen.append(len(bench.read(target))))
+        before_commit(lambda: seen.append(len(bench.read(target))))
         committed = bench.writer.commit("l2", replacement)
         assert seen == [3]
         assert names(bench.read(target)) == [(9, "new")]
@@ -262,7 +178,7 @@ class TableWriterConformance:
         assert bench.writer.commit("l1", part(target, write, [])).table_rows == 0
         assert bench.read(target) == []
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_a_replace_without_duplicates_needs_no_deletes(self, bench: Bench, target: TableTarget) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
         files = [staged(target, [{"id": i, "name": "new"}]) for i in (1, 2)]
@@ -270,28 +186,28 @@ class TableWriterConformance:
         assert names(bench.read(target)) == [(1, "new"), (2, "new")]
         assert (committed.deleted, committed.table_rows) == (1, 2)
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_a_replace_takes_out_upserted_rows_and_their_deletes(self, bench: Bench, target: TableTarget) -> None:
         for number in range(3):
             rows = [{"id": i, "name": f"old {number}"} for i in range(number, 4)]
             bench.writer.commit(f"l{number}", part(target, WriteMode.APPEND_DEDUP, rows))
         bench.writer.commit("l3", part(target, WriteMode.OVERWRITE_DEDUP, [{"id": 1, "name": "a"}]))
         files = [staged(target, [{"id": 1, "name": "new"}, {"id": 2, "name": "lost"}]) for _ in range(2)]
-        deletes = [taken_out(target, files[0], 0, 1), taken_out(target, files[1], 1)]
+        deletes = [position_deletes(target, files[0], 0, 1), position_deletes(target, files[1], 1)]
         committed = bench.writer.commit("l4", part_of(target, WriteMode.OVERWRITE_DEDUP, *files, *deletes))
         assert names(bench.read(target)) == [(1, "new")]
         assert committed.table_rows == 1
         bench.writer.commit("l5", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}]))
         assert names(bench.read(target)) == [(1, "newer")]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_keys_that_a_replacement_brings_delete_none_of_its_rows(self, bench: Bench, target: TableTarget) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
         files = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "new"}]).files
         assert bench.writer.commit("l2", part_of(target, WriteMode.OVERWRITE_DEDUP, *files)).table_rows == 1
         assert names(bench.read(target)) == [(1, "new")]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_an_upsert_replaces_rows_of_the_same_key(self, bench: Bench, target: TableTarget) -> None:
         first = [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]
         assert bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, first)).table_rows == 2
@@ -300,7 +216,7 @@ class TableWriterConformance:
         bench.writer.commit("l3", part(target, WriteMode.APPEND_DEDUP, [{"id": 3, "name": "c"}]))
         assert names(bench.read(target)) == [(1, "a"), (2, "b"), (3, "c")]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_an_upsert_by_two_keys_one_of_them_null(self, bench: Bench, target: TableTarget) -> None:
         keys = ("id", "name")
         first: list[Row] = [{"id": 1, "name": None}, {"id": 1, "name": "a"}, {"id": None, "name": "a"}]
@@ -312,7 +228,7 @@ class TableWriterConformance:
         changed = [row for row in rows if row["_airbyte_meta"]]
         assert names(changed) == [(1, None)]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     @pytest.mark.parametrize("is_first_load", [True, False])
     def test_position_deletes_take_out_duplicates_of_the_same_load(
         self, bench: Bench, target: TableTarget, is_first_load: bool
@@ -320,14 +236,14 @@ class TableWriterConformance:
         if not is_first_load:
             bench.writer.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
         rows = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
-        files = (*rows.files, taken_out(target, rows.files[0], 0))
+        files = (*rows.files, position_deletes(target, rows.files[0], 0))
         committed = bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, *files))
         assert names(bench.read(target)) == [(1, "b")]
         assert committed.table_rows in ((1,) if is_first_load else (1, None))
         bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "c"}]))
         assert names(bench.read(target)) == [(1, "c")]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     @pytest.mark.parametrize("has_rows", [True, False])
     def test_deletions_leave_nothing_of_their_keys_and_unknown_ones_do_no_harm(
         self, bench: Bench, target: TableTarget, has_rows: bool
@@ -341,35 +257,37 @@ class TableWriterConformance:
         bench.writer.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "back"}]))
         assert names(bench.read(target)) == [(1, "back"), (2, "a")][: 1 + has_rows]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_rows_of_some_keys_are_found_and_how_new_they_are_is_known(self, bench: Bench, target: TableTarget) -> None:
         writer = bench.writer
-        if not isinstance(writer, KnowsItsRows):
+        if not isinstance(writer, SupportsKeyLookup):
             pytest.skip("its tables are not asked for rows")
-        assert writer.standing(target.name).has_rows is False
-        newest = Newest(("name",), ("c",), "2026", writer.standing(target.name).version)
+        assert writer.freshness(target.name).has_rows is False
+        mark = HighWaterMark(("name",), ("c",), "2026", writer.freshness(target.name).version)
         rows: list[Row] = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": None, "name": "c"}]
         for number, each in enumerate((rows, [{"id": 1, "name": "a2"}])):
-            load = msgspec.structs.replace(part(target, WriteMode.APPEND_DEDUP, each), newest=newest)
+            load = msgspec.structs.replace(part(target, WriteMode.APPEND_DEDUP, each), high_water_mark=mark)
             writer.commit(f"l{number}", load)
-            standing = writer.standing(target.name)
-            assert (standing.has_rows, standing.newest) == (True, newest if number == 0 else None)
-        assert standing.version != newest.version
+            freshness = writer.freshness(target.name)
+            assert (freshness.has_rows, freshness.high_water_mark) == (True, mark if number == 0 else None)
+        assert freshness.version != mark.version
         keys = pa.table({"id": pa.array([1, 7, None], pa.int64())})
-        found = writer.rows_of(target.name, Sought(keys, ("name", "id"))).to_pylist()
+        found = writer.rows_with_keys(target.name, KeyQuery(keys, ("name", "id"))).to_pylist()
         assert names(found) == [(1, "a2"), (None, "c")]
         since = ("name", pa.scalar("b"))
-        assert names(writer.rows_of(target.name, Sought(keys, ("name", "id"), since)).to_pylist()) == [(None, "c")]
-        assert writer.greatest(target.name, ["name", "id"]).to_pylist() == [{"name": "c", "id": 2}]
+        assert names(writer.rows_with_keys(target.name, KeyQuery(keys, ("name", "id"), since)).to_pylist()) == [
+            (None, "c")
+        ]
+        assert writer.greatest_values(target.name, ["name", "id"]).to_pylist() == [{"name": "c", "id": 2}]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_a_path_with_a_scheme_is_kept_letter_by_letter(self, bench: Bench, target: TableTarget) -> None:
         plain = staged(target, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
         file = StagedFile("file:" + plain.path, plain.content, plain.rows, plain.size_bytes)
-        bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, file, taken_out(target, file, 1)))
+        bench.writer.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, file, position_deletes(target, file, 1)))
         assert names(bench.read(target)) == [(1, "a")]
 
-    @needs(*_KEYED)
+    @needs(*KEYED_MODES)
     def test_a_key_that_is_no_column_is_refused(self, bench: Bench, target: TableTarget) -> None:
         bench.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}]))
         files = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "b"}]).files
@@ -404,7 +322,7 @@ class TableWriterConformance:
         if not is_first_load:
             bench.other.commit("l0", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
         load = part(target, write, [{"id": 1, "name": "a"}])
-        meanwhile(lambda: _landed(bench.other, "l1", load))
+        before_commit(lambda: _landed(bench.other, "l1", load))
         assert bench.writer.commit("l1", load).was_there
         old = [(1, "old")] if write is WriteMode.APPEND and not is_first_load else []
         assert names(bench.read(target)) == [(1, "a"), *old]
@@ -420,7 +338,7 @@ class TableWriterConformance:
             _landed(bench.other, "l1", load)
             _landed(bench.other, "l2", newer)
 
-        meanwhile(recovered)
+        before_commit(recovered)
         assert bench.writer.commit("l1", load).was_there
         assert names(bench.read(target)) == [(1, "newer")]
 
@@ -435,14 +353,14 @@ class TableWriterConformance:
             _landed(bench.other, "l1", nothing)
             _landed(bench.other, "l2", newer)
 
-        meanwhile(recovered)
+        before_commit(recovered)
         assert bench.writer.commit("l1", nothing).was_there
         assert names(bench.read(target)) == [(1, "newer")]
 
     @pytest.mark.parametrize("write", MODES)
     def test_another_load_in_between_is_kept(self, bench: Bench, target: TableTarget, write: WriteMode) -> None:
         load = part(target, write, [{"id": 1, "name": "a"}])
-        meanwhile(lambda: _landed(bench.other, "l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])))
+        before_commit(lambda: _landed(bench.other, "l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])))
         assert not bench.writer.commit("l1", load).was_there
         assert names(bench.read(target)) == ([(1, "a")] if write in REPLACING else [(1, "a"), (2, "b")])
 

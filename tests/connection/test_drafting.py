@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.document import read_document
-from dagster_airbyte_proto.connection.drafting import AskNobody, Draft, Field, Heading, draft
+from dagster_airbyte_proto.connection.drafting import Draft, Field, FileHeader, NoPrompter, draft
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
 
 _LOGIN = {
@@ -84,7 +84,9 @@ def _drafted(asker: Any = None, spec: Any = _SPEC, **heading: Any) -> Draft:
     launch = {"kind": "local", "command": ["source-x", "--path", "a b"]}
     connector = {"protocol": "airbyte", "launch": launch}
     return draft(
-        Heading(**{"connection": "shop", "name": None, "connector": connector, **heading}), spec, asker or AskNobody()
+        FileHeader(**{"connection": "shop", "name": None, "connector": connector, **heading}),
+        spec,
+        asker or NoPrompter(),
     )
 
 
@@ -147,7 +149,7 @@ def test_what_stands_beside_the_config(tmp_path: Path) -> None:
     made = _drafted(spec={}, name="shop", about="Shop: x", suggested_streams=["a b", "c"])
     assert made.to_fill_in == ("config",)
     assert made.text == (
-        "# Shop: x\n# The connector does not tell what it takes: see its documentation. "
+        "# Shop: x\n# The connector declares no config fields: see its documentation. "
         'Write secrets as "${env:NAME}".\nname: shop\nconnector:\n  protocol: airbyte\n'
         '  launch: {kind: local, command: [source-x, "--path", "a b"]}\n\nconfig: {}\n\n'
         "# Which streams are synced; without it all of them. The connector's authors suggest these:\n"

@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 import yaml
 
-from dagster_airbyte_proto.connection.meltano.project import Config, Project, Tap, config_of, joined, project_of
-from dagster_airbyte_proto.connection.meltano.selection import chosen_streams
+from dagster_airbyte_proto.connection.meltano.project import (
+    MeltanoProject,
+    Tap,
+    TapConfig,
+    connection_config,
+    merged_documents,
+    parsed_project,
+)
+from dagster_airbyte_proto.connection.meltano.selection import selected_streams
 from dagster_airbyte_proto.errors import ConfigError
 
 _PROJECT: dict[str, Any] = yaml.safe_load(r"""
@@ -64,16 +71,16 @@ _LOCK = {
 _DOTENV = {"TAP_SHOP_PORT": "5433", "TAP_SHOP_FLAG": "false", "TAP_SHOP_HOST": "elsewhere", "TAP_BARE_LIMIT": "3"}
 
 
-def _project(environment: str | None = None) -> Project:
-    return project_of(_PROJECT, [_LOCK], environment)
+def _project(environment: str | None = None) -> MeltanoProject:
+    return parsed_project(_PROJECT, [_LOCK], environment)
 
 
 def _tap(name: str, environment: str | None = None) -> Tap:
     return next(tap for tap in _project(environment).taps if tap.name == name)
 
 
-def _config(name: str, environment: str | None = None, dotenv: dict[str, str] | None = None) -> Config:
-    return config_of(_tap(name, environment), _project(environment), "/project", dotenv or {})
+def _config(name: str, environment: str | None = None, dotenv: dict[str, str] | None = None) -> TapConfig:
+    return connection_config(_tap(name, environment), _project(environment), "/project", dotenv or {})
 
 
 def test_a_config_names_the_variables_that_meltano_would_fill() -> None:
@@ -93,7 +100,7 @@ def test_a_config_names_the_variables_that_meltano_would_fill() -> None:
 def test_no_secret_of_the_project_is_written_into_a_connection() -> None:
     made = _config("tap-shop")
     assert "hunter2" not in str(made.values) and "s3cret" not in str(made.values)
-    assert made.written == {
+    assert made.open_secrets == {
         "password": "TAP_SHOP_PASSWORD",
         "oauth.client_secret": "TAP_SHOP_OAUTH_CLIENT_SECRET",
     }
@@ -124,25 +131,27 @@ def test_an_heir_has_what_it_does_not_say_itself() -> None:
 def test_an_heir_of_itself_is_refused() -> None:
     taps = [{"name": "a", "inherit_from": "b"}, {"name": "b", "inherit_from": "a"}]
     with pytest.raises(ConfigError, match="inherits from itself"):
-        project_of({"plugins": {"extractors": taps}})
+        parsed_project({"plugins": {"extractors": taps}})
 
 
 def test_what_cannot_be_carried_over_is_named() -> None:
-    assert _project().left == (
+    assert _project().not_imported == (
         "loaders target-jsonl: tables are written by airbyte-proto itself",
         "job nightly: make it a Dagster job over its taps' assets",
         "schedule daily (@daily): make it a Dagster schedule",
     )
-    assert _tap("tap-bare").left == ("schema: types are changed by `types` of the stream, or where the table is read",)
+    assert _tap("tap-bare").not_imported == (
+        "schema: types are changed by `types` of the stream, or where the table is read",
+    )
 
 
 def test_included_files_are_one_project() -> None:
     parts = [{"plugins": {"extractors": [{"name": name}]}, "version": name} for name in ("a", "b")]
-    assert joined(parts) == {"plugins": {"extractors": [{"name": "a"}, {"name": "b"}]}, "version": "a"}
+    assert merged_documents(parts) == {"plugins": {"extractors": [{"name": "a"}, {"name": "b"}]}, "version": "a"}
 
 
 def test_rules_that_name_streams_need_no_catalog() -> None:
-    assert chosen_streams(_tap("tap-shop"), None) == (
+    assert selected_streams(_tap("tap-shop"), None) == (
         {
             "users": {"read": "incremental", "cursor": "updated_at", "primary_key": ["id"], "exclude": ["email"]},
             "orders": {"primary_key": ["id"], "select": ["id", ["to", "city"]]},
@@ -171,23 +180,25 @@ _COLUMNS = {"users": ["id", "email", "name"], "public-a": ["id", "email"], "publ
     ],
 )
 def test_patterns_are_worked_out_on_the_catalog(rules: list[str], streams: dict[str, Any] | None) -> None:
-    assert chosen_streams(Tap("tap", select=tuple(rules)), _COLUMNS) == (streams, (), False)
+    assert selected_streams(Tap("tap", select=tuple(rules)), _COLUMNS) == (streams, (), False)
 
 
 def test_a_filter_leaves_out_streams() -> None:
-    assert chosen_streams(Tap("tap", select_filter=("!public-*",)), _COLUMNS).streams == {"users": {}, "secret": {}}
-    assert chosen_streams(Tap("tap", select_filter=("users",)), _COLUMNS).streams == {"users": {}}
+    assert selected_streams(Tap("tap", select_filter=("!public-*",)), _COLUMNS).streams == {"users": {}, "secret": {}}
+    assert selected_streams(Tap("tap", select_filter=("users",)), _COLUMNS).streams == {"users": {}}
 
 
 def test_without_a_catalog_patterns_are_named() -> None:
-    chosen = chosen_streams(Tap("tap", select=("users.*", "public-*.*", "!*.email")), None)
+    chosen = selected_streams(Tap("tap", select=("users.*", "public-*.*", "!*.email")), None)
     assert chosen == ({"users": {"exclude": ["email"]}}, ("select public-*.*: it needs the tap's catalog",), True)
-    chosen = chosen_streams(Tap("tap", select=("*.*", "!secret")), None)
+    chosen = selected_streams(Tap("tap", select=("*.*", "!secret")), None)
     assert chosen.needs_catalog
-    assert chosen.left == ("select: secret is not to be read, but all others are, and these are not known",)
+    assert chosen.not_imported == (
+        "select: secret is excluded from all streams, which are not known without the tap's catalog",
+    )
 
 
 def test_metadata_selects_too() -> None:
     tap = Tap("tap", metadata={"secret": {"selected": False}, "users": {"replication-method": "FULL_TABLE"}})
-    streams = chosen_streams(tap, _COLUMNS).streams
+    streams = selected_streams(tap, _COLUMNS).streams
     assert streams == {"users": {"read": "full_refresh"}, "public-a": {}, "public-b": {}}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, environment_for
+from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
-from tests.support.images import Image, python_image
+from tests.support.containers.images import Image, python_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.connectors, pytest.mark.timeout(900)]
 
@@ -52,7 +52,7 @@ class House:
     @contextmanager
     def image_of(self, package: str, program: list[str], files: Mapping[str, Path]) -> Iterator[Image]:
         """With what is installed with the package, and these files. No container of it is left."""
-        environment = environment_for(PinnedPackage.of(package), cache=self._environments, python=None)
+        environment = ensure_environment(PinnedPackage.of(package), cache=self._environments, python=None)
         [site] = environment.glob("lib/python*/site-packages")
         with python_image({"/site": site.resolve(), **files}, program, ENV="PYTHONPATH=/site") as made:
             yield made
@@ -102,7 +102,7 @@ def test_a_tap_tells_and_lands_the_same_from_an_image(house: House) -> None:
         told = house.said("sync", "batches.yaml", code=1)["streams"]["people"]
     assert (told["status"], told["committed"]) == ("failed", 0)
     assert told["error"] == (
-        "reading from the connector (stream people): it hands records over in files, and one in a container "
-        "could name any that we may read\n"
+        "reading from the connector (stream people): it passes records in files, and a connector in a "
+        "container could name any file that we may read\n"
         "Take batch_config out of its config."
     )

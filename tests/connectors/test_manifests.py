@@ -13,7 +13,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
@@ -37,8 +37,8 @@ class Synced(NamedTuple):
 
 def _sync(folder: Path) -> tuple[SyncReport, dict[str, Any]]:
     with Engine(Settings.load(folder / "home", folder / "settings.yaml")) as engine:
-        report = sync_connection(engine, Connection.from_file(folder / "shop.yaml"), Wanted(), None)
-        kept = engine.store.config("shop")
+        report = sync_connection(engine, Connection.from_file(folder / "shop.yaml"), SyncRequest(), None)
+        kept = engine.store.stored_config("shop")
     return report, dict(kept.config) if kept else {}
 
 

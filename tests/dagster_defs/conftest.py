@@ -1,4 +1,4 @@
-"""What the tests of the Dagster surface share."""
+"""Fixtures of the tests of the Dagster surface."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a deployment says of its containers, where a connector is asked something: in runs of any job, and outside."""
+"""The container settings of a deployment, in runs of any job and outside of runs."""
 
 import json
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from dagster_airbyte_proto.dagster_defs.automation.drift import build_schema_dri
 from dagster_airbyte_proto.dagster_defs.automation.operations import build_connection_jobs
 from dagster_airbyte_proto.dagster_defs.automation.sensors import build_schema_drift_sensor
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
-from dagster_airbyte_proto.dagster_defs.deployment import deployment_around
-from dagster_airbyte_proto.launchers.docker.deployment import Registry
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
+from dagster_airbyte_proto.launchers.docker.deployment import ImageRegistry
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from tests.dagster_defs.support import proxied_source
 from tests.dagster_defs.support.folder_shop import Options, resources
-from tests.support.images import Image, python_image
+from tests.support.containers.images import Image, python_image
 
 _PROXY = "HTTPS_PROXY=http://proxy:3128"
 _LAUNCHER = {"module": "dagster_docker", "class": "DockerRunLauncher"}
@@ -87,7 +87,7 @@ def test_what_sensors_checks_and_jobs_ask_is_too(tmp_path: Path, instance_folder
     assert FolderTables(tmp_path / "home" / "warehouse").rows(TableName("shop", "proxied")).num_rows == 1
 
 
-def test_of_a_code_location_its_server_is_told_in_the_environment(
+def test_of_a_code_location_its_server_is_reported_in_the_environment(
     instance_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = {"url": "images.test", "username": "us", "password": {"env": "IMAGES_PASSWORD"}}
@@ -95,7 +95,7 @@ def test_of_a_code_location_its_server_is_told_in_the_environment(
     monkeypatch.setenv("DAGSTER_HOME", str(instance_folder))
     monkeypatch.setenv("DAGSTER_CONTAINER_CONTEXT", json.dumps(of_location))
     monkeypatch.setenv("IMAGES_PASSWORD", "hunter22")
-    found = deployment_around()
-    assert found.registry == Registry("images.test", "us", "hunter22")
+    found = deployment_outside_run()
+    assert found.registry == ImageRegistry("images.test", "us", "hunter22")
     assert found.networks == ("none", "db")
-    assert found.environment_of_connectors() == {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "db"}
+    assert found.connector_environment() == {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "db"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from tests.dagster_defs.support.folder_shop import Options
 from tests.dagster_defs.support.shop_runs import Runs
 from tests.support.postgres import PostgresServer
@@ -15,12 +15,12 @@ from tests.sync.test_sync import two
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("dagster_first", [True, False])
-def test_both_keep_what_they_are_told_in_one_database(
+def test_both_keep_what_they_are_reported_in_one_database(
     dagster_first: bool, quick_folder: Path, postgres_server: PostgresServer
 ) -> None:
     url = postgres_server.new_schema()
     if not dagster_first:
-        SqlStateStore(url).connections()
+        SqlStore(url).connections()
     folder = quick_folder / "dagster"
     folder.mkdir()
     # Dagster's storage speaks psycopg2 only, which SQLAlchemy 2.1 no longer takes by default.
@@ -34,7 +34,7 @@ def test_both_keep_what_they_are_told_in_one_database(
             assert run.succeeded, run.failures
             assert shop.place.column("users") == list(range(records))
         assert shop.events_of("users") == 2
-    assert {stored.state.stream.name for stored in SqlStateStore(url).states("shop") if stored.state.stream} == {
+    assert {stored.state.stream.name for stored in SqlStore(url).states("shop") if stored.state.stream} == {
         "users",
         "orders",
     }

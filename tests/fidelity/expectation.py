@@ -11,7 +11,7 @@ import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.schema.columns import Kind
+from dagster_airbyte_proto.schema.columns import ValueKind
 
 NULLED = "NULLED"
 TRUNCATED = "TRUNCATED"
@@ -49,50 +49,50 @@ def _integer(digits: str) -> int | Decimal:
     return int(digits) if len(digits) < _LONGEST_INTEGER else Decimal(digits)
 
 
-def expected(sent: Any, kind: Kind) -> Expected:
+def expected(sent: Any, kind: ValueKind) -> Expected:
     """A plain value, neither null nor inside of anything."""
     match kind:
-        case Kind.JSON:
+        case ValueKind.JSON:
             return _MISFIT if _has(sent, (NotANumber,)) or _is_broken(sent) else Expected(sent)
-        case Kind.STRING:
+        case ValueKind.STRING:
             return _string(sent)
-        case Kind.BOOLEAN:
+        case ValueKind.BOOLEAN:
             return Expected(sent) if isinstance(sent, bool) else _MISFIT
-        case Kind.INTEGER | Kind.BIG_INTEGER:
+        case ValueKind.INTEGER | ValueKind.BIG_INTEGER:
             return _whole(sent, kind)
-        case Kind.NUMBER:
+        case ValueKind.NUMBER:
             return _real(sent)
-        case Kind.DECIMAL:
+        case ValueKind.DECIMAL:
             return _decimal(sent)
     return _of_text(sent, kind) if isinstance(sent, str) else _MISFIT
 
 
-def _of_text(sent: str, kind: Kind) -> Expected:
+def _of_text(sent: str, kind: ValueKind) -> Expected:
     match kind:
-        case Kind.DATE:
+        case ValueKind.DATE:
             return _date(sent)
-        case Kind.TIME:
+        case ValueKind.TIME:
             return Expected(sent) if _is_time(sent) else _MISFIT
-        case Kind.BINARY:
+        case ValueKind.BINARY:
             return _binary(sent)
-    return _moment(sent, is_local=kind is Kind.LOCAL_TIMESTAMP)
+    return _moment(sent, is_local=kind is ValueKind.LOCAL_TIMESTAMP)
 
 
 def _string(sent: Any) -> Expected:
     if isinstance(sent, str):
         return _MISFIT if _SURROGATE.search(sent) else Expected(sent)
-    return expected(sent, Kind.JSON)
+    return expected(sent, ValueKind.JSON)
 
 
-def _whole(sent: Any, kind: Kind) -> Expected:
-    if kind is Kind.BIG_INTEGER and isinstance(sent, str) and re.fullmatch(r"[+-]?\d+", sent):
+def _whole(sent: Any, kind: ValueKind) -> Expected:
+    if kind is ValueKind.BIG_INTEGER and isinstance(sent, str) and re.fullmatch(r"[+-]?\d+", sent):
         sent = int(sent)
     if not _is_number(sent):
         return _MISFIT
     number = Decimal(sent)
     if number.adjusted() > 40 or number != number.to_integral_value(context=_WIDE):
         return _MISFIT
-    if kind is Kind.BIG_INTEGER:
+    if kind is ValueKind.BIG_INTEGER:
         return Expected(number) if abs(number) < Decimal(10) ** 38 else _MISFIT
     return Expected(int(number)) if -(1 << 63) <= number < 1 << 63 else _MISFIT
 

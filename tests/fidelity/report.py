@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, WriteMode
-from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, META, RAW_ID, WHOLE_RECORD, Columns, Kind, ValueType
+from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, META, RAW_ID, WHOLE_RECORD, Columns, ValueKind, ValueType
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from tests.fidelity.expectation import NULLED, alike, expected, parsed
 from tests.fidelity.sent import Sent
@@ -63,7 +63,7 @@ def compare(planned: PlannedStream, sent: Sequence[Sent], table: pa.Table, *, in
     for name, kind in ((each.name, each.type) for each in columns.schema):
         if name not in table.schema.names or not _is_same(table.schema.field(name).type, kind):
             report.wrong.append(f"column {name} is not {kind}")
-    if columns.is_whole:
+    if columns.is_schemaless:
         wanted = [record._replace(data={WHOLE_RECORD: record.data}) for record in wanted]
     for number, (record, row) in enumerate(zip(wanted, rows, strict=False)):
         _compare_row(report, columns, record, row, f"row {number}")
@@ -73,7 +73,7 @@ def compare(planned: PlannedStream, sent: Sequence[Sent], table: pa.Table, *, in
 def _compare_row(report: Report, columns: Columns, sent: Sent, row: Mapping[str, Any], place: str) -> None:
     entries = Counter((entry["field"], entry["change"], entry["reason"]) for entry in row[META]["changes"])
     entries.subtract(sent.changes)
-    report.ignored.update(sent.data.keys() - {column.path[0] for column in columns.top})
+    report.ignored.update(sent.data.keys() - {column.path[0] for column in columns.parsed_columns})
     at = _Cell("emitted_at", None if row[EXTRACTED_AT] == sent.emitted_at else NULLED)
     for cell in (at, *_row_cells(columns, sent, row, report.ignored)):
         if cell.fault is None and cell.change is None:
@@ -90,7 +90,7 @@ def _compare_row(report: Report, columns: Columns, sent: Sent, row: Mapping[str,
 
 
 def _row_cells(columns: Columns, sent: Sent, row: Mapping[str, Any], ignored: Counter[str]) -> Iterator[_Cell]:
-    for column in columns.top:
+    for column in columns.parsed_columns:
         name = column.path[0]
         yield from _cells(name, sent.data.get(name), row[column.name], column.type, ignored)
 
@@ -98,14 +98,14 @@ def _row_cells(columns: Columns, sent: Sent, row: Mapping[str, Any], ignored: Co
 def _cells(path: str, sent: Any, landed: Any, kind: ValueType, ignored: Counter[str]) -> Iterator[_Cell]:
     if sent is None:
         yield _Cell(path, fault=None if landed is None else "nothing was sent")
-    elif kind.depth or kind.kind is Kind.STRUCT:
+    elif kind.depth or kind.kind is ValueKind.STRUCT:
         if not isinstance(sent, list if kind.depth else dict):
             yield _Cell(path, NULLED, None if landed is None else "something else was sent")
         elif landed is None or (kind.depth and len(landed) != len(sent)):
             yield _Cell(path, fault="it is not whole")
         elif kind.depth:
             for position, (one, other) in enumerate(zip(sent, landed, strict=True)):
-                yield from _cells(f"{path}.{position}", one, other, kind.item, ignored)
+                yield from _cells(f"{path}.{position}", one, other, kind.element_type, ignored)
         else:
             sent = dict(sent)
             ignored.update(f"{path}.{name}" for name in sent.keys() - {member.source for member in kind.members})
@@ -116,9 +116,9 @@ def _cells(path: str, sent: Any, landed: Any, kind: ValueType, ignored: Counter[
         yield _leaf(path, sent, landed, kind.kind)
 
 
-def _leaf(path: str, sent: Any, landed: Any, kind: Kind) -> _Cell:
+def _leaf(path: str, sent: Any, landed: Any, kind: ValueKind) -> _Cell:
     value, change = expected(sent, kind)
-    is_json = kind is Kind.JSON or (kind is Kind.STRING and not isinstance(value, str))
+    is_json = kind is ValueKind.JSON or (kind is ValueKind.STRING and not isinstance(value, str))
     found = parsed(landed) if is_json and landed is not None else landed
     if not alike(found, value):
         return _Cell(path, fault="it is null" if landed is None else "it is another value")
@@ -146,11 +146,11 @@ def _is_not_older(rank: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return bool(rank[1:] >= other[1:] if rank[0] else rank[2] >= other[2])
 
 
-def _landed_at(data: Any, path: FieldPath, kinds: Mapping[FieldPath, Kind]) -> Any:
+def _landed_at(data: Any, path: FieldPath, kinds: Mapping[FieldPath, ValueKind]) -> Any:
     found = data
     for step in path:
         found = found.get(step) if isinstance(found, dict) else None
-    return None if found is None else expected(found, kinds.get(path, Kind.STRING)).value
+    return None if found is None else expected(found, kinds.get(path, ValueKind.STRING)).value
 
 
 def _is_same(one: pa.DataType, other: pa.DataType) -> bool:

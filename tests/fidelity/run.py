@@ -14,7 +14,7 @@ from dagster_airbyte_proto.model import Catalog, PlannedStream, WriteMode
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.events import CatalogEvent
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.sync.run import sync_connection
 from tests.fidelity.report import HEAD, Report, compare
 from tests.fidelity.sent import sent_records
@@ -40,7 +40,7 @@ def check(
     report = sync_connection(engine, replayed)
     sent = sent_records(_newest(recording, "read").read_bytes())
     found = {}
-    for planned in planned_streams(replayed, catalog, Wanted()):
+    for planned in planned_streams(replayed, catalog, SyncRequest()):
         told = report.streams[str(planned.id)]
         table = read_table(told.table or "")
         found[str(planned.id)] = each = compare(planned, sent.get(planned.id, []), table)
@@ -57,7 +57,9 @@ def text(reports: Mapping[str, Iterable[Report]]) -> str:
 
 
 def _replayed(connection: Connection, catalog: Catalog, recording: Path, mode: WriteMode) -> Connection:
-    streams = {str(planned.id): _options(planned, mode) for planned in planned_streams(connection, catalog, Wanted())}
+    streams = {
+        str(planned.id): _options(planned, mode) for planned in planned_streams(connection, catalog, SyncRequest())
+    }
     document = {
         "name": f"fidelity_{mode.value}",
         "connector": {"protocol": "airbyte", "launch": {"kind": "replay", "recording": str(recording)}},

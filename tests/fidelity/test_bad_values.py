@@ -5,7 +5,7 @@ from typing import Any
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from tests.fidelity.lines import offer_lines, record_line
 from tests.fidelity.report import compare
 from tests.fidelity.sent import sent_records
@@ -106,7 +106,7 @@ def test_each_bad_value_is_null_with_its_reason_and_its_neighbours_are_untouched
     noted = [[(entry["field"], entry["reason"]) for entry in row["_airbyte_meta"]["changes"]] for row in landed]
     assert noted[::2] == [[]] * 52
     assert noted[1::2] == [[(path, reason)] for _, _, path, reason in _BAD]
-    [planned] = planned_streams(Connection.from_file(place.connection_file), catalog, Wanted())
+    [planned] = planned_streams(Connection.from_file(place.connection_file), catalog, SyncRequest())
     report = compare(planned, sent_records(output)[planned.id], table)
     assert report.wrong == []
     assert sum(report.accounted.values()) == 52

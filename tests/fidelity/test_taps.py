@@ -14,7 +14,7 @@ import pytest
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.schema.columns import EXTRACTED_AT
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.fidelity.lines import offer_transcript
 from tests.fidelity.report import compare
@@ -63,7 +63,7 @@ def test_each_value_of_a_tap_is_equal_or_accounted_for(name: str, write: str, sh
 
     assert (told.status, told.warnings) == (SyncStatus.COMPLETE, ())
     expected, found = _TOLD.get(name, _Told()), _Told()
-    for planned in planned_streams(Connection.from_file(place.connection_file), catalog, Wanted()):
+    for planned in planned_streams(Connection.from_file(place.connection_file), catalog, SyncRequest()):
         report = compare(
             _described(planned, output), sent[planned.id], place.tables.rows(planned.table), in_order_of=EXTRACTED_AT
         )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.images import Image, python_image
+from tests.support.containers.images import Image, python_image
 
 FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
 IMAGES = ("fake_image", "bare_image")

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.process import RunningConnector, RunOptions
+from dagster_airbyte_proto.launchers.process import LaunchOptions, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
@@ -18,7 +18,7 @@ FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
 
 def main(runs_folder: str, behaviour: str, *options: str) -> None:
     launcher = LocalLauncher(
-        [sys.executable, "-S", str(FAKE_CONNECTOR)], options=RunOptions(runs_folder=Path(runs_folder))
+        [sys.executable, "-S", str(FAKE_CONNECTOR)], options=LaunchOptions(runs_folder=Path(runs_folder))
     )
     invocation = Invocation((behaviour, FileArgument("config.json")), {"config.json": b"secret"})
     launched: list[RunningConnector] = []

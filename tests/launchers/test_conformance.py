@@ -8,9 +8,9 @@ import pytest
 
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.packages.manifest import ManifestLauncher
-from dagster_airbyte_proto.launchers.packages.pypi import PypiLauncher
-from dagster_airbyte_proto.launchers.process import Launcher, RunOptions
+from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
+from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from tests.conformance.launcher import (
@@ -24,30 +24,30 @@ from tests.conformance.launcher import (
     start,
 )
 from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
-from tests.support.images import Image
+from tests.support.containers.images import Image
 from tests.support.low_code import MANIFEST
 
-MakeLauncher = Callable[[Path, RunOptions], Launcher]
+MakeLauncher = Callable[[Path, LaunchOptions], Launcher]
 
 
-def _local(folder: Path, options: RunOptions) -> Launcher:
+def _local(folder: Path, options: LaunchOptions) -> Launcher:
     return LocalLauncher([sys.executable, "-S", str(FAKE_CONNECTOR)], options=options)
 
 
-def _pypi(folder: Path, options: RunOptions) -> Launcher:
+def _pypi(folder: Path, options: LaunchOptions) -> Launcher:
     return PypiLauncher("airbyte-source-fake==1.0", cache=folder / "environments", options=options)
 
 
-def _manifest(folder: Path, options: RunOptions) -> Launcher:
+def _manifest(folder: Path, options: LaunchOptions) -> Launcher:
     (folder / "api.yaml").write_text(MANIFEST)
     return ManifestLauncher(folder / "api.yaml", version="1.0", cache=folder / "environments", options=options)
 
 
-def _recording(folder: Path, options: RunOptions) -> Launcher:
+def _recording(folder: Path, options: LaunchOptions) -> Launcher:
     return RecordingLauncher(_local(folder, options), folder / "recording", mask=bytes)
 
 
-def _replay(folder: Path, options: RunOptions) -> Launcher:
+def _replay(folder: Path, options: LaunchOptions) -> Launcher:
     recorder = _recording(folder, options)
     for behaviour in RECORDED_BEHAVIOURS:
         connector = start(recorder, behaviour)
@@ -61,7 +61,7 @@ def _replay(folder: Path, options: RunOptions) -> Launcher:
 class TestLocalLaunchers(LocalLauncherConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
-        return make(tmp_path, RunOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
+        return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
 
 
 @pytest.mark.docker
@@ -69,7 +69,7 @@ class TestLocalLaunchers(LocalLauncherConformance):
 class TestDockerLauncher(LiveLauncherConformance):
     @pytest.fixture
     def launcher(self, image: Image, runs_folder: Path) -> Launcher:
-        options = RunOptions(runs_folder=runs_folder, stop_grace_seconds=0.3)
+        options = LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3)
         confinement = Confinement(network="none")
         return DockerLauncher(image.launched(), confinement, labels={"test": image.test}, options=options)
 
@@ -83,4 +83,4 @@ class TestOtherLaunchers(LauncherConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def launcher(cls, make: MakeLauncher, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-        return make(tmp_path_factory.mktemp("launcher"), RunOptions())
+        return make(tmp_path_factory.mktemp("launcher"), LaunchOptions())

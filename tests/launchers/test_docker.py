@@ -13,14 +13,14 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker import images as docker_images
-from dagster_airbyte_proto.launchers.docker.containers import Container, containers
+from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
-from dagster_airbyte_proto.launchers.docker.frames import Frames
+from dagster_airbyte_proto.launchers.docker.frames import FrameDecoder
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
-from dagster_airbyte_proto.sync.lease_holder import is_dead, this_process
+from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
 from tests.conformance.launcher import read_all, report_of, start, until
 from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
-from tests.support.images import Image, python_image
+from tests.support.containers.images import Image, python_image
 from tests.support.needs import lacks
 
 pytestmark = pytest.mark.docker
@@ -32,7 +32,7 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Dagster has it ignored in tests
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.docker.images import Image
 from dagster_airbyte_proto.protocols.conversation import Invocation
-from dagster_airbyte_proto.sync.lease_holder import this_process
+from dagster_airbyte_proto.sync.process_identity import this_process
 image, test = sys.argv[1:]
 launcher = DockerLauncher(Image(image), Confinement(network="none"), labels={"test": test, "owner": this_process()})
 connector = launcher.launch(Invocation(("hang", "")), environment={})
@@ -55,7 +55,7 @@ def test_frames_are_read_wherever_they_are_cut() -> None:
     payloads = [b"", b"a", b"x" * 70_000, b"end\n"]
     sent = b"".join(b"\x01\0\0\0" + len(each).to_bytes(4) + each for each in payloads)
     for step in (1, 7, 8, 9, 4096, len(sent)):
-        frames = Frames()
+        frames = FrameDecoder()
         chunks = [frames.feed(sent[at : at + step]) for at in range(0, len(sent), step)]
         assert b"".join(chunks) == b"".join(payloads)
 
@@ -118,7 +118,7 @@ def test_one_that_takes_too_much_memory_is_told_so(fake_image: Image) -> None:
     report = report_of(connector)
     assert report.signal == signal.SIGKILL
     told = "was ended by signal 9: it (took|may have taken) more than the 64m that `memory` in its launch gives it"
-    assert re.fullmatch(told, report.how)
+    assert re.fullmatch(told, report.how_it_ended)
     assert fake_image.leftovers() == []
 
 
@@ -147,9 +147,9 @@ def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(
     container, volume = fake_image.leftovers()
     if is_volume_alone:
         fake_image.daemon.remove_container(container, v=True, force=True)
-        assert [(each.image, each.state) for each in containers(fake_image.daemon) if each.name == volume] == [
-            ("", "files only")
-        ]
+        assert [
+            (each.image, each.state) for each in connector_containers(fake_image.daemon) if each.name == volume
+        ] == [("", "files only")]
     labels = {"test": f"{fake_image.test}-alive", "owner": this_process()}
 
     def is_ours_and_dead(found: Container) -> bool:
@@ -169,7 +169,7 @@ def test_one_that_somebody_kills_has_ended_so(fake_image: Image) -> None:
     fake_image.daemon.kill(fake_image.leftovers()[0])
     assert read_all(connector) == b""
     limit = "the 2g that `memory` in its launch gives it"
-    assert report_of(connector).how == f"was ended by signal 9: it may have taken more than {limit}"
+    assert report_of(connector).how_it_ended == f"was ended by signal 9: it may have taken more than {limit}"
     assert fake_image.leftovers() == []
 
 
@@ -225,9 +225,7 @@ def test_a_program_that_the_image_has_not_is_told_with_the_way_out(image: Image)
     launcher = DockerLauncher(image.launched("/no/such"), Confinement(network="none"))
     connector = start(launcher, "lines")
     assert read_all(connector) == b""
-    with pytest.raises(
-        ConfigError, match=r"does not have the program that it is to run: exec .*failed.*o such file"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"does not have the program to run: exec .*failed.*o such file") as refused:
         report_of(connector)
     assert "/no/such" in refused.value.found
     assert refused.value.remedy == "Set command to a program of the image that speaks the protocol."

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.docker.deployment import Deployment, Registry
-from dagster_airbyte_proto.launchers.docker.images import Image, Layers, identity
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment, ImageRegistry
+from dagster_airbyte_proto.launchers.docker.images import Image, PullProgress, image_identity
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.launchers.process import LaunchOptions
 from tests.conformance.launcher import read_all, report_of, start
-from tests.support import images
-from tests.support.registry import open_registry
+from tests.support.containers import images
+from tests.support.containers.registry import open_registry
 
 pytestmark = pytest.mark.docker
 
@@ -20,13 +20,13 @@ _ALONE = Confinement(network="none")
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
+def registry(tmp_path: Path) -> Iterator[ImageRegistry]:
     with open_registry(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-def published(registry: Registry, fake_image: images.Image) -> str:
+def published(registry: ImageRegistry, fake_image: images.Image) -> str:
     """The fake image's name in the registry; it is nowhere else under that name."""
     daemon, name = fake_image.daemon, f"{registry.url}/fake:1"
     daemon.tag(fake_image.name, name)
@@ -40,12 +40,12 @@ def published(registry: Registry, fake_image: images.Image) -> str:
 
 
 def test_an_image_is_pulled_as_the_deployment_says_and_known_by_its_digest(
-    registry: Registry, published: str, fake_image: images.Image
+    registry: ImageRegistry, published: str, fake_image: images.Image
 ) -> None:
     notices: list[str] = []
     deployment = Deployment(registry)
     launcher = DockerLauncher(
-        Image(published), _ALONE, deployment=deployment, options=RunOptions(on_notice=notices.append)
+        Image(published), _ALONE, deployment=deployment, options=LaunchOptions(on_notice=notices.append)
     )
     name, _, digest = launcher.identity().partition("@")
     assert (name, digest[:7], len(digest)) == (published, "sha256:", 71)
@@ -61,8 +61,8 @@ def test_an_image_is_pulled_as_the_deployment_says_and_known_by_its_digest(
 
 
 def test_how_far_a_pull_is_is_told_in_megabytes_and_layers() -> None:
-    layers = Layers()
-    assert layers.progress() == "0 of 0 MB, 0 layers done"
+    layers = PullProgress()
+    assert layers.summary() == "0 of 0 MB, 0 layers done"
     for layer, status, detail in (
         ("a", "Pulling fs layer", {}),
         ("b", "Already exists", {}),
@@ -71,19 +71,19 @@ def test_how_far_a_pull_is_is_told_in_megabytes_and_layers() -> None:
         ("c", "Download complete", {}),
         ("c", "Pull complete", {}),
     ):
-        layers.take({"id": layer, "status": status, "progressDetail": detail})
-    assert layers.progress() == "24 of 54 MB, 2 layers done"
+        layers.update({"id": layer, "status": status, "progressDetail": detail})
+    assert layers.summary() == "24 of 54 MB, 2 layers done"
 
 
 def test_of_the_digests_of_several_registries_the_one_that_the_image_is_named_after_is_told() -> None:
     found = {"Id": "sha256:0", "RepoDigests": ["elsewhere:5000/fake@sha256:1", "here:5000/fake@sha256:2"]}
-    assert identity(Image("here:5000/fake:latest", ("run",)), found) == "here:5000/fake:latest@sha256:2 run"
-    assert identity(Image("fake"), found) == "fake@sha256:1"
-    assert identity(Image("fake"), {"Id": "sha256:0"}) == "fake@sha256:0"
+    assert image_identity(Image("here:5000/fake:latest", ("run",)), found) == "here:5000/fake:latest@sha256:2 run"
+    assert image_identity(Image("fake"), found) == "fake@sha256:1"
+    assert image_identity(Image("fake"), {"Id": "sha256:0"}) == "fake@sha256:0"
 
 
 def test_a_registry_that_does_not_know_us_is_told_and_so_is_one_that_was_given_none(
-    registry: Registry, published: str
+    registry: ImageRegistry, published: str
 ) -> None:
     stranger = DockerLauncher(Image(published), deployment=Deployment(registry._replace(password="wrong")))
     with pytest.raises(
@@ -127,6 +127,8 @@ def test_a_connector_gets_of_its_deployment_how_the_world_is_reached_and_no_secr
 
 def test_what_dockers_client_does_not_take_is_told(fake_image: images.Image) -> None:
     strange = _ALONE._replace(kwargs={"shm_sice": "1g"})
-    with pytest.raises(ConfigError, match=r"container_kwargs has what Docker's client does not take: .*shm_sice"):
+    with pytest.raises(
+        ConfigError, match=r"container_kwargs has an argument that Docker's client does not take: .*shm_sice"
+    ):
         start(DockerLauncher(fake_image.launched(), strange, labels={"test": fake_image.test}), "lines")
     assert fake_image.leftovers() == []

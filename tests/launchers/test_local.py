@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.local import running
+from dagster_airbyte_proto.launchers.local import running_program as running
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.local.running import LocalConnector
-from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.launchers.local.running_program import LocalConnector
+from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import is_running, read_all, report_of, start, until
 from tests.launchers.conftest import FAKE_CONNECTOR
@@ -130,7 +130,7 @@ def _is_guardian(process_folder: Path) -> bool:
 
 
 def _launch(behaviour: str, runs_folder: Path) -> LocalConnector:
-    launcher = LocalLauncher(_COMMAND, options=RunOptions(runs_folder=runs_folder, stop_grace_seconds=0.2))
+    launcher = LocalLauncher(_COMMAND, options=LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.2))
     connector = start(launcher, behaviour)
     assert isinstance(connector, LocalConnector)
     return connector
@@ -184,7 +184,7 @@ def _descriptors() -> set[tuple[str, str]]:
 class TestStderr:
     def test_each_line_is_told_while_the_connector_runs(self, runs_folder: Path) -> None:
         lines: list[bytes] = []
-        options = RunOptions(runs_folder=runs_folder, on_stderr=lines.append)
+        options = LaunchOptions(runs_folder=runs_folder, on_stderr=lines.append)
         connector = start(LocalLauncher(_COMMAND, options=options), "lines")
         read_all(connector)
         report_of(connector)
@@ -194,7 +194,7 @@ class TestStderr:
         def listen(line: bytes) -> None:
             raise OSError("the log's disk is full")
 
-        options = RunOptions(runs_folder=runs_folder, on_stderr=listen)
+        options = LaunchOptions(runs_folder=runs_folder, on_stderr=listen)
         connector = start(LocalLauncher(_COMMAND, options=options), "flood_stderr")
         assert read_all(connector) == LINE
         with pytest.raises(OSError, match="disk is full"):
@@ -208,7 +208,7 @@ class TestStderr:
             nonlocal told
             told += 1
 
-        options = RunOptions(runs_folder=runs_folder, on_stderr=listen)
+        options = LaunchOptions(runs_folder=runs_folder, on_stderr=listen)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         connector = start(LocalLauncher(_COMMAND, options=options), behaviour)
         read_all(connector)
@@ -217,7 +217,7 @@ class TestStderr:
         assert told == (1001 if behaviour == "flood_stderr" else 1)
 
 
-def _refusal(command: Sequence[str], options: RunOptions | None = None) -> str:
+def _refusal(command: Sequence[str], options: LaunchOptions | None = None) -> str:
     with pytest.raises(ConfigError) as refused:
         LocalLauncher(command, options=options).launch(Invocation(()), environment={})
     return str(refused.value)
@@ -251,7 +251,7 @@ class TestRefusals:
 
     def test_a_path_is_relative_to_the_working_folder(self, tmp_path: Path) -> None:
         (tmp_path / "greet").symlink_to("/bin/pwd")
-        launcher = LocalLauncher(["./greet", "-P"], options=RunOptions(working_folder=tmp_path))
+        launcher = LocalLauncher(["./greet", "-P"], options=LaunchOptions(working_folder=tmp_path))
         assert read_all(launcher.launch(Invocation(()), environment={})) == f"{tmp_path.resolve()}\n".encode()
 
     def test_a_missing_path_is_named(self, tmp_path: Path) -> None:
@@ -278,13 +278,13 @@ class TestRefusals:
         assert "the interpreter that its #! line names" in _refusal([str(script)])
 
     def test_a_missing_working_folder_is_said_to_be_so(self, tmp_path: Path) -> None:
-        assert "working folder" in _refusal(["true"], RunOptions(working_folder=tmp_path / "gone"))
+        assert "working folder" in _refusal(["true"], LaunchOptions(working_folder=tmp_path / "gone"))
 
     def test_an_empty_command_is_refused(self) -> None:
         assert "it is empty" in _refusal([])
 
     def test_a_refused_start_leaves_no_folder(self, tmp_path: Path, runs_folder: Path) -> None:
-        _refusal([str(_not_a_program(tmp_path))], RunOptions(runs_folder=runs_folder))
+        _refusal([str(_not_a_program(tmp_path))], LaunchOptions(runs_folder=runs_folder))
         assert list(runs_folder.iterdir()) == []
 
 

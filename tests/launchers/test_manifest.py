@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.packages.manifest import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.conformance.launcher import read_all, report_of
 from tests.support.low_code import MANIFEST
@@ -91,7 +91,7 @@ class TestHandingOver:
 
     @pytest.mark.parametrize("key", ["__injected_declarative_manifest", "__injected_components_py"])
     def test_a_config_may_not_bring_another(self, tmp_path: Path, key: str) -> None:
-        with pytest.raises(ConfigError, match=f"it has {key}, which is where the manifest goes"):
+        with pytest.raises(ConfigError, match=f"it has {key}, which is reserved for the manifest"):
             _handed(_launcher(tmp_path), json.dumps({key: "x"}).encode())
 
 
@@ -119,7 +119,7 @@ def test_every_place_that_names_code_is_told(tmp_path: Path) -> None:
         (f"a: {'[' * 5000}", ": is nested too deeply, or holds itself by an alias"),
         (MANIFEST.replace("DeclarativeSource", "Source"), ": line 2, type: must be DeclarativeSource"),
         (MANIFEST.replace("\nstreams:", "\nothers:"), ": streams: is missing, and so is dynamic_streams"),
-        (MANIFEST.replace("\nspec:", "\nspecs:"), ": spec: is missing: what config it takes has to be known"),
+        (MANIFEST.replace("\nspec:", "\nspecs:"), ": spec: is missing: its config schema must be known"),
         (
             MANIFEST.replace("  connection_specification:", "  specification:"),
             ": line 64, spec.connection_specification: is missing",

@@ -9,8 +9,8 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages import environments
 from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python
-from dagster_airbyte_proto.launchers.packages.pypi import PypiLauncher
-from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
+from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import read_all, report_of, start
 from tests.launchers.conftest import write_wheel
@@ -77,9 +77,9 @@ class TestEnvironments:
     def test_who_waits_for_an_installation_is_told_of_it_and_only_then(self, tmp_path: Path) -> None:
         told: list[str] = []
         for _ in range(2):
-            options = RunOptions(on_notice=told.append)
+            options = LaunchOptions(on_notice=told.append)
             PypiLauncher(_PACKAGE, cache=tmp_path / "cache", options=options).identity()
-        assert told == ["installing airbyte-source-fake==1.0 into an environment of its own, this once"]
+        assert told == ["installing airbyte-source-fake==1.0 into its own environment (only once)"]
 
     def test_without_uv_pip_does_the_same(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(environments, "find_uv", lambda: None)
@@ -93,7 +93,7 @@ class TestEnvironments:
     def test_two_processes_at_once_build_one(self, tmp_path: Path) -> None:
         code = (
             "import sys; from pathlib import Path;"
-            "from dagster_airbyte_proto.launchers.packages.pypi import PypiLauncher;"
+            "from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher;"
             f"print(PypiLauncher({_PACKAGE!r}, cache=Path(sys.argv[1])).identity())"
         )
         command = [sys.executable, "-c", code, str(tmp_path / "cache")]
@@ -145,7 +145,7 @@ def test_what_came_with_a_package_comes_with_it_again(tmp_path: Path, wheels: Pa
     for build in [*_builds(elsewhere), *(path for path in elsewhere.iterdir() if path.is_symlink())]:
         build.rename(tmp_path / build.name)
     message = _refusal(PypiLauncher("source==1.0", cache=elsewhere))
-    assert f"To let other versions come with it, remove {elsewhere / pins.name}." in message
+    assert f"To allow other versions of its dependencies, remove {elsewhere / pins.name}." in message
 
 
 class TestPrograms:
@@ -200,7 +200,7 @@ class TestInterpreters:
 
 @pytest.mark.connectors
 def test_a_real_connector_from_the_index_tells_its_spec(connector_environments: Path, runs_folder: Path) -> None:
-    options = RunOptions(runs_folder=runs_folder)
+    options = LaunchOptions(runs_folder=runs_folder)
     launcher = PypiLauncher("airbyte-source-hardcoded-records==0.0.48", cache=connector_environments, options=options)
     connector = launcher.launch(Invocation(("spec",)), environment={})
     assert b'"type":"SPEC"' in read_all(connector).replace(b" ", b"")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
-from dagster_airbyte_proto.protocols.conversation import ReadRequest, one_scope
+from dagster_airbyte_proto.protocols.conversation import ReadRequest, check_scope
 from dagster_airbyte_proto.protocols.events import StateEvent
 
 _source = AirbyteSource()
@@ -49,23 +49,23 @@ def test_a_state_keeps_the_bytes_of_its_message() -> None:
 def test_a_stream_keeps_its_last_state_and_its_place() -> None:
     states: tuple[State, ...] = ()
     for state in (_of("users", 1), _of("orders", 1), _of("users", 2)):
-        states = _source.merged(states, state)
+        states = _source.merge_states(states, state)
     assert states == (_of("users", 2), _of("orders", 1))
 
 
 def test_null_and_empty_namespaces_are_one_stream() -> None:
     template = b'{"type":"STREAM","stream":{"stream_descriptor":{"name":"users"%s},"stream_state":{}}}'
     absent, empty = _state(template % b""), _state(template % b',"namespace":""')
-    assert _source.merged((absent,), empty) == (empty,)
+    assert _source.merge_states((absent,), empty) == (empty,)
 
 
 def test_a_legacy_state_replaces_the_one_before() -> None:
     old, new = _state(b'{"data":{"users":1}}'), _state(b'{"type":"LEGACY","data":{"orders":1}}')
-    assert _source.merged((old,), new) == (new,)
+    assert _source.merge_states((old,), new) == (new,)
 
 
 def test_a_global_state_keeps_streams_that_it_does_not_name() -> None:
-    merged = _source.merged(
+    merged = _source.merge_states(
         (_global({"lsn": 1}, users={"a": 1}, orders={"a": 1}),), _global({"lsn": 2}, users={"a": 2})
     )
     assert len(merged) == 1
@@ -79,17 +79,17 @@ def test_a_global_state_that_names_every_stream_keeps_its_bytes() -> None:
         b'{ "type":"GLOBAL", "global":{"shared_state":{"lsn":2.0},'
         b'"stream_states":[{"stream_descriptor":{"name":"users"}}]}}'
     )
-    assert _source.merged((_global({"lsn": 1}, users={"a": 1}),), new) == (new,)
+    assert _source.merge_states((_global({"lsn": 1}, users={"a": 1}),), new) == (new,)
 
 
 def test_a_stream_that_a_global_state_resets_stays_reset() -> None:
-    merged = _source.merged((_global({"lsn": 1}, users={"a": 1}),), _global({"lsn": 2}, users=None))
+    merged = _source.merge_states((_global({"lsn": 1}, users={"a": 1}),), _global({"lsn": 2}, users=None))
     assert _streams(merged[0]) == {"users": None}
 
 
 def test_a_global_state_of_null_forgets_every_stream() -> None:
     reset = _state(b'{"type":"GLOBAL","global":null}')
-    assert _source.merged((_global({"lsn": 1}, users={"a": 1}),), reset) == (reset,)
+    assert _source.merge_states((_global({"lsn": 1}, users={"a": 1}),), reset) == (reset,)
 
 
 def test_unknown_fields_survive_the_merge() -> None:
@@ -98,7 +98,7 @@ def test_unknown_fields_survive_the_merge() -> None:
         b'[{"stream_descriptor":{"name":"orders","x":1},"stream_state":{"n":1.50},"y":2}]}}'
     )
     new = _state(b'{"type":"GLOBAL","id":9,"global":{"shared_state":{"f":2.50},"stream_states":[],"z":3}}')
-    (merged,) = _source.merged((old,), new)
+    (merged,) = _source.merge_states((old,), new)
     assert b'"id":9' in merged.message
     assert b'"z":3' in merged.message
     assert b'{"f":2.50}' in merged.message
@@ -110,8 +110,8 @@ def test_merging_states_one_by_one_keeps_the_last_of_each_stream(told: list[tupl
     states: tuple[State, ...] = ()
     whole: tuple[State, ...] = ()
     for name, cursor in told:
-        states = _source.merged(states, _of(name, cursor))
-        whole = _source.merged(whole, _global({"lsn": 1}, **{name: {"cursor": cursor}}))
+        states = _source.merge_states(states, _of(name, cursor))
+        whole = _source.merge_states(whole, _global({"lsn": 1}, **{name: {"cursor": cursor}}))
     last = {name: {"cursor": cursor} for name, cursor in told}
     assert {state.stream.name: _source.state_value(state) for state in states if state.stream} == last
     assert _streams(whole[0]) == last
@@ -119,14 +119,14 @@ def test_merging_states_one_by_one_keeps_the_last_of_each_stream(told: list[tupl
 
 def test_a_connector_may_move_to_another_scope_between_syncs() -> None:
     legacy = _state(b'{"data":{"users":1}}')
-    assert _source.merged((legacy,), _of("users", 1)) == (_of("users", 1),)
+    assert _source.merge_states((legacy,), _of("users", 1)) == (_of("users", 1),)
 
 
 def test_a_sync_that_mixes_scopes_is_refused_by_name() -> None:
-    scope = one_scope(None, _of("users", 1))
-    assert one_scope(scope, _of("orders", 1)) is StateScope.STREAM
+    scope = check_scope(None, _of("users", 1))
+    assert check_scope(scope, _of("orders", 1)) is StateScope.STREAM
     with pytest.raises(ProtocolViolation, match="a GLOBAL state after STREAM states in one sync"):
-        one_scope(scope, _global({"lsn": 1}))
+        check_scope(scope, _global({"lsn": 1}))
 
 
 def test_states_are_handed_back_as_a_list_of_the_messages_that_came() -> None:

@@ -93,7 +93,7 @@ def test_the_key_wherever_it_is_told(entry: dict[str, Any]) -> None:
 
 def test_what_is_unsupported_is_no_column_and_never_selected() -> None:
     stream = _stream(_entry(about={"at": {"inclusion": "unsupported"}}))
-    assert (list(stream.json_schema["properties"]), stream.unsent) == (["id"], ("at",))
+    assert (list(stream.json_schema["properties"]), stream.unsupported_fields) == (["id"], ("at",))
     assert _about(_written(_planned(stream))["users"], "properties", "at")["selected"] is False
 
 
@@ -134,11 +134,11 @@ def test_the_method_is_what_was_chosen(read: ReadMode, root: dict[str, Any], met
 
 def test_a_table_that_is_read_incrementally_without_a_key_follows_the_log() -> None:
     table = _stream(_entry(replication_method="", root={"schema-name": "public", "forced-replication-method": ""}))
-    assert table.may_follow_log
+    assert table.supports_log_replication
     assert _about(_written(_planned(table))["users"])["replication-method"] == "LOG_BASED"
     assert _about(_written(_planned(table, cursor=("at",)))["users"])["replication-method"] == "INCREMENTAL"
     of_an_api = [_entry(), _entry(root={"schema-name": "public", "valid-replication-keys": ["at"]})]
-    assert not any(_stream(entry).may_follow_log for entry in of_an_api)
+    assert not any(_stream(entry).supports_log_replication for entry in of_an_api)
 
 
 def test_only_the_fields_that_are_read_are_selected() -> None:
@@ -173,7 +173,7 @@ def test_what_else_records_call_a_stream() -> None:
     twins = [_stream(_entry(name, stream="twin")) for name in ("a-twin", "b-twin")]
     planned = tuple(map(_planned, (users, people, *twins)))
     config = {"stream_maps": {"people": {"__alias__": "persons"}, "a-twin": {"x": "1"}, "b-twin": None}}
-    assert _source.other_names(ReadRequest(config, planned, (), 1)) == {
+    assert _source.stream_aliases(ReadRequest(config, planned, (), 1)) == {
         StreamId.of("users"): (users.id,),
         StreamId.of("persons"): (people.id,),
         StreamId.of("twin"): tuple(twin.id for twin in twins),
@@ -182,7 +182,7 @@ def test_what_else_records_call_a_stream() -> None:
 
 def test_a_name_that_is_another_streams_own_is_no_other_name() -> None:
     users, other = _stream(_entry("users")), _stream(_entry("old-users", stream="users"))
-    assert _source.other_names(ReadRequest({}, (_planned(other),), (), 1, (users, other))) == {}
+    assert _source.stream_aliases(ReadRequest({}, (_planned(other),), (), 1, (users, other))) == {}
 
 
 def test_a_catalog_comes_back_from_what_is_kept_of_it() -> None:

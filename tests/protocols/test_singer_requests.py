@@ -8,7 +8,7 @@ import pytest
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.masking import secret_values
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, TableName, WriteMode
-from dagster_airbyte_proto.protocols.conversation import FileArgument, Heard, ReadRequest, Verb
+from dagster_airbyte_proto.protocols.conversation import FileArgument, ReadRequest, Transcript, Verb
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, PlainLine, SpecEvent, UnknownEvent
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.protocols.singer.states import parse_state
@@ -38,14 +38,14 @@ def _about(**more: Any) -> bytes:
 
 
 def _spec(output: bytes) -> SpecEvent:
-    [event] = SingerSource().answer(Verb.SPEC, Heard(output, ended_cleanly=True))
+    [event] = SingerSource().events_of_answer(Verb.SPEC, Transcript(output, ended_cleanly=True))
     assert isinstance(event, SpecEvent)
     return event
 
 
 def _knowing(output: bytes) -> SingerSource:
     spec = _spec(output)
-    return SingerSource().knowing(SingerSource().kept_spec(json.loads(json.dumps(spec.message))))
+    return SingerSource().adapted_to(SingerSource().spec_from_message(json.loads(json.dumps(spec.message))))
 
 
 _SDK, _OLD = _knowing(_about(capabilities=["catalog", "state", "discover", "about", "batch"])), _knowing(_USAGE)
@@ -75,8 +75,8 @@ def test_chatter_before_an_answer_does_not_matter() -> None:
 
 
 def test_what_is_no_answer_is_chatter() -> None:
-    for heard in (Heard(_about(), ended_cleanly=False), Heard(b"what?\n", ended_cleanly=True)):
-        assert all(isinstance(event, PlainLine) for event in SingerSource().answer(Verb.SPEC, heard))
+    for heard in (Transcript(_about(), ended_cleanly=False), Transcript(b"what?\n", ended_cleanly=True)):
+        assert all(isinstance(event, PlainLine) for event in SingerSource().events_of_answer(Verb.SPEC, heard))
 
 
 @pytest.mark.parametrize(("source", "flag"), [(_SDK, "--test"), (_OLD, "--discover"), (SingerSource(), "--discover")])
@@ -88,23 +88,25 @@ def test_a_check_is_a_test_where_there_is_one(source: SingerSource, flag: str) -
 
 def test_a_test_answers_by_how_it_ends() -> None:
     output = b'{"type":"RECORD","stream":"a","record":{}}\n'
-    assert [*_SDK.answer(Verb.CHECK, Heard(output, ended_cleanly=True))] == [CheckEvent(True, "")]
-    failed, *_ = _SDK.answer(Verb.CHECK, Heard(output, False, ("Traceback", "no such host")))
+    assert [*_SDK.events_of_answer(Verb.CHECK, Transcript(output, ended_cleanly=True))] == [CheckEvent(True, "")]
+    failed, *_ = _SDK.events_of_answer(Verb.CHECK, Transcript(output, False, ("Traceback", "no such host")))
     assert failed == CheckEvent(False, "Traceback\nno such host")
 
 
 def test_a_tap_without_a_test_is_checked_by_its_catalog() -> None:
-    assert [*_OLD.answer(Verb.CHECK, Heard(b'{"streams":[]}\n', ended_cleanly=True))] == [CheckEvent(True, "")]
-    failed, *_ = _OLD.answer(Verb.CHECK, Heard(b"", False, ("CRITICAL no such host",)))
+    assert [*_OLD.events_of_answer(Verb.CHECK, Transcript(b'{"streams":[]}\n', ended_cleanly=True))] == [
+        CheckEvent(True, "")
+    ]
+    failed, *_ = _OLD.events_of_answer(Verb.CHECK, Transcript(b"", False, ("CRITICAL no such host",)))
     assert failed == CheckEvent(False, "CRITICAL no such host")
 
 
 def test_a_catalog_is_one_document_over_many_lines() -> None:
     output = json.dumps({"streams": [{"tap_stream_id": "users", "schema": {}}]}, indent=2).encode()
-    [event] = _OLD.answer(Verb.DISCOVER, Heard(output, ended_cleanly=True))
+    [event] = _OLD.events_of_answer(Verb.DISCOVER, Transcript(output, ended_cleanly=True))
     assert isinstance(event, CatalogEvent)
     assert [str(stream.id) for stream in event.catalog.streams] == ["users"]
-    [event] = _OLD.answer(Verb.DISCOVER, Heard(b'{"streams":[{}]}', ended_cleanly=True))
+    [event] = _OLD.events_of_answer(Verb.DISCOVER, Transcript(b'{"streams":[{}]}', ended_cleanly=True))
     assert event == UnknownEvent("catalog", "stream number 1 has no tap_stream_id")
 
 

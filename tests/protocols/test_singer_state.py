@@ -7,9 +7,9 @@ import pytest
 
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.lookup import protocol_of_state
-from dagster_airbyte_proto.protocols.raw_json import PartError
+from dagster_airbyte_proto.protocols.raw_json import MemberError
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
-from dagster_airbyte_proto.protocols.singer.states import is_provisional, merged, parse_state, state_file
+from dagster_airbyte_proto.protocols.singer.states import is_provisional, merge_states, parse_state, state_file
 
 _source = SingerSource()
 
@@ -19,7 +19,7 @@ def _state(value: Any) -> State:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    [state] = merged((_state(old),), _state(new))
+    [state] = merge_states((_state(old),), _state(new))
     return _source.state_value(state)
 
 
@@ -36,7 +36,7 @@ def test_a_state_is_kept_byte_for_byte() -> None:
 
 
 def test_a_state_without_a_value_is_none() -> None:
-    with pytest.raises(PartError):
+    with pytest.raises(MemberError):
         parse_state(b'{"type":"STATE"}')
 
 
@@ -49,7 +49,9 @@ def test_what_says_nothing_erases_nothing(nothing: Any) -> None:
 def test_bookmarks_of_streams_that_are_not_named_are_kept() -> None:
     old = {"bookmarks": {"a": {"at": 1}, "b": {"at": 2.50}}, "currently_syncing": "a"}
     assert _merged(old, {"bookmarks": {"a": {"at": 9}}}) == {"bookmarks": {"a": {"at": 9}, "b": {"at": 2.5}}}
-    [state] = merged((parse_state(b'{"type":"STATE","value":{"bookmarks":{"b":2.50}}}'),), _state({"bookmarks": {}}))
+    [state] = merge_states(
+        (parse_state(b'{"type":"STATE","value":{"bookmarks":{"b":2.50}}}'),), _state({"bookmarks": {}})
+    )
     assert b'"b":2.50' in state.message
 
 
@@ -114,11 +116,11 @@ def test_each_stream_has_its_part() -> None:
 
 
 def test_one_bookmark_can_be_taken_out() -> None:
-    rest = _source.without(_state({"bookmarks": {"a": 1, "b": 2}, "currently_syncing": None}), StreamId.of("a"))
+    rest = _source.without_stream(_state({"bookmarks": {"a": 1, "b": 2}, "currently_syncing": None}), StreamId.of("a"))
     assert rest is not None
     assert _source.state_value(rest) == {"bookmarks": {"b": 2}, "currently_syncing": None}
-    assert _source.without(_state({"bookmarks": {"b": 2}}), StreamId.of("a")) is None
-    assert _source.without(_state({"a": 1}), StreamId.of("a")) is None
+    assert _source.without_stream(_state({"bookmarks": {"b": 2}}), StreamId.of("a")) is None
+    assert _source.without_stream(_state({"a": 1}), StreamId.of("a")) is None
 
 
 def test_a_value_that_is_shown_can_be_set() -> None:
@@ -139,9 +141,9 @@ def test_streams_that_follow_the_log_go_on_together() -> None:
     by_key = planned("c", "at", **{"schema-name": "public"})
     offered = [log, other, by_key]
     state = _state({"bookmarks": {"a": {"lsn": 1}}})
-    assert _source.sharing(state, [by_key], offered) == frozenset()
-    assert _source.sharing(state, [log], offered) == frozenset({log.id, other.id})
-    assert _source.sharing(_state({"users": 1}), [by_key], offered) is None
+    assert _source.streams_sharing_position(state, [by_key], offered) == frozenset()
+    assert _source.streams_sharing_position(state, [log], offered) == frozenset({log.id, other.id})
+    assert _source.streams_sharing_position(_state({"users": 1}), [by_key], offered) is None
 
 
 def test_a_state_tells_whose_protocol_it_is() -> None:

@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.schema.columns import Column, Kind, ValueType
-from dagster_airbyte_proto.schema.conditions import answers, fields_of
+from dagster_airbyte_proto.schema.columns import Column, ValueKind, ValueType
+from dagster_airbyte_proto.schema.conditions import condition_fields, truth_values
 from dagster_airbyte_proto.schema.filters import parsed_filter
 
 _KINDS = {
-    "id": Kind.INTEGER,
-    "amount": Kind.NUMBER,
-    "country": Kind.STRING,
-    "is_paid": Kind.BOOLEAN,
-    "day": Kind.DATE,
-    "at": Kind.TIMESTAMP,
-    "local": Kind.LOCAL_TIMESTAMP,
-    "big": Kind.BIG_INTEGER,
-    "thing": Kind.JSON,
-    "odd name": Kind.STRING,
-    "Über": Kind.INTEGER,
+    "id": ValueKind.INTEGER,
+    "amount": ValueKind.NUMBER,
+    "country": ValueKind.STRING,
+    "is_paid": ValueKind.BOOLEAN,
+    "day": ValueKind.DATE,
+    "at": ValueKind.TIMESTAMP,
+    "local": ValueKind.LOCAL_TIMESTAMP,
+    "big": ValueKind.BIG_INTEGER,
+    "thing": ValueKind.JSON,
+    "odd name": ValueKind.STRING,
+    "Über": ValueKind.INTEGER,
 }
 _FIELDS = {name: Column(name, (name,), ValueType(kind)) for name, kind in _KINDS.items()} | {
-    "tags": Column("tags", ("tags",), ValueType(Kind.STRING, 1))
+    "tags": Column("tags", ("tags",), ValueType(ValueKind.STRING, 1))
 }
 
 
@@ -37,9 +37,9 @@ def _asked(text: str, **values: Any) -> bool | None:
     """What a filter answers for one row; what is not given is null."""
     condition = parsed_filter(text, _FIELDS, StreamId.of("orders"))
     columns = {
-        name: pa.array([values.get(name.replace(" ", "_"))], column.type.in_table) for name, column in _FIELDS.items()
+        name: pa.array([values.get(name.replace(" ", "_"))], column.type.table_type) for name, column in _FIELDS.items()
     }
-    answer: bool | None = answers(condition, columns)[0].as_py()
+    answer: bool | None = truth_values(condition, columns)[0].as_py()
     return answer
 
 
@@ -80,8 +80,8 @@ def test_a_filter_asks_what_it_says(text: str, row: dict[str, Any], expected: bo
         ("id = 9223372036854775808", "is not a whole number, or more than the column holds"),
         ("day = '2026-02-30'", "at character 7 .*: '2026-02-30' is not a date such as '2026-01-31'"),
         ("is_paid > true", "at character 9 .*: column 'is_paid' is true or false, and neither is the greater"),
-        ("thing = 'x'", "at character 7 .*: column 'thing' can only be asked whether it `is null`"),
-        ("tags in ['x']", "at character 6 .*: column 'tags' can only be asked whether it `is null`"),
+        ("thing = 'x'", "at character 7 .*: column 'thing' can only be tested with `is null`"),
+        ("tags in ['x']", "at character 6 .*: column 'tags' can only be tested with `is null`"),
         ("id = null", "at character 6 .*: nothing is equal to null: write `is null` or `is not null`"),
         ("id = 1 id = 2", "at character 8 .*: expected `and`, `or` or the end, found 'id'"),
         (
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_told_with_its_place_and_the_columns(text: str, found: 
 
 def test_only_the_fields_that_are_asked_for_need_to_be_read() -> None:
     condition = parsed_filter("not (id = 1 or amount > 2) and country is null", _FIELDS, StreamId.of("orders"))
-    assert fields_of(condition) == {"id", "amount", "country"}
+    assert condition_fields(condition) == {"id", "amount", "country"}
 
 
 _INTEGERS, _TEXTS = st.integers(-3, 3), st.sampled_from(["", "a", "b", "it's"])
@@ -151,4 +151,4 @@ def test_a_filter_means_what_it_means_in_sql(text: str, rows: list[tuple[int | N
     condition = parsed_filter(text, _FIELDS, StreamId.of("orders"))
     ids, countries = zip(*rows, strict=True)
     columns = {"id": pa.array(ids, pa.int64()), "country": pa.array(countries, pa.string())}
-    assert answers(condition, columns).to_pylist() == [None if each is None else bool(each) for each in expected]
+    assert truth_values(condition, columns).to_pylist() == [None if each is None else bool(each) for each in expected]

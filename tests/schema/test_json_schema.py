@@ -82,7 +82,7 @@ def test_the_key_of_a_record_that_lands_whole_lies_inside() -> None:
     assert table_columns(planned).keys == ()
     keyed = msgspec.structs.replace(planned, write=WriteMode.APPEND_DEDUP, cursor=("at",))
     assert table_columns(keyed).keys == ("_airbyte_key__airbyte_data_id",)
-    assert table_columns(keyed).order_column == table_columns(keyed).all[0]
+    assert table_columns(keyed).cursor_column == table_columns(keyed).all[0]
 
 
 def test_names_that_a_table_cannot_tell_apart_are_marked_the_same_in_every_run() -> None:

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.schema.names import column_name, folded, table_name, unique_names
+from dagster_airbyte_proto.schema.names import case_folded, column_name, table_name, unique_names
 
 NAMES = st.lists(st.text(alphabet="aAbßıİſ_", max_size=3))
 
@@ -13,10 +13,10 @@ NAMES = st.lists(st.text(alphabet="aAbßıİſ_", max_size=3))
 @given(NAMES, st.lists(st.text(alphabet="aAb", max_size=2)), st.sampled_from([None, 12]))
 def test_no_two_names_are_equal_ignoring_case(names: list[str], taken: list[str], longest: int | None) -> None:
     unique = [
-        folded(name) for name in unique_names(((name, name) for name in names), taken=taken, longest_bytes=longest)
+        case_folded(name) for name in unique_names(((name, name) for name in names), taken=taken, max_bytes=longest)
     ]
     assert len(set(unique)) == len(unique) == len(names)
-    assert not set(map(folded, taken)) & set(unique)
+    assert not set(map(case_folded, taken)) & set(unique)
 
 
 def test_a_name_that_came_later_never_renames_an_earlier_one() -> None:
@@ -29,27 +29,27 @@ def test_a_name_that_was_given_once_stays(fields: list[str], chance: Random) -> 
     kept: dict[str, str] = {}
     for number in range(1, len(fields) + 1):
         present = chance.sample(fields[:number], chance.randint(1, number))
-        names = dict(zip(present, unique_names(((each, each) for each in present), kept=kept), strict=True))
+        names = dict(zip(present, unique_names(((each, each) for each in present), assigned=kept), strict=True))
         assert all(names[field] == kept[field] for field in present if field in kept)
         kept |= names
-        assert len(set(map(folded, kept.values()))) == len(kept)
+        assert len(set(map(case_folded, kept.values()))) == len(kept)
 
 
 def test_a_field_that_changes_in_case_alone_goes_on_in_its_column() -> None:
     kept = {"Email": "Email", "id": "id"}
-    assert unique_names([("email", "email")], kept=kept, hands_on=True) == ("Email",)
-    assert unique_names([("Email", "Email"), ("email", "email")], kept=kept, hands_on=True)[0] == "Email"
-    assert unique_names([("email", "email")], kept=kept)[0] != "Email"
+    assert unique_names([("email", "email")], assigned=kept, follow_case_changes=True) == ("Email",)
+    assert unique_names([("Email", "Email"), ("email", "email")], assigned=kept, follow_case_changes=True)[0] == "Email"
+    assert unique_names([("email", "email")], assigned=kept)[0] != "Email"
 
 
 def test_names_that_java_takes_for_equal_are_told_apart() -> None:
     for one, other in (("ı", "i"), ("İ", "i"), ("ſ", "s"), ("ΟΔΟΣ", "οδος"), ("K", "k")):
-        assert folded(one) == folded(other)
+        assert case_folded(one) == case_folded(other)
 
 
 @given(st.text(max_size=24), st.integers(10, 20))
 def test_a_long_name_is_cut_and_marked(name: str, longest: int) -> None:
-    [cut] = unique_names([(column_name(name), name)], longest_bytes=longest)
+    [cut] = unique_names([(column_name(name), name)], max_bytes=longest)
     assert len(cut.encode()) <= longest
     assert cut == (column_name(name) or "_") or len(column_name(name).encode()) > longest
 

@@ -1,4 +1,4 @@
-"""What a table may be sorted or clustered by, and in which words it is refused."""
+"""The columns that a table can be sorted or clustered by, and the errors for others."""
 
 from typing import Any
 
@@ -60,18 +60,18 @@ def test_columns_are_named_as_the_source_names_them() -> None:
     ("shaping", "found"),
     [
         ({"sort_by": ("nmae",)}, "the table has no column 'nmae'"),
-        ({"sort_by": ("name", "name desc")}, "it stands there twice"),
+        ({"sort_by": ("name", "name desc")}, "it is named twice"),
         ({"sort_by": ("thing",)}, "thing has no order"),
         ({"sort_by": ("tags desc",)}, "tags has no order"),
         ({"sort_by": ("id",), "exclude": (("id",),)}, "the table has no column 'id'"),
-        ({"sort_by": ("id",), "cluster": ("name",)}, "sorted, or clustered"),
-        ({"cluster": ("big",)}, "big is nothing that rows are clustered by"),
-        ({"cluster": ("a.b",)}, "a.b is nothing that rows are clustered by"),
-        ({"cluster": ("id", "id")}, "it stands there twice"),
-        ({"cluster": ("id", "name"), "partition_by": ("name",)}, "the same in all of a partition"),
+        ({"sort_by": ("id",), "cluster": ("name",)}, "sorted or clustered"),
+        ({"cluster": ("big",)}, "rows cannot be clustered by big"),
+        ({"cluster": ("a.b",)}, "rows cannot be clustered by a.b"),
+        ({"cluster": ("id", "id")}, "it is named twice"),
+        ({"cluster": ("id", "name"), "partition_by": ("name",)}, "one value in all of a partition"),
     ],
 )
-def test_what_has_no_order_is_refused_with_the_reason(shaping: dict[str, Any], found: str) -> None:
+def test_a_column_without_an_order_is_refused_with_the_reason(shaping: dict[str, Any], found: str) -> None:
     with pytest.raises(ConfigError) as refused:
         _ordering(**shaping)
     assert found in refused.value.found

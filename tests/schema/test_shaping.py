@@ -1,4 +1,4 @@
-"""Which columns a table gets when some are left out, called otherwise or hashed, and what is refused."""
+"""The columns of a table when some are left out, renamed or hashed, and the errors for an impossible shaping."""
 
 from typing import Any
 
@@ -44,14 +44,14 @@ def _names(columns: Columns) -> list[str]:
 
 def test_only_what_is_selected_is_in_the_table_and_read() -> None:
     columns = _columns(select=(("email",), ("id",)))
-    assert (_names(columns), [column.name for column in columns.top]) == (["id", "email"], ["id", "email"])
-    assert columns.passed_over == {"updated_at", "tags", "address", "Email"}
+    assert (_names(columns), [column.name for column in columns.parsed_columns]) == (["id", "email"], ["id", "email"])
+    assert columns.skipped_fields == {"updated_at", "tags", "address", "Email"}
 
 
-def test_what_is_excluded_is_not() -> None:
+def test_an_excluded_column_is_neither_in_the_table_nor_read() -> None:
     columns = _columns(exclude=(("email",), ("address",)))
     assert _names(columns)[:3] == ["id", "updated_at", "tags"]
-    assert columns.passed_over == {"email", "address"}
+    assert columns.skipped_fields == {"email", "address"}
 
 
 def test_a_name_does_not_depend_on_what_else_is_selected() -> None:
@@ -60,7 +60,7 @@ def test_a_name_does_not_depend_on_what_else_is_selected() -> None:
     assert _names(_columns(select=(("Email",),))) == [marked]
 
 
-def test_a_column_that_is_called_otherwise_keeps_the_sources_name_in_its_comment_and_its_path() -> None:
+def test_a_renamed_column_keeps_the_sources_name_in_its_comment_and_its_path() -> None:
     columns = _columns(WriteMode.APPEND_DEDUP, renames=(("email", "mail"), ("id", "user_id")))
     mail = next(column for column in columns.all if column.name == "mail")
     assert (mail.path, mail.comment) == (("email",), 'where letters go; the source calls it "email"')
@@ -71,16 +71,16 @@ def test_a_column_that_is_called_otherwise_keeps_the_sources_name_in_its_comment
 def test_a_hashed_column_is_text_and_read_as_what_it_is() -> None:
     columns = _columns(WriteMode.APPEND_DEDUP, hashed=(("id",), ("tags",)))
     assert [columns.schema.field(name).type for name in ("id", "tags")] == [pa.string(), pa.list_(pa.string())]
-    assert columns.top[0].type.in_table == pa.int64()
+    assert columns.parsed_columns[0].type.table_type == pa.int64()
     assert columns.all[0].comment == "hashed"
 
 
-def test_what_only_a_filter_asks_for_is_read_and_in_no_table() -> None:
+def test_a_field_that_only_a_filter_needs_is_read_and_not_in_the_table() -> None:
     columns = _columns(select=(("id",), ("tags",)), renames=(("tags", "email"),), filter="email is null and id > 1")
     assert _names(columns) == ["id", "email"]
-    [*_, aside] = columns.top
-    assert (aside.path, aside.name not in columns.schema.names) == (("email",), True)
-    assert columns.passed_over == {"updated_at", "address", "Email"}
+    [*_, filtered] = columns.parsed_columns
+    assert (filtered.path, filtered.name not in columns.schema.names) == (("email",), True)
+    assert columns.skipped_fields == {"updated_at", "address", "Email"}
 
 
 def test_a_key_that_lies_in_an_object_stays_what_it_was() -> None:
@@ -102,18 +102,18 @@ def test_a_key_that_lies_in_an_object_stays_what_it_was() -> None:
             "id is part of the primary key, and write: append_d",
         ),
         ("append_dedup", {"exclude": (("updated_at",),)}, "updated_at is the cursor"),
-        ("append_dedup", {"exclude": (("_ab_cdc_deleted_at",),)}, "is what tells that a row was deleted"),
+        ("append_dedup", {"exclude": (("_ab_cdc_deleted_at",),)}, "is the mark of deleted rows"),
         ("append", {"exclude": (("email",),), "hashed": (("email",),)}, "hash names email, which is left out"),
         ("append", {"select": (("id",),), "renames": (("email", "x"),)}, "rename_columns names email, which is left"),
-        ("append", {"renames": (("email", "ID"),)}, "rename_columns calls email 'ID', as another column is called"),
-        ("append", {"renames": (("email", "x"), ("tags", "X"))}, "as another column is called already"),
-        ("append", {"renames": (("email", "_airbyte_meta"),)}, "as another column is called already"),
+        ("append", {"renames": (("email", "ID"),)}, "rename_columns calls email 'ID', as another column is named"),
+        ("append", {"renames": (("email", "x"), ("tags", "X"))}, "as another column is named already"),
+        ("append", {"renames": (("email", "_airbyte_meta"),)}, "as another column is named already"),
         ("append_dedup", {"hashed": (("updated_at",),)}, "updated_at is the cursor, and a hash has no order"),
         ("append", {"hashed": (("address", "city"),)}, "address.city lies inside an object"),
         ("append", {"select": (("email", "x"),)}, "no field email.x"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_way_out(write: str, shaping: dict[str, Any], message: str) -> None:
+def test_an_impossible_shaping_is_refused_with_a_remedy(write: str, shaping: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         _columns(WriteMode(write), {"_ab_cdc_deleted_at": _TEXT}, **shaping)
     assert message in str(refused.value)

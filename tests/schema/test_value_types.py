@@ -42,7 +42,7 @@ _STRUCTS = TypeChoices(objects=ObjectsAs.STRUCT)
 
 
 def _read(schema: Any, choices: TypeChoices = TypeChoices()) -> pa.DataType:  # noqa: B008  # frozen
-    return value_type(schema, _ROOT, choices).in_table
+    return value_type(schema, _ROOT, choices).table_type
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_properties_are_those_of_all_parts_and_of_every_alternative() -> None:
         "oneOf": [{"properties": {"x": _WHOLE, "id": {}}}, {"properties": {"x": _TEXT}}, {"required": ["id"]}],
     }
     found = declared_properties(schema, _ROOT)
-    types = {name: str(value_type(each, _ROOT).in_table) for name, each in found.items()}
+    types = {name: str(value_type(each, _ROOT).table_type) for name, each in found.items()}
     assert types == {"id": "int64", "amount": "int64", "at": "date32[day]", "x": "string"}
 
 
@@ -238,4 +238,4 @@ _SCHEMAS = st.recursive(
 def test_no_schema_fails(schema: Any, choices: TypeChoices) -> None:
     root = schema if isinstance(schema, Mapping) else {"properties": schema}
     for each in declared_properties(root, root).values():
-        assert isinstance(value_type(each, root, choices).in_table, pa.DataType)
+        assert isinstance(value_type(each, root, choices).table_type, pa.DataType)

@@ -1,4 +1,4 @@
-"""Kills real syncs at random moments, and looks whether anything is lost or there twice.
+"""Kills real syncs at random moments, and checks that nothing is lost and nothing is there twice.
 
     python -m tests.soak --kills 2000 --tables folder     minutes: forked processes, no JVM
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
@@ -9,11 +9,11 @@
                                                           Iceberg; with `--tables delta` on Delta
     python -m tests.soak --kills 0 --year 150             a year of so many days, beside a model: an hour on Iceberg
 
-A life is one connection in one mode and scope, both drawn. Its source has more to tell each time; some syncs in a row
-are killed, then one comes to its end and every row is counted. Killed is, at a moment drawn from the length or from the
-steps of the syncs before: Python alone, the connector, its guardian, the JVM, or all of them at once; through Dagster
-it is the run worker; with containers, the connector's, and Docker's daemon too. The first fault ends it all with exit
-code 1, and the house that it happened in is kept.
+Each connection has a mode and a scope, both drawn. Its source has more records each time. Some syncs in a row are
+killed, then one runs to its end and every row is counted. Kills come at a moment drawn from the length or from the
+steps of the syncs before. They hit Python alone, the connector, its guardian, the JVM, or all of them at once; through
+Dagster the run worker; with containers the connector's container, and Docker's daemon too. The first fault ends the
+soak with exit code 1, and the home folder in which it happened stays.
 """
 
 import argparse
@@ -32,23 +32,29 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from tests.soak.containers import docker_daemon
-from tests.soak.grounds import Ground, open_ground, reading_session
-from tests.soak.lives import Soak
+from tests.soak.environments import Environment, open_environment, reading_session
+from tests.soak.long_years import run_years
+from tests.soak.random_kills import Soak
 from tests.soak.tally import Tally, tell
-from tests.soak.years import live_years
-from tests.sync.crashes.house import House
-from tests.sync.crashes.iceberg_house import DeltaHouse, IcebergHouse
-from tests.sync.crashes.life import SCOPES
-from tests.sync.crashes.spark_zygote import SparkZygote
-from tests.sync.crashes.sweep import SWEPT_MODES, life_of, sweep
-from tests.sync.crashes.zygote import Zygote
+from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.killed_connection import SCOPES
+from tests.sync.crashes.spark_connections import DeltaConnection, IcebergConnection
+from tests.sync.crashes.spark_fork_server import SparkSyncForkServer
+from tests.sync.crashes.sweep import SWEPT_MODES, killed_connection_of, sweep
+from tests.sync.crashes.sync_fork_server import SyncForkServer
 
-_HOUSES: Mapping[str, type[House]] = {"iceberg": IcebergHouse, "delta": DeltaHouse, "folder": House}
+_CONNECTIONS: Mapping[str, type[FakeConnection]] = {
+    "iceberg": IcebergConnection,
+    "delta": DeltaConnection,
+    "folder": FakeConnection,
+}
 
 
-def _soak(grounds: list[Ground], kills: int, seed: int) -> Tally:
+def _soak(environments: list[Environment], kills: int, seed: int) -> Tally:
     tally = Tally(kills)
-    soaks = [Soak(ground, tally, random.Random(f"{seed} {number}")) for number, ground in enumerate(grounds)]
+    soaks = [
+        Soak(environment, tally, random.Random(f"{seed} {number}")) for number, environment in enumerate(environments)
+    ]
     with ThreadPoolExecutor(len(soaks)) as pool:
         try:
             list(pool.map(Soak.run, soaks))
@@ -58,24 +64,28 @@ def _soak(grounds: list[Ground], kills: int, seed: int) -> Tally:
 
 
 def _matrix(root: Path, tables: str, session: SparkSession | None, at_once: int) -> None:
-    """The crash sweep of the tests. Raises AssertionError at the first fault, and leaves the house that it is in."""
-    made = _HOUSES[tables]
+    """Runs the crash sweep of the tests. Raises AssertionError at the first fault, and leaves its home folder."""
+    connection_class = _CONNECTIONS[tables]
 
-    def house(place: Path, protocol: str) -> House:
-        found = made(place, session) if session and issubclass(made, IcebergHouse) else House(place)
+    def connection(place: Path, protocol: str) -> FakeConnection:
+        found = (
+            connection_class(place, session)
+            if session and issubclass(connection_class, IcebergConnection)
+            else FakeConnection(place)
+        )
         found.protocol = protocol
         return found
 
-    zygotes = [SparkZygote(session) if session else Zygote() for _ in range(at_once)]
+    servers = [SparkSyncForkServer(session) if session else SyncForkServer() for _ in range(at_once)]
     of_airbyte = [(mode, scope, "airbyte") for mode in SWEPT_MODES for scope in SCOPES]
     for mode, scope, protocol in (*of_airbyte, ("append", "global", "singer")):
         folder = root / f"{mode}-{scope}-{protocol}"
-        sweep(life_of(mode, scope, partial(house, protocol=protocol)), zygotes, folder)
+        sweep(killed_connection_of(mode, scope, partial(connection, protocol=protocol)), servers, folder)
         shutil.rmtree(folder)
         where = f"{protocol}, {mode}, {scope} state"
         tell(f"matrix of {tables}: {where}: killed at every point, and again in its recovery")
-    for zygote in zygotes:
-        zygote.close()
+    for server in servers:
+        server.close()
 
 
 class _Options(NamedTuple):
@@ -92,7 +102,7 @@ class _Options(NamedTuple):
 def _options(words: list[str]) -> _Options:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="how many syncs to kill")
-    parser.add_argument("--tables", choices=tuple(_HOUSES), default="iceberg")
+    parser.add_argument("--tables", choices=tuple(_CONNECTIONS), default="iceberg")
     parser.add_argument("--through", choices=("engine", "dagster"), default="engine", help="dagster takes Iceberg")
     parser.add_argument("--launch", choices=("local", "docker"), default="local", help="docker takes folder tables")
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
@@ -101,18 +111,29 @@ def _options(words: list[str]) -> _Options:
     parser.add_argument(
         "--at-once", type=int, default=0, metavar="N", help="default: processors; 1 where each has a JVM"
     )
-    told = parser.parse_args(words)
-    if told.tables != "iceberg" and told.through == "dagster":
+    arguments = parser.parse_args(words)
+    if arguments.tables != "iceberg" and arguments.through == "dagster":
         parser.error("--through dagster takes --tables iceberg")
-    if told.tables == "delta" and (told.kills or told.year):
+    if arguments.tables == "delta" and (arguments.kills or arguments.year):
         parser.error("--tables delta takes --kills 0 --matrix")
-    if told.launch == "docker" and (told.tables != "folder" or told.matrix or told.year or told.at_once > 1):
+    if arguments.launch == "docker" and (
+        arguments.tables != "folder" or arguments.matrix or arguments.year or arguments.at_once > 1
+    ):
         parser.error("--launch docker takes --tables folder and kills, one at a time")
-    if told.launch == "docker":
-        told.at_once = 1
-    has_jvms = told.tables != "folder" and (told.kills or told.year)
-    at_once = told.at_once or (1 if has_jvms else os.cpu_count() or 1)
-    return _Options(told.kills, told.tables, told.through, told.launch, told.matrix, told.year, told.seed, at_once)
+    if arguments.launch == "docker":
+        arguments.at_once = 1
+    has_jvms = arguments.tables != "folder" and (arguments.kills or arguments.year)
+    at_once = arguments.at_once or (1 if has_jvms else os.cpu_count() or 1)
+    return _Options(
+        arguments.kills,
+        arguments.tables,
+        arguments.through,
+        arguments.launch,
+        arguments.matrix,
+        arguments.year,
+        arguments.seed,
+        at_once,
+    )
 
 
 def main(words: list[str]) -> int:
@@ -126,15 +147,15 @@ def main(words: list[str]) -> int:
             open_things.enter_context(reading_session(root, options.tables)) if options.tables != "folder" else None
         )
         daemon = open_things.enter_context(docker_daemon()) if options.launch == "docker" else None
-        grounds = [
-            open_things.enter_context(open_ground(root / str(number), session, options.through, daemon))
+        environments = [
+            open_things.enter_context(open_environment(root / str(number), session, options.through, daemon))
             for number in range(options.at_once)
         ]
-        tally = _soak(grounds, options.kills, options.seed)
+        tally = _soak(environments, options.kills, options.seed)
         if options.matrix and not tally.faults:
             _matrix(root / "matrix", options.tables, session, options.at_once)
         if options.year and not tally.faults:
-            live_years(root / "years", session, options.year, options.seed)
+            run_years(root / "years", session, options.year, options.seed)
     if options.kills:
         tell(str(tally))
     if tally.faults:

@@ -1,4 +1,4 @@
-"""Syncs whose connector is an image, and the engine that runs it: one of our own, to be killed."""
+"""Syncs whose connector is an image, and a Docker daemon of the soak's own that can be killed."""
 
 import os
 import random
@@ -12,12 +12,12 @@ from typing import Any
 
 import docker
 
-from dagster_airbyte_proto.launchers.docker.containers import LABEL, containers
+from dagster_airbyte_proto.launchers.docker.containers import LABEL, connector_containers
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
-from tests.soak.victims import Victim
+from tests.soak.kill_methods import RunningSync
 from tests.support import fake_source
-from tests.support.images import python_image
-from tests.sync.crashes.house import House
+from tests.support.containers.images import python_image
+from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.shop import until
 
 _SCENARIO = "/scenario.json"
@@ -43,7 +43,7 @@ class DockerDaemon:
         self._process = self._program("unshare", "--net", "dockerd", *apart, **places)
         until(self._answers, "an answer of dockerd")
 
-    def dockerd(self, victim: Victim, chance: random.Random) -> None:  # noqa: ARG002 - as a weapon is
+    def dockerd(self, running: RunningSync, chance: random.Random) -> None:  # noqa: ARG002 - as a kill_method is
         """Kills it, and starts it anew."""
         assert self._process is not None
         self._process.kill()
@@ -86,7 +86,7 @@ def docker_daemon() -> Iterator[DockerDaemon]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class ImageHouse(House):
+class ImageConnection(FakeConnection):
     """Its connector is an image, which sees the file that says what the source has."""
 
     def __init__(self, folder: Path, image: str) -> None:
@@ -105,10 +105,10 @@ def fake_source_image() -> Iterator[str]:
         yield image.name
 
 
-def container(victim: Victim, chance: random.Random) -> None:
+def container(running: RunningSync, chance: random.Random) -> None:
     daemon = open_daemon().api
-    for each in containers(daemon):
-        if each.labels.get("owner", "").startswith(f"pid {victim.pid} "):
+    for each in connector_containers(daemon):
+        if each.labels.get("owner", "").startswith(f"pid {running.pid} "):
             with suppress(docker.errors.APIError):  # it has ended already
                 daemon.kill(each.name)
 

@@ -1,4 +1,4 @@
-"""What a soak has done so far, and what it says of it."""
+"""Counts the kills and faults of a soak, and prints them."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ from collections import Counter
 
 
 class Tally:
-    """What all grounds have done so far."""
+    """The counts of all environments of a soak."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -24,12 +24,12 @@ class Tally:
         return self.kills.total() < self._wanted and not self.faults
 
     def stop(self) -> None:
-        """No further kill: one ground broke, or somebody pressed Ctrl-C."""
+        """Ends the soak: an environment broke, or somebody pressed Ctrl-C."""
         self._wanted = 0
 
-    def killed(self, weapon: str) -> None:
+    def killed(self, kill_method: str) -> None:
         with self._lock:
-            self.kills[weapon] += 1
+            self.kills[kill_method] += 1
             if self.kills.total() % max(1, self._wanted // 40) == 0:
                 tell(f"{time.monotonic() - self._began:6.0f} s  {self}")
 
@@ -38,7 +38,7 @@ class Tally:
             self.late += 1
 
     def recovered(self, points: list[str]) -> None:
-        """What a sync did of the work that dead ones left, by the points that it reached."""
+        """Counts the recovery work of a sync, by the points that it reached."""
         with self._lock:
             self.recoveries += points.count("recover.begun")
             self.sweeps += points.count("recover.swept")

@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dagster_airbyte_proto.loads.load import Aside, FileContent, StagedRows
+from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.rows.batches import Parsed, SegmentParser
+from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.tables.writer import TableWriter
 
-SHAPE = RecordShape(
+SHAPE = RecordWire(
     head=re.compile(rb'\{"type": ?"RECORD", ?"record": ?\{"stream": ?(?P<stream>"[^"\\\n]*+"), ?'),
-    told=re.compile(rb'"type": ?"RECORD", ?|"stream": ?"[^"\\\n]*+", ?'),
+    known_members=re.compile(rb'"type": ?"RECORD", ?|"stream": ?"[^"\\\n]*+", ?'),
     type=("type",),
     data=("record", "data"),
     emitted_at=("record", "emitted_at"),
@@ -59,7 +59,7 @@ def records(rows: Sequence[Mapping[str, Any]], *, stream: str = "users") -> byte
     return b"".join(record(json.dumps(row), stream=stream) for row in rows)
 
 
-def parse(planned: PlannedStream, *lines: bytes, shape: RecordShape = SHAPE) -> Parsed:
+def parse(planned: PlannedStream, *lines: bytes, shape: RecordWire = SHAPE) -> ParsedBatch:
     """The lines as one segment of a fresh stream."""
     parser = SegmentParser(planned, table_columns(planned), shape, sync_id=7, seed=b"123456789")
     return parser.parse(b"".join(lines), len(lines), EMITTED_AT * 1000 + 5_000_000)
@@ -127,8 +127,8 @@ def landed(
         assert part is not None
         if branch is not None:
             after = f"{name}{len(parts) - 1}" if parts else None
-            aside = Aside(branch, after, publishes=len(parts) == len(loads) - 1)
-            part = msgspec.structs.replace(part, aside=aside)
+            aside = BranchPosition(branch, after, publishes=len(parts) == len(loads) - 1)
+            part = msgspec.structs.replace(part, branch_position=aside)
         tables.commit(f"{name}{len(parts)}", part)
         parts.append(part)
     return parts

@@ -17,8 +17,8 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
 from dagster_airbyte_proto.points import arm
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.files.area import run_folder, sweep
-from dagster_airbyte_proto.staging.lines.demux import Demux, Run
+from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files, run_staging_folder
+from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
 from tests.staging.conftest import SHAPE, plan, record, records, rows_of, target_of
 
@@ -34,9 +34,9 @@ def _stage(*inputs: StreamInput, limits: StageLimits = _TINY) -> Stage:
     return Stage(inputs, SHAPE, run_id="r1", sync_id=7, limits=limits)
 
 
-def _run(first: int, rows: int, stream: str = "users") -> Run:
+def _run(first: int, rows: int, stream: str = "users") -> RecordLines:
     lines = records([{"id": number} for number in range(first, first + rows)], stream=stream)
-    return Run(f'"{stream}"'.encode(), None, lines, rows)
+    return RecordLines(f'"{stream}"'.encode(), None, lines, rows)
 
 
 def _ids(part: StagedRows | None) -> list[int]:
@@ -165,7 +165,7 @@ def test_streams_that_hold_more_than_the_budget_do_not_lie_in_more_files_for_it(
     stage.close()
 
 
-def test_when_rows_came_is_told_in_their_order_wherever_they_are_cut(stream_input: Inputs) -> None:
+def test_times_of_arrival_follow_the_order_of_rows_wherever_they_are_cut(stream_input: Inputs) -> None:
     planned = msgspec.structs.replace(_USERS, sdc_columns=True)
     stage = _stage(stream_input(planned), limits=StageLimits())
     stage.add(_run(0, 500))
@@ -211,7 +211,7 @@ def test_files_carry_the_tables_field_ids_and_lie_in_the_runs_folder(stream_inpu
     assert part is not None
     file = part.files[0]
     target = target_of(_USERS, tmp_path)
-    assert file.path.startswith(run_folder(target, "r1") + "/")
+    assert file.path.startswith(run_staging_folder(target, "r1") + "/")
     assert (file.rows, file.size_bytes) == (3, Path(file.path).stat().st_size)
     assert pq.ParquetFile(file.path).schema_arrow.equals(target.schema, check_metadata=True)
     stage.close()
@@ -231,7 +231,7 @@ def test_columns_that_only_the_table_has_are_nulls(tmp_path: Path) -> None:
 def test_records_of_streams_nobody_asked_for_are_counted(stream_input: Inputs) -> None:
     stage = _stage(stream_input(_USERS))
     stage.add(_run(0, 3, "secrets"))
-    stage.add(Run(b'"users"', b'"elsewhere"', _run(0, 2).lines, 2))
+    stage.add(RecordLines(b'"users"', b'"elsewhere"', _run(0, 2).lines, 2))
     stage.add(_run(0, 1))
     stage.add_line(StreamId.of("secrets"), b"{}")
     assert stage.unconfigured == {StreamId.of("secrets"): 4, StreamId.of("users", "elsewhere"): 2}
@@ -246,7 +246,7 @@ def test_two_streams_of_one_name_are_told_apart_by_a_namespace_behind_the_data(s
         record(f'{{"id":{number}}}', rest=f',"namespace":{namespace},"emitted_at":1')
         for number, namespace in enumerate(['"here"', '"there"', "null", '"here"'])
     ]
-    stage.add(Run(b'"users"', None, b"".join(lines), len(lines)))
+    stage.add(RecordLines(b'"users"', None, b"".join(lines), len(lines)))
     for planned in (here, there):
         stage.mark(planned.id)
     assert (_ids(stage.cut(here.id)), _ids(stage.cut(there.id))) == ([0, 3], [1])
@@ -260,7 +260,7 @@ def test_a_record_of_thirty_megabytes_lands_whole(stream_input: Inputs) -> None:
     demux = Demux(SHAPE)
     for at in range(0, len(line), 1 << 20):
         for item in demux.feed(line[at : at + (1 << 20)]):
-            assert isinstance(item, Run)
+            assert isinstance(item, RecordLines)
             stage.add(item)
     stage.mark(planned.id)
     part = stage.cut(planned.id)
@@ -313,7 +313,7 @@ def test_a_disk_that_takes_no_more_is_a_staging_error_and_nothing_is_left(stream
     assert _files(tmp_path) == set()
 
 
-def test_a_sweep_keeps_what_it_is_told_to(stream_input: Inputs, tmp_path: Path) -> None:
+def test_removing_orphan_files_leaves_the_listed_ones(stream_input: Inputs, tmp_path: Path) -> None:
     stage = _stage(stream_input(_USERS))
     parts = []
     for _ in range(3):
@@ -322,10 +322,10 @@ def test_a_sweep_keeps_what_it_is_told_to(stream_input: Inputs, tmp_path: Path) 
         part = stage.cut(_USERS.id)
         assert part is not None
         parts.append(part)
-    folder = run_folder(target_of(_USERS, tmp_path), "r1")
+    folder = run_staging_folder(target_of(_USERS, tmp_path), "r1")
     kept = parts[1].files[0].path
-    assert sweep(folder, keep=[kept]) == 2
+    assert remove_orphan_files(folder, keep=[kept]) == 2
     assert _files(tmp_path) == {kept}
-    assert sweep(f"file://{folder}", keep=[]) == 1
+    assert remove_orphan_files(f"file://{folder}", keep=[]) == 1
     assert not Path(folder).exists()
-    assert sweep(folder, keep=[]) == 0
+    assert remove_orphan_files(folder, keep=[]) == 0

@@ -72,7 +72,9 @@ ROWS = (
 def table() -> str:
     lines = ["| values | schema | column | with every other choice of `types` |", "|---|---|---|---|"]
     for row in ROWS:
-        usual, *others = dict.fromkeys(column_type(value_type(row.schema, {}, choices).in_table) for choices in CHOICES)
+        usual, *others = dict.fromkeys(
+            column_type(value_type(row.schema, {}, choices).table_type) for choices in CHOICES
+        )
         other = " or ".join(f"`{each}`" for each in others)
         cells = (row.name, f"`{json.dumps(row.schema)}`", f"`{usual}`", other)
         lines.append(f"| {' | '.join(cells)} |")

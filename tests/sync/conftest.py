@@ -1,4 +1,4 @@
-"""What the tests of syncs share."""
+"""Fixtures of the tests of syncs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

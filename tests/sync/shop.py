@@ -1,4 +1,4 @@
-"""One connection to the fake source, synced within this process: for tests of what a sync does and tells."""
+"""One connection to the fake source, synced within this process, for tests of syncs and their reports."""
 
 import json
 import threading
@@ -14,22 +14,23 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
-from dagster_airbyte_proto.sync.read.pull import Patience
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.read.pull import Timeouts
 from dagster_airbyte_proto.sync.report import SyncReport
-from dagster_airbyte_proto.sync.run import Terms, Unwatched, sync_connection
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
 from dagster_airbyte_proto.sync.stream_run import StreamRun
-from tests.sync.crashes.house import House
+from tests.sync.crashes.fake_connection import FakeConnection
 
 SECRET = "correct-horse-battery"
-EVERYTHING = Wanted()
-REFRESH = Wanted(refresh=True)
-IMPATIENT = Patience(startup_seconds=5.0, heartbeat_seconds=0.5, exit_seconds=0.5)
-_PATIENCE_SECONDS = 180.0
+EVERYTHING = SyncRequest()
+REFRESH = SyncRequest(refresh=True)
+SHORT_TIMEOUTS = Timeouts(startup_seconds=5.0, heartbeat_seconds=0.5, exit_seconds=0.5)
+_TIMEOUT_SECONDS = 180.0
 
 
-class Shop(House):
-    """`shop`, whose connection and settings a test may write as it likes. Runs without a zygote.
+class Shop(FakeConnection):
+    """`shop`, whose connection and settings a test may write as it likes. Runs without a server.
 
     One byte makes a load, unless `max_bytes` says otherwise: every state ends one.
     """
@@ -53,7 +54,7 @@ class Shop(House):
         self.settings_written = {"catalog": {"format": "folder"}, "lease_seconds": 30, **(settings or {})}
 
     def offer(self, scenario: dict[str, Any]) -> None:
-        """What the source has from now on."""
+        """Sets what the source has from now on."""
         self._scenario_file.write_text(json.dumps(scenario))
         launch = {"kind": "local", "command": self.program or self._connector(scenario)}
         connection = {
@@ -66,31 +67,33 @@ class Shop(House):
         self.connection_file.write_text(yaml.safe_dump(connection))
         (self.home / "settings.yaml").write_text(yaml.safe_dump(self.settings_written))
 
-    def sync(self, wanted: Wanted = EVERYTHING, terms: Terms | None = None) -> SyncReport:
+    def sync(self, request: SyncRequest = EVERYTHING, options: RunOptions | None = None) -> SyncReport:
         """One sync, and what holds after each: every record is accounted for."""
         with Engine(Settings.load(self.home, self.home / "settings.yaml")) as engine:
-            report = sync_connection(engine, Connection.from_file(self.connection_file), wanted, terms)
-        for name, told in report.streams.items():
-            assert told.emitted == told.committed + told.rejected, (name, told)
-            assert told.rejected == sum(told.rejections.values()), (name, told)
+            report = sync_connection(engine, Connection.from_file(self.connection_file), request, options)
+        for name, stream in report.streams.items():
+            assert stream.emitted == stream.committed + stream.rejected, (name, stream)
+            assert stream.rejected == sum(stream.rejections.values()), (name, stream)
         return report
 
-    def sync_of(self, scenario: dict[str, Any], wanted: Wanted = EVERYTHING, terms: Terms | None = None) -> SyncReport:
+    def sync_of(
+        self, scenario: dict[str, Any], request: SyncRequest = EVERYTHING, options: RunOptions | None = None
+    ) -> SyncReport:
         self.offer(scenario)
-        return self.sync(wanted, terms)
+        return self.sync(request, options)
 
     def log(self, report: SyncReport) -> str:
         return (self.home / "logs" / "shop" / f"{report.run_id}.log").read_text()
 
 
-class CancelAfter(Unwatched):
+class CancelAfter(NoProgressListener):
     """Sets `event` when so many records have come: a watcher."""
 
     def __init__(self, event: threading.Event, records: int) -> None:
         self._event, self._records = event, records
         self._runs: Mapping[StreamId, StreamRun] = {}
 
-    def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:  # noqa: ARG002 - as a watcher has it
+    def run_started(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:  # noqa: ARG002 - the protocol has it
         self._runs = runs
 
     def progressed(self) -> None:
@@ -98,12 +101,12 @@ class CancelAfter(Unwatched):
             self._event.set()
 
 
-def impatiently(patience: Patience = IMPATIENT) -> Terms:
-    return Terms(threading.Event(), patience=patience)
+def impatient_options(timeouts: Timeouts = SHORT_TIMEOUTS) -> RunOptions:
+    return RunOptions(threading.Event(), timeouts=timeouts)
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     pause = threading.Event()
     while not is_so():
         assert time.monotonic() < deadline, f"in vain waited for: {what}"
@@ -111,7 +114,7 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """What still runs with the folder in its command line: a connector that was left behind."""
+    """The processes that have the folder in their command line: connectors that were left behind."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []

@@ -1,4 +1,4 @@
-"""Syncs of a tap: what a sync has to do otherwise where connectors speak Singer."""
+"""Syncs of a tap, where a connector that speaks Singer needs something else than Airbyte's do."""
 
 import json
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.connector.open_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.shop import REFRESH, SECRET, Shop
 
@@ -37,7 +37,7 @@ def _of(records: int, **more: Any) -> dict[str, Any]:
     return {"streams": {"users": {"records": records, **more}}}
 
 
-def _asked(shop: Shop) -> tuple[Engine, Connection]:
+def _engine_and_connection(shop: Shop) -> tuple[Engine, Connection]:
     return Engine(Settings.load(shop.home, shop.home / "settings.yaml")), Connection.from_file(shop.connection_file)
 
 
@@ -56,13 +56,13 @@ def test_what_a_tap_says_of_its_config_is_held_against_it(tap: OpenShop) -> None
     shop = tap()
     shop.config |= {"count": "many"}
     shop.offer(_of(1))
-    engine, connection = _asked(shop)
+    engine, connection = _engine_and_connection(shop)
     with engine, opened_source(engine, connection) as source, pytest.raises(ConfigError) as refused:
         source.check()
     assert "count: must be a whole number or nothing; found text" in str(refused.value)
 
 
-def test_what_a_tap_calls_secret_is_masked(tap: OpenShop) -> None:
+def test_values_that_a_tap_declares_secret_are_masked(tap: OpenShop) -> None:
     shop = tap()
     report = shop.sync_of({**_of(1), "log": [f"logging in with {SECRET}"]})
     assert "logging in with ***" in shop.log(report)
@@ -73,7 +73,7 @@ def test_a_tap_that_tells_nothing_of_its_config_takes_any(tap: OpenShop) -> None
     shop.config |= {"anything": {"at": "all"}}
     report = shop.sync_of({**_of(1), "tap": "python"})
     assert report.status is SyncStatus.COMPLETE
-    assert "was not checked: the connector does not tell what it takes" in shop.log(report)
+    assert "was not checked: the connector does not describe its config" in shop.log(report)
 
 
 @pytest.mark.parametrize("kind", ["sdk", "python"])
@@ -81,7 +81,7 @@ def test_a_check_that_fails_says_so_with_the_last_words(tap: OpenShop, kind: str
     shop = tap()
     verb = "test" if kind == "sdk" else "discover"
     shop.offer({**_of(1), "tap": kind, "log": ["no such host"], "answers": {verb: {"exit_code": 1}}})
-    engine, connection = _asked(shop)
+    engine, connection = _engine_and_connection(shop)
     with engine, opened_source(engine, connection) as source:
         verdict = source.check()
     assert (verdict.succeeded, verdict.message) == (False, "no such host")
@@ -120,7 +120,7 @@ def test_a_sync_of_some_streams_keeps_the_bookmarks_of_the_others(tap: OpenShop)
     shop = tap()
     streams = {"users": {"records": 5}, "orders": {"records": 8}}
     shop.sync_of({"streams": streams})
-    report = shop.sync_of({"streams": {**streams, "users": {"records": 9}}}, Wanted(only=["users"]))
+    report = shop.sync_of({"streams": {**streams, "users": {"records": 9}}}, SyncRequest(only=["users"]))
     assert (report.status, shop.positions()) == (SyncStatus.COMPLETE, {"users": 9, "orders": 8})
     assert report.streams["users"].state == {"next": 9}
     shop.sync_of({"streams": streams}, REFRESH._replace(only=["orders"]))
@@ -129,7 +129,7 @@ def test_a_sync_of_some_streams_keeps_the_bookmarks_of_the_others(tap: OpenShop)
 
 
 def test_what_is_read_whole_starts_from_nothing_whatever_was_going_on(tap: OpenShop) -> None:
-    """A tap that is told which stream it was at passes those by that come before it."""
+    """A tap that gets the stream that it was at skips those that come before it."""
     shop = tap()
     shop.modes = {"users": {"read": "full_refresh"}, "orders": {"read": "incremental", "write": "append"}}
     scenario = {"streams": {"users": {"records": 5}, "orders": {"records": 30}}, "currently": True}
@@ -139,7 +139,7 @@ def test_what_is_read_whole_starts_from_nothing_whatever_was_going_on(tap: OpenS
     assert (shop.column("users"), shop.column("orders")) == (list(range(5)), list(range(30)))
 
 
-def test_a_column_that_is_told_of_before_the_first_row_is_there(tap: OpenShop) -> None:
+def test_a_column_declared_before_the_first_row_is_there(tap: OpenShop) -> None:
     shop = tap()
     never = {"properties": {"blob": {}}, "unsupported": ["blob"]}
     told = {"values": {"size": 7}, "told": {**_MORE, "any": {}, "blob": {}}, **never}
@@ -153,7 +153,7 @@ def test_a_column_that_is_told_of_before_the_first_row_is_there(tap: OpenShop) -
     assert silent.streams["users"].schema_changes == ()
 
 
-def test_what_is_kept_of_what_a_tap_told_is_heard_anew_where_it_cannot_be_used(tap: OpenShop) -> None:
+def test_cached_schemas_that_cannot_be_used_are_received_again(tap: OpenShop) -> None:
     shop = tap()
     scenario = _of(3, values={"size": 7}, told=_MORE)
     shop.sync_of(scenario)
@@ -162,11 +162,11 @@ def test_what_is_kept_of_what_a_tap_told_is_heard_anew_where_it_cannot_be_used(t
     file.write_text(json.dumps({**json.loads(kept), "message": [{"stream": "users"}]}))
     report = shop.sync_of(scenario)
     assert report.status is SyncStatus.COMPLETE
-    assert "told of its streams cannot be used" in shop.log(report)
+    assert "in earlier syncs cannot be used" in shop.log(report)
     assert file.read_bytes() == kept
 
 
-def test_a_column_that_is_told_of_between_rows_is_there_from_then_on(tap: OpenShop) -> None:
+def test_a_column_declared_between_rows_is_there_from_then_on(tap: OpenShop) -> None:
     shop = tap(max_bytes=1 << 20)
     rows = [{"id": n, "updated_at": "2024-01-01T00:00:00Z", **({"size": n} if n > 4 else {})} for n in range(12)]
     schema = {"id": {"type": "integer"}, "updated_at": {"type": "string", "format": "date-time"}}
@@ -201,7 +201,7 @@ def test_records_that_may_be_of_two_streams_fail_both(tap: OpenShop) -> None:
     twin = {"records": 3, "said": "twin", "incremental": True}
     report = shop.sync_of({"streams": {"a-twin": {**twin, "named": "twin"}, "b-twin": {**twin, "named": "twin"}}})
     assert report.status is SyncStatus.FAILED
-    assert "and so may those of a-twin and b-twin" in str(report.streams["a-twin"].error)
+    assert "which may be any of a-twin and b-twin" in str(report.streams["a-twin"].error)
     assert shop.positions() == {}
 
 
@@ -212,8 +212,8 @@ def test_a_stream_that_tells_no_schema_has_the_catalogs(tap: OpenShop) -> None:
     assert [row["_airbyte_meta"]["changes"] for row in shop.rows("users")] == [[], [], []]
 
 
-def test_a_stream_of_which_nothing_is_told_lands_as_json_text(tap: OpenShop) -> None:
-    """Until something is: what comes from then on has columns, beside what has landed."""
+def test_a_stream_without_a_schema_lands_as_json_text(tap: OpenShop) -> None:
+    """Once a schema comes, the rows after it have columns, beside the text that has landed."""
     shop = tap(max_bytes=1 << 20)
     rows = [{"id": n, "size": [n]} for n in range(4)]
     told = {"id": {"type": "integer"}, "size": {}}
@@ -247,11 +247,11 @@ def test_what_is_not_selected_is_not_sent_and_has_no_column(tap: OpenShop) -> No
     assert shop.column("users", "name") == ["users 0", "users 1", "users 2"]
 
 
-def test_versions_are_told_in_the_log(tap: OpenShop) -> None:
+def test_versions_are_logged(tap: OpenShop) -> None:
     shop = tap(read="full_refresh", write="overwrite")
     scenario = _of(3, version=17, method="FULL_TABLE")
     report = shop.sync_of(scenario)
-    assert "stream users: version 17 is the one that counts" in shop.log(report)
+    assert "stream users: version 17 is the current one" in shop.log(report)
     shop.more = {"destination": {"sdc_columns": True}}
     shop.sync_of(scenario)
     assert shop.column("users") == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""What a sync leaves in tables and states: every mode, every kind of state, once and again."""
+"""The tables and states after a sync, in every mode and with every kind of state, once and again."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop
@@ -150,7 +150,7 @@ def test_the_same_name_in_two_namespaces_is_two_tables_also_when_one_is_synced_a
     assert len(set(tables.values())) == 2
     assert counts(report) == {"a.users": (1, 1), "b.users": (2, 2)}
     answers["read"]["lines"] = lines[1:]
-    alone = place.sync_of({"streams": {}, "answers": answers}, Wanted(only=["b.users"]))
+    alone = place.sync_of({"streams": {}, "answers": answers}, SyncRequest(only=["b.users"]))
     assert {name: told.table for name, told in alone.streams.items()} == {"b.users": tables["b.users"]}
 
 
@@ -167,7 +167,7 @@ def test_streams_that_the_connection_has_no_more_keep_their_part_of_a_global_sta
     assert place.positions() == {"users": 30, "orders": 20}
 
 
-def test_records_of_streams_that_were_not_asked_for_are_passed_over_loudly(shop: OpenShop) -> None:
+def test_records_of_streams_that_were_not_requested_are_skipped_with_a_warning(shop: OpenShop) -> None:
     place = shop()
     stray = '{"type":"RECORD","record":{"stream":"strays","data":{"id":1},"emitted_at":1}}'
     report = place.sync_of(two(3, 2, lines=[stray, stray]))
@@ -175,7 +175,7 @@ def test_records_of_streams_that_were_not_asked_for_are_passed_over_loudly(shop:
     assert any("2 records" in warning and "strays" in warning for warning in report.warnings)
 
 
-def test_a_source_that_counts_otherwise_than_we_is_told_of_loudly(shop: OpenShop) -> None:
+def test_a_source_that_counts_other_records_than_we_gives_a_warning(shop: OpenShop) -> None:
     place = shop()
     report = place.sync_of(two(23, 12, miscount=1))
     assert report.status is SyncStatus.COMPLETE

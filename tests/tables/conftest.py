@@ -9,7 +9,7 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
-from tests.conformance.table_writer import SCHEMA, Bench, Reader, table_name
+from tests.conformance.table_rows import SCHEMA, Bench, Reader, table_name
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ print(getattr(import_module(module), name)(Path(root)).commit(load_id, load).was
 """
 
 
-def writer_process(
+def start_writer(
     tables: type[FolderTables] | type[ParquetTables], root: Path, load: bytes, point: str, number: int
 ) -> subprocess.Popen[bytes]:
     """Lands `load` as l1, and sends itself the signal when it reaches the point; 0 sends none."""

@@ -6,16 +6,16 @@ from sqlalchemy import Connection, select, update
 
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
 
-Counter = Literal["fence", "sync_id", "version"]
+CounterName = Literal["fence", "sync_id", "version"]
 
 
-def count(tx: Connection, connection: str, counter: Counter) -> int:
-    """The last number that was given."""
+def last_number(tx: Connection, connection: str, counter: CounterName) -> int:
+    """The last number that was given out; 0 before the first."""
     return int(tx.execute(select(connections.c[counter]).where(connections.c.connection == connection)).scalar_one())
 
 
-def count_up(tx: Connection, connection: str, counter: Counter) -> int:
-    """The next number. It is never given again."""
+def next_number(tx: Connection, connection: str, counter: CounterName) -> int:
+    """Increments the counter and returns its new value. A number is never given out twice."""
     here = connections.c.connection == connection
     tx.execute(update(connections).where(here).values({counter: connections.c[counter] + 1}))
-    return count(tx, connection, counter)
+    return last_number(tx, connection, counter)

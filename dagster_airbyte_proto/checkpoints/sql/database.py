@@ -1,11 +1,11 @@
-"""A database behind a URL: opened late, safe under threads and forks, its errors in our words.
+"""A database behind a URL: opened at its first use, safe under threads and forks. Its errors are ProtoErrors.
 
-SQLite: one file, in WAL mode with full syncs, so that what was committed survives a kill and a power cut. Writers
-begin with BEGIN IMMEDIATE: a transaction that reads first and writes later would otherwise fail where it could wait.
-No connection is kept between transactions, so that a fork never inherits one.
+SQLite: one file, in WAL mode with full syncs, so that committed data survives a kill and a power cut. Writers begin
+with BEGIN IMMEDIATE: otherwise a transaction that reads first and writes later would fail where it could have waited.
+No connection stays open between transactions, so that a forked child never inherits one.
 
-PostgreSQL: through psycopg 3. Nobody waits for a lock without end, and the server ends the transaction of a client
-that sleeps in the middle of one (a paused machine), or the run that takes over would wait for it to wake up.
+PostgreSQL: through psycopg 3. Waiting for a lock has a timeout. The server ends the transaction of a client that stops
+in the middle of one (a paused machine); otherwise the run that takes over would wait until that client wakes up.
 """
 
 import os
@@ -30,7 +30,7 @@ Clock = Callable[[], datetime]
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _DOING = "using the state store"
 _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/database."
-_PATIENCE_SECONDS = 10
+_TIMEOUT_SECONDS = 10
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
 
@@ -41,39 +41,43 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "The disk is full. Make room, then run again.",
     sqlite3.SQLITE_IOERR: "The disk or its file system failed. Look at it, then run again.",
 }
-_MISPLACED = {
+_MISCONFIGURED = {
     sqlite3.SQLITE_PERM: "Make the file and its folder writable, or name another state_url.",
     sqlite3.SQLITE_READONLY: "Make the file and its folder writable, or name another state_url.",
     sqlite3.SQLITE_CANTOPEN: "Make the file and its folder writable, or name another state_url.",
     sqlite3.SQLITE_CORRUPT: "The file is damaged. Restore it from a backup, or name another state_url.",
     sqlite3.SQLITE_NOTADB: "That is no SQLite database. Name another state_url.",
 }
-_REFUSING_SQLSTATES = ("28", "3D", "3F", "42501")
+# Wrong user or password, no such database, no such schema, no right to it: the user must change state_url or grants.
+_CONFIG_SQLSTATES = ("28", "3D", "3F", "42501")
 
 
 class Database:
-    """`clock` is for tests. Without one, SQLite goes by this machine's clock, for it serves one machine; PostgreSQL
-    by its server's, so that machines whose clocks differ agree on when a lease has run out."""
+    """Opens transactions in one SQLite or PostgreSQL database.
+
+    `clock` is for tests. Without one, SQLite uses this machine's clock, since it serves one machine. PostgreSQL uses
+    its server's clock, so that machines whose clocks differ agree on when a lease expires.
+    """
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
-        self._url = _checked(url)
+        self._url = _checked_url(url)
         self._clock = clock
-        self._opening = threading.Lock()
-        self._opened: tuple[int, Engine] | None = None
+        self._engine_lock = threading.Lock()
+        self._engine_of_process: tuple[int, Engine] | None = None
 
     def __str__(self) -> str:
         return self._url.difference_update_query(_SECRETS_IN_QUERY).render_as_string(hide_password=True)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one moment of the database."""
-        with self._errors(), self._engine().connect() as tx, tx.begin():
+        """A read transaction, which sees one snapshot of the database."""
+        with self._translating_errors(), self._engine().connect() as tx, tx.begin():
             yield tx
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction, durable once the block has ended."""
-        with self._errors(), _writing(self._engine()) as tx:
+        """A write transaction, durable once the block has ended."""
+        with self._translating_errors(), _write_transaction(self._engine()) as tx:
             yield tx
 
     def now(self, tx: Connection) -> datetime:
@@ -84,94 +88,98 @@ class Database:
         return datetime.now(UTC)
 
     def close(self) -> None:
-        """Lets go of its connections. The next call opens them again."""
-        with self._opening:
-            if self._opened is not None and self._opened[0] == os.getpid():
-                self._opened[1].dispose()
-            self._opened = None
+        """Closes the connections. The next call opens them again."""
+        with self._engine_lock:
+            if self._engine_of_process is not None and self._engine_of_process[0] == os.getpid():
+                self._engine_of_process[1].dispose()
+            self._engine_of_process = None
 
     def _engine(self) -> Engine:
-        """Opened at the first use, and anew in a child process: a connection must not be shared with the parent."""
-        with self._opening:
-            if self._opened is not None and self._opened[0] == os.getpid():
-                return self._opened[1]
-            if self._opened is not None:
-                self._opened[1].dispose(close=False)
+        """The SQLAlchemy engine of this process. A forked child opens its own: it must not share a connection."""
+        with self._engine_lock:
+            if self._engine_of_process is not None and self._engine_of_process[0] == os.getpid():
+                return self._engine_of_process[1]
+            if self._engine_of_process is not None:
+                self._engine_of_process[1].dispose(close=False)
             engine = self._open()
-            self._opened = (os.getpid(), engine)
+            self._engine_of_process = (os.getpid(), engine)
             return engine
 
     def _open(self) -> Engine:
         if self._url.get_backend_name() == _SQLITE:
             path = Path(self._url.database or "")
             self._create_file(path)
-            engine = _sqlite_engine(path, self._patience_seconds())
+            engine = _sqlite_engine(path, self._lock_timeout_seconds())
         else:
             engine = self._postgres_engine()
         with engine.connect() as tx, tx.begin():
             if is_current(tx):
                 return engine
-        with _writing(engine) as tx:
+        with _write_transaction(engine) as tx:
             if tx.dialect.name == _POSTGRES:
                 tx.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             migrate(tx)
         return engine
 
     def _create_file(self, path: Path) -> None:
-        """Readable by its owner alone, since kept configs hold secrets. SQLite gives its side files the same mode."""
+        """Creates the file, readable only by its owner since stored configs hold secrets. SQLite gives its side files
+        the same mode."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Never opened when it is there: closing a second descriptor would drop the locks that SQLite holds in
-            # this process on the first one (POSIX locks belong to the process).
+            # An existing file must not be opened here: POSIX locks belong to the process, so closing a second
+            # descriptor would drop the locks that SQLite holds on the first one.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
             if not path.is_file():
                 raise self._config_error(f"{path} is no file", "Name another state_url.") from None
         except OSError as error:
             raise self._config_error(
-                f"cannot create {path}: {error.strerror}", _MISPLACED[sqlite3.SQLITE_CANTOPEN]
+                f"cannot create {path}: {error.strerror}", _MISCONFIGURED[sqlite3.SQLITE_CANTOPEN]
             ) from error
 
-    def _patience_seconds(self) -> float:
-        """How long SQLite waits for a lock: `?timeout=` in the URL, as in SQLAlchemy's own."""
+    def _lock_timeout_seconds(self) -> float:
+        """The seconds that SQLite waits for a lock: `?timeout=` in the URL, as in SQLAlchemy's own URLs."""
         try:
-            return float(str(self._url.query.get("timeout", _PATIENCE_SECONDS)))
+            return float(str(self._url.query.get("timeout", _TIMEOUT_SECONDS)))
         except ValueError as error:
             raise self._config_error("timeout is no number of seconds", _URLS) from error
 
     def _postgres_engine(self) -> Engine:
-        # Of a database that was made without a locale, and so has no encoding, text would come as bytes.
+        # A database that was created without a locale has no encoding (SQL_ASCII): without `client_encoding` its text
+        # would arrive as bytes.
         arguments = {
             "client_encoding": "utf8",
-            "connect_timeout": _PATIENCE_SECONDS,
-            "tcp_user_timeout": _PATIENCE_SECONDS * 1000,
+            "connect_timeout": _TIMEOUT_SECONDS,
+            "tcp_user_timeout": _TIMEOUT_SECONDS * 1000,
         }
-        given = {name: value for name, value in arguments.items() if name not in self._url.query}
+        connect_args = {name: value for name, value in arguments.items() if name not in self._url.query}
         try:
-            return create_engine(self._url, hide_parameters=True, pool_pre_ping=True, pool_size=2, connect_args=given)
+            return create_engine(
+                self._url, hide_parameters=True, pool_pre_ping=True, pool_size=2, connect_args=connect_args
+            )
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             raise self._config_error(
                 "its driver is not installed", "pip install 'dagster_airbyte_proto[postgres]'"
             ) from error
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:
-            raise self._in_our_words(error) from error
+            raise self._translated(error) from error
         except PoolTimeoutError as error:
-            raise StateUnavailable(_DOING, f"{self}: no connection came free", remedy="Try again.") from error
+            raise StateUnavailable(_DOING, f"{self}: no connection became free", remedy="Try again.") from error
 
-    def _in_our_words(self, error: DBAPIError) -> ProtoError:
+    def _translated(self, error: DBAPIError) -> ProtoError:
         found = f"{self}: {str(error.orig).strip()}"
         code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the lower byte of an extended code is the plain one
         if code in _UNAVAILABLE:
             return StateUnavailable(_DOING, found, remedy=_UNAVAILABLE[code])
-        if code in _MISPLACED:
-            return ConfigError(_DOING, found, remedy=_MISPLACED[code])
+        if code in _MISCONFIGURED:
+            return ConfigError(_DOING, found, remedy=_MISCONFIGURED[code])
         sqlstate = getattr(error.orig, "sqlstate", None) or ""
-        if sqlstate.startswith(_REFUSING_SQLSTATES):
+        if sqlstate.startswith(_CONFIG_SQLSTATES):
             return ConfigError(_DOING, found, remedy="Check the user, its rights and the database in state_url.")
         if code == 0 and (error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)):
             return StateUnavailable(_DOING, found, remedy="Check that the server runs and that state_url is right.")
@@ -181,36 +189,38 @@ class Database:
         return ConfigError(_DOING, f"{self}: {found}", remedy=remedy)
 
 
-def _checked(text: str) -> URL:
+def _checked_url(text: str) -> URL:
     try:
         url = make_url(text)
         name = url.get_backend_name()
     except (ArgumentError, ValueError) as error:
-        # Without the text: what does not parse may still hold a password.
+        # The message leaves out the text: a URL that does not parse may still hold a password.
         raise ConfigError("reading state_url", "it is no database URL", remedy=_URLS) from error
     if name == _SQLITE:
         if not url.database or url.database.startswith((":memory:", "file:")):
-            raise ConfigError("reading state_url", "it names no file, and state must outlive the process", remedy=_URLS)
+            raise ConfigError(
+                "reading state_url", "it names no file, and the state must outlive the process", remedy=_URLS
+            )
         return url.set(drivername="sqlite+pysqlite")
     if name == _POSTGRES:
         return url.set(drivername="postgresql+psycopg")
     raise ConfigError("reading state_url", f"there is no state store for {name}", remedy=_URLS)
 
 
-def _sqlite_engine(path: Path, patience_seconds: float) -> Engine:
-    # By its whole path, whatever becomes of the working directory, and never made anew: when somebody removes the file
-    # beneath us, an empty one in its place would have no state, and no lease.
+def _sqlite_engine(path: Path, lock_timeout_seconds: float) -> Engine:
+    # An absolute path, so that a change of the working directory does no harm. `mode=rw` never creates the file: if
+    # somebody removes it under a running process, an empty one in its place would have no state and no lease.
     uri = f"{path.absolute().as_uri()}?mode=rw"
     engine = create_engine(
         "sqlite+pysqlite://",
-        creator=lambda: sqlite3.connect(uri, uri=True, timeout=patience_seconds),
+        creator=lambda: sqlite3.connect(uri, uri=True, timeout=lock_timeout_seconds),
         hide_parameters=True,
         poolclass=NullPool,
     )
 
     @event.listens_for(engine, "connect")
     def _set_up(dbapi_connection: sqlite3.Connection, _record: object) -> None:
-        # The driver must not begin transactions by itself: it would begin them late, and never around DDL.
+        # Turns off the driver's own transactions: it would begin them only at the first write, and never around DDL.
         dbapi_connection.isolation_level = None
         _use_wal(dbapi_connection)
         dbapi_connection.execute("PRAGMA synchronous=FULL")
@@ -224,9 +234,12 @@ def _sqlite_engine(path: Path, patience_seconds: float) -> Engine:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """The file remembers its mode. Two processes that change it at once do not wait for each other as they would
-    for any other lock: one is told at once that the file is locked."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    """Switches the file to WAL mode, which it then keeps.
+
+    Two processes that switch at the same time do not wait for each other, as they would for any other lock: one of them
+    fails at once because the file is locked. So this tries again.
+    """
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -237,10 +250,10 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _writing(engine: Engine) -> Iterator[Connection]:
+def _write_transaction(engine: Engine) -> Iterator[Connection]:
     with engine.connect().execution_options(writes=True) as tx, tx.begin():
         if tx.dialect.name == _POSTGRES:
-            # A sleeper is thrown out before those who wait for its lock give up.
-            limits = {"lock_timeout": _PATIENCE_SECONDS, "idle_in_transaction_session_timeout": _PATIENCE_SECONDS // 2}
+            # A client that stopped in its transaction must lose it before those that wait for its lock give up.
+            limits = {"lock_timeout": _TIMEOUT_SECONDS, "idle_in_transaction_session_timeout": _TIMEOUT_SECONDS // 2}
             tx.execute(select(*(func.set_config(name, f"{seconds}s", True) for name, seconds in limits.items())))
         yield tx

@@ -1,7 +1,9 @@
-"""Generations that lie aside and are not complete, inside a transaction that someone else began and fenced.
+"""SQL of the open generations: those that lie on a branch and are not complete.
 
-One is open from the announcement of its first load until its branch is published, or dropped. While it has a state it
-can be gone on with; without one it is dead, and waits for whoever drops its branch.
+A generation is open from the announcement of its first load until its branch is published or dropped. While it has a
+state, a run can resume it. Without a state it is dead: the next run drops its branch.
+
+The caller has first the transaction and checked the fence.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,27 +20,32 @@ from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName
 _STATELESS = {"scope": None, "message": None}
 
 
-def announced(tx: Connection, load: Load, now: datetime) -> None:
-    """Writes down what the load is to begin."""
+def record_announced(tx: Connection, load: Load, now: datetime) -> None:
+    """Records the generations that the load begins."""
     for part in load.parts:
-        if part.aside is not None and part.aside.after is None:
+        if part.branch_position is not None and part.branch_position.after is None:
             key = _key(part.stream)
             tx.execute(delete(open_generations).where(_is_at(load.connection, part)))
-            begun = {"branch": part.aside.branch, "likeness": part.aside.likeness, "load_id": "", "changed_at": now}
+            first = {
+                "branch": part.branch_position.branch,
+                "likeness": part.branch_position.fingerprint,
+                "load_id": "",
+                "changed_at": now,
+            }
             table = {"table_namespace": part.table.namespace, "table_name": part.table.name}
-            of = {"connection": load.connection, "generation": part.generation_id, **key}
-            tx.execute(insert(open_generations).values(**of, **begun, **table, **_STATELESS))
+            at = {"connection": load.connection, "generation": part.generation_id, **key}
+            tx.execute(insert(open_generations).values(**at, **first, **table, **_STATELESS))
 
 
-def landed(tx: Connection, load: Load, streams: Collection[StreamId], now: datetime) -> None:
-    """The load is in, but for the parts of streams other than these."""
+def record_landed(tx: Connection, load: Load, streams: Collection[StreamId], now: datetime) -> None:
+    """Records that the load has landed, for these of its streams. The tables of the others refused their parts."""
     for part in load.parts:
-        if part.aside is not None and part.stream in streams:
+        if part.branch_position is not None and part.stream in streams:
             here = _is_at(load.connection, part)
-            if part.aside.publishes:
+            if part.branch_position.publishes:
                 tx.execute(delete(open_generations).where(here))
             else:
-                # A state that stood covers less than what has landed now.
+                # The stored state covers less than what has landed by now, so the generation cannot be resumed from it.
                 values = {"load_id": load.load_id, "changed_at": now, **_STATELESS}
                 tx.execute(update(open_generations).where(here).values(values))
     refused = {part.stream for part in load.parts}.difference(streams)
@@ -47,24 +54,24 @@ def landed(tx: Connection, load: Load, streams: Collection[StreamId], now: datet
         if stream is not None and stream not in refused:
             here = and_(_is_of(load.connection, stream), open_generations.c.generation == point.generation_id)
             state = {"scope": str(point.state.scope), "message": point.state.message}
-            # Before anything has landed there is nothing to go on with.
+            # A generation without a landed load has nothing to resume.
             has_rows = open_generations.c.load_id != ""
             tx.execute(update(open_generations).where(here, has_rows).values(**state, changed_at=now))
 
 
-def abandon(tx: Connection, connection: str, streams: Iterable[StreamId] | None = None) -> None:
-    """None of these streams, or of all, goes on with what it has open."""
+def end_resumable(tx: Connection, connection: str, streams: Iterable[StreamId] | None = None) -> None:
+    """Removes the states of the open generations of these streams, or of all: no run can resume them any more."""
     for stream in (None,) if streams is None else streams:
         here = open_generations.c.connection == connection if stream is None else _is_of(connection, stream)
         tx.execute(update(open_generations).where(here).values(_STATELESS))
 
 
-def forget(tx: Connection, dropped: OpenGeneration, connection: str) -> None:
+def delete_generation(tx: Connection, dropped: OpenGeneration, connection: str) -> None:
     here = and_(_is_of(connection, dropped.stream), open_generations.c.generation == dropped.generation_id)
     tx.execute(delete(open_generations).where(here))
 
 
-def standing(tx: Connection, connection: str) -> Sequence[OpenGeneration]:
+def all_open(tx: Connection, connection: str) -> Sequence[OpenGeneration]:
     query = select(open_generations).where(open_generations.c.connection == connection)
     found = []
     for row in tx.execute(query.order_by(open_generations.c.stream, open_generations.c.generation)):

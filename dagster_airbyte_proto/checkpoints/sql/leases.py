@@ -1,7 +1,7 @@
-"""Leases and fences, inside a transaction that someone else began.
+"""SQL of leases and fences, inside a transaction that the caller has begun.
 
-Whether a lease is lost is decided by its fence alone, never by the clock: a run that was late to renew, and that
-nobody took over from, may go on. The clock only says from when on another may take over.
+Only the fence decides whether a lease is lost, never the clock: a run that renews late may go on if nobody took its
+lease over. The clock only says from when on another run may take it over.
 """
 
 from collections.abc import Callable
@@ -11,93 +11,94 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from dagster_airbyte_proto.checkpoints.sql.counters import count_up
+from dagster_airbyte_proto.checkpoints.sql.counters import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import connections, leases
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
 
 
-def enlist(tx: Connection, connection: str) -> None:
-    """Makes the connection's row if it has none, and lines up."""
+def lock_new_or_known(tx: Connection, connection: str) -> None:
+    """Locks the connection's row, which is inserted first for a new connection."""
     first = {"connection": connection, "fence": 0, "sync_id": 0, "version": 0}
     if tx.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # Some 50 ms, which who has SQLite need not wait.
+        from sqlalchemy.dialects import postgresql  # Takes some 50 ms, which users of SQLite are spared.
 
         tx.execute(postgresql.insert(connections).values(first).on_conflict_do_nothing())
     else:
         tx.execute(sqlite.insert(connections).values(first).on_conflict_do_nothing())
-    line_up(tx, connection)
+    lock_connection(tx, connection)
 
 
-def line_up(tx: Connection, connection: str) -> None:
-    """Whoever lines up next on this connection waits until this transaction has ended."""
-    # SQLite knows no FOR UPDATE and needs none: its writers are one at a time from the start.
+def lock_connection(tx: Connection, connection: str) -> None:
+    """Locks the connection's row until this transaction ends."""
+    # SQLite has no FOR UPDATE and needs none: BEGIN IMMEDIATE lets in only one writer at a time.
     tx.execute(select(connections).where(connections.c.connection == connection).with_for_update())
 
 
-def take(tx: Connection, wanted: Lease, now: datetime, is_dead: Callable[[str], bool]) -> Lease:
-    """`wanted` with a fence of its own, or StateConflict while another that is not known to be dead holds it."""
-    standing = tx.execute(_of(wanted.connection).with_for_update()).one_or_none()
-    if standing is not None and standing.expires_at > now and not is_dead(standing.holder):
-        raise _held_by(standing)
-    lease = wanted._replace(fence=count_up(tx, wanted.connection, "fence"))
-    tx.execute(delete(leases).where(leases.c.connection == wanted.connection))
+def take(tx: Connection, requested: Lease, now: datetime, is_dead: Callable[[str], bool]) -> Lease:
+    """Takes the lease and returns it with its own fence. Raises StateConflict while another run holds it."""
+    row = tx.execute(_lease_of(requested.connection).with_for_update()).one_or_none()
+    if row is not None and row.expires_at > now and not is_dead(row.holder):
+        raise _held_by(row)
+    lease = requested._replace(fence=next_number(tx, requested.connection, "fence"))
+    tx.execute(delete(leases).where(leases.c.connection == requested.connection))
     tx.execute(insert(leases).values(since=now, **lease._asdict()))
     return lease
 
 
 def renew(tx: Connection, lease: Lease, now: datetime, seconds: float) -> Lease:
-    """Does not line up: a long promote on another thread must not cost the lease."""
+    """Extends the lease. Does not lock the connection's row: waiting for a long promote on another thread could cost
+    the lease."""
     renewed = lease._replace(expires_at=now + timedelta(seconds=seconds))
-    written = tx.execute(update(leases).where(*_is(lease)).values(expires_at=renewed.expires_at))
+    written = tx.execute(update(leases).where(*_has_fence(lease)).values(expires_at=renewed.expires_at))
     if written.rowcount != 1:
         raise _lost(tx, lease)
     return renewed
 
 
 def release(tx: Connection, lease: Lease) -> None:
-    tx.execute(delete(leases).where(*_is(lease)))
+    tx.execute(delete(leases).where(*_has_fence(lease)))
 
 
-def standing(tx: Connection, connection: str) -> Lease | None:
-    """The lease as it is written down, by whoever."""
-    row = tx.execute(_of(connection)).one_or_none()
+def current_lease(tx: Connection, connection: str) -> Lease | None:
+    """The stored lease of the connection, whoever holds it, expired or not."""
+    row = tx.execute(_lease_of(connection)).one_or_none()
     return None if row is None else Lease(row.connection, row.run_id, row.holder, row.fence, row.expires_at)
 
 
 def check_fence(tx: Connection, lease: Lease) -> None:
-    """Raises StateConflict when the lease is another's, or nobody's."""
-    if tx.execute(select(leases.c.fence).where(*_is(lease))).one_or_none() is None:
+    """Raises StateConflict when another run has the lease, or nobody."""
+    if tx.execute(select(leases.c.fence).where(*_has_fence(lease))).one_or_none() is None:
         raise _lost(tx, lease)
 
 
-def _is(lease: Lease) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _has_fence(lease: Lease) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return leases.c.connection == lease.connection, leases.c.fence == lease.fence
 
 
-def _of(connection: str) -> Any:
+def _lease_of(connection: str) -> Any:
     return select(leases).where(leases.c.connection == connection)
 
 
-def _held_by(standing: Row[Any]) -> StateConflict:
+def _held_by(row: Row[Any]) -> StateConflict:
     return StateConflict(
-        f"starting to work on connection {standing.connection}",
-        f"{standing.holder} holds it (run {standing.run_id}) since {_readable(standing.since)},"
-        f" and until {_readable(standing.expires_at)} unless it renews",
-        remedy="Wait until that run has ended, or stop it. Of a run that is dead the lease runs out by itself.",
+        f"starting to work on connection {row.connection}",
+        f"{row.holder} holds it (run {row.run_id}) since {_readable(row.since)},"
+        f" and until {_readable(row.expires_at)} unless it renews",
+        remedy="Wait until that run has ended, or stop it. The lease of a dead run expires by itself.",
     )
 
 
 def _lost(tx: Connection, lease: Lease) -> StateConflict:
-    taker = tx.execute(_of(lease.connection)).one_or_none()
+    row = tx.execute(_lease_of(lease.connection)).one_or_none()
     return StateConflict(
         f"working on connection {lease.connection} (run {lease.run_id}, fence {lease.fence})",
-        f"{taker.holder} took it over (run {taker.run_id}) at {_readable(taker.since)}"
-        if taker is not None
-        else "this run's lease is not held any more: it was given back, or taken over by a run that has ended since",
-        remedy="This run must stop. What it had announced, the run that took over brings to its end.",
+        f"{row.holder} took it over (run {row.run_id}) at {_readable(row.since)}"
+        if row is not None
+        else "this run no longer holds the lease: it was given back, or taken over by a run that has ended since",
+        remedy="This run must stop. The run that took over finishes the loads that this one announced.",
     )
 
 
-def _readable(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+def _readable(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,4 +1,7 @@
-"""A load as JSON that a person can read in the loads table: paths, counts, and states as the connector wrote them."""
+"""Encodes a load as JSON for the loads table, readable for a person: paths, counts, and states as text.
+
+The names in this JSON are stored: a database that an older version wrote must still be read.
+"""
 
 from collections.abc import Iterable
 
@@ -9,7 +12,10 @@ from dagster_airbyte_proto.model import State, StateScope, StreamId
 
 
 class _StateText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`message` as text, or in base64 where it is none. JSON has no bytes, and not a byte of it may change."""
+    """A state whose message is text, or base64 where it is not UTF-8.
+
+    JSON has no bytes, and the message must come back byte for byte.
+    """
 
     scope: StateScope
     message: str | None = None
@@ -32,7 +38,7 @@ class _LoadText(msgspec.Struct, frozen=True):
     resume_points: tuple[_ResumePointText, ...] = ()
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+# Built at import, in one thread: two threads that use a type for the first time at once can crash msgspec.
 _LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[CommittedRows, ...])
 
 

@@ -1,6 +1,6 @@
-"""The loads log, inside a transaction that someone else began and, for changes, fenced.
+"""SQL of the loads log. The caller has begun the transaction and, for changes, checked the fence.
 
-announced -> done or dropped, and no way back.
+A load is announced, then done or dropped. It never goes back.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ from dagster_airbyte_proto.loads.load import CommittedRows, Load
 
 def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: datetime) -> None:
     body = load_to_json(load)
-    row = logged(tx, load.load_id)
+    row = load_row(tx, load.load_id)
+    # The same load may be announced again: the outcome of the first call may have been unknown.
     if row is not None and row.body != body:
         raise _out_of_order("announcing", load, "another load has its id")
     if row is None:
@@ -32,9 +33,9 @@ def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: date
         tx.execute(insert(loads).values(**values, reason="", body=body, committed="[]"))
 
 
-def to_end(tx: Connection, load: Load, status: LoadStatus) -> Row[Any] | None:
-    """The load's row when it is still to be brought to that end; None when it has come to it already."""
-    row = logged(tx, load.load_id)
+def row_to_end(tx: Connection, load: Load, status: LoadStatus) -> Row[Any] | None:
+    """The row of a load that is to end with this status; None when it has ended so already."""
+    row = load_row(tx, load.load_id)
     if row is None:
         raise _out_of_order(f"ending as {status}", load, "it was never announced")
     if row.status == status:
@@ -52,35 +53,35 @@ def end_as_dropped(tx: Connection, load: Load, reason: str, now: datetime) -> No
     _end(tx, load, status=LoadStatus.DROPPED.value, reason=reason, ended_at=now)
 
 
-def logged(tx: Connection, load_id: str) -> Row[Any] | None:
+def load_row(tx: Connection, load_id: str) -> Row[Any] | None:
     return tx.execute(select(loads).where(loads.c.load_id == load_id)).one_or_none()
 
 
-def newest(tx: Connection, connection: str, limit: int) -> list[LoggedLoad]:
+def newest_loads(tx: Connection, connection: str, limit: int) -> list[LoggedLoad]:
     query = select(loads).where(loads.c.connection == connection).order_by(loads.c.number.desc()).limit(limit)
     return [as_logged(row) for row in tx.execute(query)]
 
 
-def announced(tx: Connection, connection: str) -> list[Load]:
+def announced_loads(tx: Connection, connection: str) -> list[Load]:
     unfinished = loads.c.connection == connection, loads.c.status == LoadStatus.ANNOUNCED.value
     return [
         load_from_json(body) for body in tx.scalars(select(loads.c.body).where(*unfinished).order_by(loads.c.number))
     ]
 
 
-def files(tx: Connection, connection: str, run_id: str) -> frozenset[str]:
-    kept = loads.c.connection == connection, loads.c.run_id == run_id, loads.c.status != LoadStatus.DROPPED.value
-    bodies = tx.scalars(select(loads.c.body).where(*kept))
+def referenced_files(tx: Connection, connection: str, run_id: str) -> frozenset[str]:
+    of_run = loads.c.connection == connection, loads.c.run_id == run_id, loads.c.status != LoadStatus.DROPPED.value
+    bodies = tx.scalars(select(loads.c.body).where(*of_run))
     return frozenset(file.path for body in bodies for part in load_from_json(body).parts for file in part.files)
 
 
-def refuse_while_announced(tx: Connection, connection: str, doing: str) -> None:
-    """By hand, state moves only between loads: the recovery of an announced one would move it once more."""
+def check_none_announced(tx: Connection, connection: str, doing: str) -> None:
+    """Raises ConfigError while a load is announced: its recovery would move the state that a person sets by hand."""
     unfinished = loads.c.connection == connection, loads.c.status == LoadStatus.ANNOUNCED.value
     if tx.scalar(select(exists().where(*unfinished))):
         raise ConfigError(
             doing,
-            "a load of it is announced and not finished, and to finish it would move the state again",
+            "one of its loads is announced and not finished, and finishing it would move the state again",
             remedy=f"Run airbyte-proto recover {connection} first.",
         )
 

@@ -1,7 +1,7 @@
-"""How the tables came to be: one step a version, in order, never edited once released.
+"""The migrations of the SQL store: one step a version, in order, never edited once released.
 
-A step is plain SQL, so that it does the same for ever, whatever `sql_schema.py` has become since; a test compares
-where the steps lead with what that module says. `{bytes}`, `{time}` and `{number}` are the database's own names.
+A step is plain SQL, so that it always does the same, however `schema.py` changes later. A test compares the tables that
+the steps make with those of that module. `{bytes}`, `{time}` and `{number}` stand for the database's own types.
 """
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
@@ -156,7 +156,7 @@ CREATE TABLE airbyte_proto_open_generations (
 
 MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS)
 _PREFIX = "airbyte_proto_"
-# Before the first release names had no prefix, and were in the way of Dagster's tables in the same database.
+# Before the first release names had no prefix, and collided with Dagster's tables in the same database.
 _UNPREFIXED = (
     "connections", "leases", "runs", "run_folders", "generations", "states", "state_history", "loads", "kept_configs",
     "schema_version",
@@ -164,12 +164,12 @@ _UNPREFIXED = (
 
 
 def is_current(tx: Connection) -> bool:
-    """Whether there is nothing to do. Raises ConfigError for a database that newer code made."""
+    """True when no migration is due. Raises ConfigError for a database that a newer version has migrated."""
     return _version(tx) == len(MIGRATIONS)
 
 
 def migrate(tx: Connection) -> None:
-    """Brings the database to this code's version. The caller's transaction shuts everybody else out."""
+    """Migrates the database to the version of this code. The caller's transaction excludes all others."""
     _rename_unprefixed(tx)
     version = _version(tx)
     for step in MIGRATIONS[version:]:
@@ -194,14 +194,14 @@ def _rename_unprefixed(tx: Connection) -> None:
 
 
 def _version(tx: Connection) -> int:
-    """0 for an empty database."""
+    """The version of the database's tables; 0 for an empty database."""
     if not inspect(tx).has_table(schema_version.name):
         return 0
     version = tx.scalar(select(schema_version.c.version)) or 0
     if version > len(MIGRATIONS):
         raise ConfigError(
             "opening the state store",
-            f"its tables have version {version}, and this version of dagster_airbyte_proto knows them up to"
+            f"its tables have version {version}, and this version of dagster_airbyte_proto knows versions up to"
             f" {len(MIGRATIONS)}",
             remedy=f"Use a dagster_airbyte_proto that knows state store version {version}, at least as new as the one"
             " that wrote here last; or name another state_url.",

@@ -1,6 +1,7 @@
-"""Runs, their folders and the generations of streams, inside a transaction that someone else began and fenced.
+"""SQL of runs, their folders and the generations of streams.
 
-A run is known by the fence of its lease: a retry may come with the run id of the attempt before it.
+The caller has begun the transaction and checked the fence. The fence of its lease identifies a run, since a retry may
+have the run id of the attempt before it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
 
-from dagster_airbyte_proto.checkpoints.sql.counters import count_up
+from dagster_airbyte_proto.checkpoints.sql.counters import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import generations, run_folders, runs
 from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
 from dagster_airbyte_proto.checkpoints.store import Lease
@@ -16,13 +17,13 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 COMPLETE = "complete"
 
 
-def begun(tx: Connection, lease: Lease) -> int | None:
-    """The number of the run that this lease began already."""
+def sync_id_of(tx: Connection, lease: Lease) -> int | None:
+    """The number of the run that this lease has begun; None when it has begun none."""
     return tx.execute(select(runs.c.sync_id).where(_under(runs, lease))).scalar_one_or_none()
 
 
 def begin(tx: Connection, lease: Lease, now: datetime) -> int:
-    sync_id = count_up(tx, lease.connection, "sync_id")
+    sync_id = next_number(tx, lease.connection, "sync_id")
     run = {"connection": lease.connection, "fence": lease.fence, "run_id": lease.run_id, "holder": lease.holder}
     tx.execute(insert(runs).values(sync_id=sync_id, started_at=now, **run))
     return sync_id
@@ -40,13 +41,18 @@ def reports(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
     return list(tx.scalars(select(runs.c.report).where(of_run).order_by(runs.c.sync_id)))
 
 
-def runners(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
+def newest_report(tx: Connection, connection: str) -> str | None:
+    ended = and_(runs.c.connection == connection, runs.c.report.is_not(None))
+    return tx.scalars(select(runs.c.report).where(ended).order_by(runs.c.sync_id.desc()).limit(1)).one_or_none()
+
+
+def run_holders(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
     of_run = and_(runs.c.connection == connection, runs.c.run_id == run_id)
     return list(tx.scalars(select(runs.c.holder).where(of_run).order_by(runs.c.sync_id)))
 
 
 def generation(tx: Connection, connection: str, key: StateKey) -> int:
-    """0 for a stream that was never refreshed."""
+    """The current generation of a stream; 0 when it was never refreshed."""
     return tx.execute(select(generations.c.generation).where(_is_at(connection, key))).scalar_one_or_none() or 0
 
 

@@ -1,8 +1,9 @@
-"""The tables of the SQL store, as the code of this version sees them. How they came to be: `sql_migrations.py`.
+"""The tables of the SQL store, as the code of this version uses them. `migrations.py` creates them.
 
-Their names begin with `airbyte_proto_`: Dagster, which has a table `runs` too, may use the same database.
+Their names begin with `airbyte_proto_`: Dagster may use the same database, and has a table `runs` too.
 
-In a key, "" stands for no namespace, and ("", "") for the connection as a whole: SQL never takes two NULLs for equal.
+In a key, "" stands for no namespace, and ("", "") for the whole connection. NULL would not do: two NULLs are never
+equal in SQL.
 """
 
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ metadata = MetaData()
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A point in time. SQLite has no type for one and forgets the zone: there it is kept in UTC."""
+    """A point in time. SQLite has no type for it and loses the time zone, so it is stored there in UTC."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -48,7 +49,7 @@ connections = Table(
     "airbyte_proto_connections",
     metadata,
     Column("connection", Text, primary_key=True),
-    # The counters only grow. They outlive leases, runs and states.
+    # The counters only grow. They stay when leases, runs and states are deleted.
     Column("fence", Integer, nullable=False),
     Column("sync_id", Integer, nullable=False),
     Column("version", Integer, nullable=False),
@@ -109,9 +110,9 @@ open_generations = Table(
     Column("table_name", Text, nullable=False),
     Column("branch", Text, nullable=False),
     Column("likeness", Text, nullable=False),
-    # Empty until its first load is in.
+    # Empty until its first load has landed.
     Column("load_id", Text, nullable=False),
-    # Both are NULL where it cannot be gone on with.
+    # Both are NULL where the generation cannot be resumed.
     Column("scope", Text),
     Column("message", LargeBinary),
     Column("changed_at", UtcTime, nullable=False),
@@ -125,7 +126,7 @@ states = Table(
     Column("stream", Text, primary_key=True),
     Column("partition_key", Text, primary_key=True),
     Column("scope", Text, nullable=False),
-    # Bytes, not text: a message is handed back as it came, whatever it holds.
+    # Bytes, not text: the connector gets its message back exactly as it sent it.
     Column("message", LargeBinary, nullable=False),
     Column("version", Integer, nullable=False),
     Column("changed_at", UtcTime, nullable=False),
@@ -176,7 +177,7 @@ kept_configs = Table(
     Column("run_id", Text, nullable=False),
 )
 
-shapes = Table(
+profiles = Table(
     "airbyte_proto_shapes",
     metadata,
     _connection(),

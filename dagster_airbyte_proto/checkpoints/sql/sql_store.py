@@ -1,8 +1,8 @@
 """The state store in SQLite or PostgreSQL.
 
-Everything that changes a connection first locks its row in `connections`, then checks that the lease in the database
-has the caller's fence, in the same transaction: writers of one connection stand in a line, and one that lost its
-lease is turned away at the head of it.
+Every change of a connection first locks its row in `connections`, then checks that the lease in the database has the
+caller's fence, in the same transaction. So writers of one connection wait for each other, and a writer that lost its
+lease meanwhile is refused as soon as it has the lock.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +16,9 @@ from sqlalchemy import Connection, delete, insert, select
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
 from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
+from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
 from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
-from dagster_airbyte_proto.checkpoints.sql import shapes as sql_shapes
-from dagster_airbyte_proto.checkpoints.sql.counters import count
+from dagster_airbyte_proto.checkpoints.sql.counters import last_number
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
 from dagster_airbyte_proto.checkpoints.sql.schema import connections, kept_configs
 from dagster_airbyte_proto.checkpoints.sql.states import (
@@ -26,43 +26,43 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     StateKey,
     current_states,
     move_states,
-    of_last_kind,
     past_states,
     state_changes,
+    states_of_last_kind,
 )
 from dagster_airbyte_proto.checkpoints.store import (
-    KeptConfig,
     Lease,
     LoadStatus,
     LoggedLoad,
     OpenGeneration,
     RunStart,
     StateChange,
+    StoredConfig,
     StoredState,
     StreamChange,
 )
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.model import State, StreamId
-from dagster_airbyte_proto.schema.evolution import Change
-from dagster_airbyte_proto.schema.shape import StreamShape
+from dagster_airbyte_proto.schema.evolution import SchemaChange
+from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 
-class SqlStateStore:
-    """`sqlite:///path/to/state.db` or `postgresql://user:password@host/database`.
+class SqlStore:
+    """The state store behind a URL: `sqlite:///path/to/state.db` or `postgresql://user:password@host/database`.
 
-    To make one does nothing but look at the URL; the database is opened, and created or migrated, at the first call.
-    May be shared by threads, and used in a forked child.
+    The constructor only checks the URL. The first call opens the database, and creates or migrates it. Threads may
+    share a store, and a forked child may use it.
     """
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._database = Database(url, clock)
 
     def __repr__(self) -> str:
-        return f"SqlStateStore({str(self._database)!r})"
+        return f"SqlStore({str(self._database)!r})"
 
     def close(self) -> None:
-        """Lets go of its connections. The next call opens them again."""
+        """Closes the connections to the database. The next call opens them again."""
         self._database.close()
 
     def acquire(
@@ -75,10 +75,10 @@ class SqlStateStore:
         is_dead: Callable[[str], bool] = lambda _holder: False,
     ) -> Lease:
         with self._database.write() as tx:
-            sql_leases.enlist(tx, connection)
+            sql_leases.lock_new_or_known(tx, connection)
             now = self._database.now(tx)
-            wanted = Lease(connection, run_id, holder, fence=0, expires_at=now + timedelta(seconds=seconds))
-            return sql_leases.take(tx, wanted, now, is_dead)
+            requested = Lease(connection, run_id, holder, fence=0, expires_at=now + timedelta(seconds=seconds))
+            return sql_leases.take(tx, requested, now, is_dead)
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         with self._database.write() as tx:
@@ -88,9 +88,9 @@ class SqlStateStore:
         with self._database.write() as tx:
             sql_leases.release(tx, lease)
 
-    def holder(self, connection: str) -> Lease | None:
+    def current_lease(self, connection: str) -> Lease | None:
         with self._database.read() as tx:
-            return sql_leases.standing(tx, connection)
+            return sql_leases.current_lease(tx, connection)
 
     def begin_run(
         self,
@@ -98,17 +98,19 @@ class SqlStateStore:
         *,
         refreshed: Sequence[StreamId],
         streams: Sequence[StreamId],
-        continued: Sequence[StreamId] = (),
+        resumed: Sequence[StreamId] = (),
         partition: str = "",
     ) -> RunStart:
         with self._fenced(lease) as tx:
             if not partition:
-                sql_generations.abandon(tx, lease.connection, {*streams, *refreshed}.difference(continued))
-            sync_id = sql_runs.begun(tx, lease)
-            anew = set(refreshed) if sync_id is None else set()
+                sql_generations.end_resumable(tx, lease.connection, {*streams, *refreshed}.difference(resumed))
+            sync_id = sql_runs.sync_id_of(tx, lease)
+            # Where the lease has begun its run already, this call is a repetition: it must not count a generation
+            # twice.
+            to_refresh = set(refreshed) if sync_id is None else set()
             generations = {}
             for stream in dict.fromkeys((*streams, *refreshed)):
-                number = sql_runs.next_generation if stream in anew else sql_runs.generation
+                number = sql_runs.next_generation if stream in to_refresh else sql_runs.generation
                 generations[stream] = number(tx, lease.connection, StateKey(stream, partition))
             if sync_id is None:
                 sync_id = sql_runs.begin(tx, lease, self._database.now(tx))
@@ -116,11 +118,11 @@ class SqlStateStore:
 
     def open_generations(self, connection: str) -> Sequence[OpenGeneration]:
         with self._database.read() as tx:
-            return sql_generations.standing(tx, connection)
+            return sql_generations.all_open(tx, connection)
 
     def forget_generation(self, lease: Lease, dropped: OpenGeneration) -> None:
         with self._fenced(lease) as tx:
-            sql_generations.forget(tx, dropped, lease.connection)
+            sql_generations.delete_generation(tx, dropped, lease.connection)
 
     def note_folders(self, lease: Lease, folders: Sequence[str]) -> None:
         with self._fenced(lease) as tx:
@@ -134,9 +136,13 @@ class SqlStateStore:
         with self._database.read() as tx:
             return sql_runs.reports(tx, connection, run_id)
 
-    def runners(self, connection: str, run_id: str) -> Sequence[str]:
+    def newest_report(self, connection: str) -> str | None:
         with self._database.read() as tx:
-            return sql_runs.runners(tx, connection, run_id)
+            return sql_runs.newest_report(tx, connection)
+
+    def run_holders(self, connection: str, run_id: str) -> Sequence[str]:
+        with self._database.read() as tx:
+            return sql_runs.run_holders(tx, connection, run_id)
 
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
         with self._database.read() as tx:
@@ -146,44 +152,44 @@ class SqlStateStore:
         with self._fenced(lease) as tx:
             sql_runs.forget_folders(tx, lease, run_id)
 
-    def files(self, connection: str, run_id: str) -> frozenset[str]:
+    def referenced_files(self, connection: str, run_id: str) -> frozenset[str]:
         with self._database.read() as tx:
-            return sql_loads.files(tx, connection, run_id)
+            return sql_loads.referenced_files(tx, connection, run_id)
 
     def announce(self, lease: Lease, load: Load, *, partition: str = "") -> None:
         with self._fenced(lease) as tx:
             now = self._database.now(tx)
             sql_loads.announce(tx, lease, load, partition, now)
-            sql_generations.announced(tx, load, now)
+            sql_generations.record_announced(tx, load, now)
 
     def promote(self, lease: Lease, load: Load, states: Sequence[State], committed: Sequence[CommittedRows]) -> None:
         with self._fenced(lease) as tx:
-            row = sql_loads.to_end(tx, load, LoadStatus.DONE)
+            row = sql_loads.row_to_end(tx, load, LoadStatus.DONE)
             if row is None:
                 return
             now = self._database.now(tx)
             why = "sync" if row.fence == lease.fence else "recover"
-            changes = {StateKey(state.stream, row.partition_key): state for state in of_last_kind(states)}
+            changes = {StateKey(state.stream, row.partition_key): state for state in states_of_last_kind(states)}
             move_states(tx, lease.connection, changes, ChangeNote(lease.holder, why, load.run_id, now))
-            sql_generations.landed(tx, load, {each.stream for each in committed}, now)
+            sql_generations.record_landed(tx, load, {each.stream for each in committed}, now)
             sql_loads.end_as_done(tx, load, committed, now)
 
     def drop(self, lease: Lease, load: Load, reason: str) -> None:
         with self._fenced(lease) as tx:
-            if sql_loads.to_end(tx, load, LoadStatus.DROPPED) is not None:
+            if sql_loads.row_to_end(tx, load, LoadStatus.DROPPED) is not None:
                 sql_loads.end_as_dropped(tx, load, reason, self._database.now(tx))
 
-    def announced(self, connection: str) -> Sequence[Load]:
+    def announced_loads(self, connection: str) -> Sequence[Load]:
         with self._database.read() as tx:
-            return sql_loads.announced(tx, connection)
+            return sql_loads.announced_loads(tx, connection)
 
     def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
         with self._database.read() as tx:
-            return sql_loads.newest(tx, connection, limit)
+            return sql_loads.newest_loads(tx, connection, limit)
 
     def load(self, load_id: str) -> LoggedLoad | None:
         with self._database.read() as tx:
-            row = sql_loads.logged(tx, load_id)
+            row = sql_loads.load_row(tx, load_id)
             return None if row is None else sql_loads.as_logged(row)
 
     def connections(self) -> Sequence[str]:
@@ -203,28 +209,28 @@ class SqlStateStore:
     ) -> StateChange:
         doing = f"changing the state of connection {lease.connection}"
         with self._fenced(lease) as tx:
-            sql_loads.refuse_while_announced(tx, lease.connection, doing)
-            standing = [stored.state.stream for stored in current_states(tx, lease.connection, partition)]
-            if state is None and stream is not None and standing == [None]:
+            sql_loads.check_none_announced(tx, lease.connection, doing)
+            streams = [stored.state.stream for stored in current_states(tx, lease.connection, partition)]
+            if state is None and stream is not None and streams == [None]:
                 raise ConfigError(
                     doing,
-                    "its streams share one state, and no single stream can be taken out of that",
+                    "its streams share one state, and a single stream cannot be removed from it",
                     remedy=f"Reset the whole: airbyte-proto state reset {lease.connection}",
                     stream=str(stream),
                 )
             changes = {StateKey(stream, partition): state}
             if state is None and stream is None:
-                changes |= {StateKey(one, partition): None for one in standing}
+                changes |= {StateKey(one, partition): None for one in streams}
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
-            sql_generations.abandon(tx, lease.connection, None if stream is None else [stream])
+            sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
             moved = move_states(tx, lease.connection, changes, note)
             return next(change for change in moved if change.stream == stream)
 
     def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
         doing = f"rolling back the state of connection {lease.connection}"
         with self._fenced(lease) as tx:
-            sql_loads.refuse_while_announced(tx, lease.connection, doing)
-            newest = count(tx, lease.connection, "version")
+            sql_loads.check_none_announced(tx, lease.connection, doing)
+            newest = last_number(tx, lease.connection, "version")
             if not 0 <= version <= newest:
                 raise ConfigError(
                     doing,
@@ -236,41 +242,44 @@ class SqlStateStore:
             now = {StateKey(one.state.stream, one.partition): one.state for one in stored}
             changes = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
-            sql_generations.abandon(tx, lease.connection)
+            sql_generations.end_resumable(tx, lease.connection)
             return move_states(tx, lease.connection, changes, note)
 
-    def config(self, connection: str) -> KeptConfig | None:
+    def stored_config(self, connection: str) -> StoredConfig | None:
         with self._database.read() as tx:
             row = tx.execute(select(kept_configs).where(kept_configs.c.connection == connection)).one_or_none()
-            return None if row is None else KeptConfig(msgspec.json.decode(row.config), row.based_on)
+            return None if row is None else StoredConfig(msgspec.json.decode(row.config), row.based_on)
 
-    def keep_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
+    def save_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
         text = msgspec.json.encode(config).decode()
         with self._fenced(lease) as tx:
-            kept = {"connection": lease.connection, "run_id": lease.run_id, "kept_at": self._database.now(tx)}
+            saved = {"connection": lease.connection, "run_id": lease.run_id, "kept_at": self._database.now(tx)}
             tx.execute(delete(kept_configs).where(kept_configs.c.connection == lease.connection))
-            tx.execute(insert(kept_configs).values(config=text, based_on=based_on, **kept))
+            tx.execute(insert(kept_configs).values(config=text, based_on=based_on, **saved))
 
-    def shapes(self, connection: str) -> Mapping[StreamId, StreamShape]:
+    def stream_profiles(self, connection: str) -> Mapping[StreamId, StreamProfile]:
         with self._database.read() as tx:
-            return sql_shapes.kept(tx, connection)
+            return sql_profiles.stored_profiles(tx, connection)
 
-    def keep_shapes(
-        self, lease: Lease, shapes: Mapping[StreamId, StreamShape], changes: Sequence[tuple[StreamId, Change]] = ()
+    def save_stream_profiles(
+        self,
+        lease: Lease,
+        profiles: Mapping[StreamId, StreamProfile],
+        changes: Sequence[tuple[StreamId, SchemaChange]] = (),
     ) -> None:
         with self._fenced(lease) as tx:
             now = self._database.now(tx)
-            sql_shapes.keep(tx, lease, shapes, now)
-            sql_shapes.note(tx, lease, changes, now)
+            sql_profiles.save_profiles(tx, lease, profiles, now)
+            sql_profiles.record_changes(tx, lease, changes, now)
 
     def stream_changes(self, connection: str, *, limit: int = 100) -> Sequence[StreamChange]:
         with self._database.read() as tx:
-            return sql_shapes.newest(tx, connection, limit)
+            return sql_profiles.newest_changes(tx, connection, limit)
 
     @contextmanager
     def _fenced(self, lease: Lease) -> Iterator[Connection]:
-        """A transaction that no other on this connection overlaps, and in which the lease stays the caller's."""
+        """A write transaction that holds the lock of the connection, after a check of the lease's fence."""
         with self._database.write() as tx:
-            sql_leases.line_up(tx, lease.connection)
+            sql_leases.lock_connection(tx, lease.connection)
             sql_leases.check_fence(tx, lease)
             yield tx

@@ -1,12 +1,12 @@
-"""Current states and their history, inside a transaction that someone else began and fenced."""
+"""SQL of the current states and of their history. The caller has begun the transaction and checked the fence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 
-from dagster_airbyte_proto.checkpoints.sql.counters import count_up
+from dagster_airbyte_proto.checkpoints.sql.counters import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import state_history, states
 from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
 from dagster_airbyte_proto.errors import ProtocolViolation, StateConflict
@@ -14,14 +14,14 @@ from dagster_airbyte_proto.model import State, StateScope, StreamId
 
 
 class StateKey(NamedTuple):
-    """What a state is of: a stream, or the connection as a whole, in one partition."""
+    """The key of a state: a stream, or None for the whole connection, in one partition."""
 
     stream: StreamId | None
     partition: str = ""
 
 
 class ChangeNote(NamedTuple):
-    """What the history tells of a change."""
+    """The columns of the history that say who made a change, when and why."""
 
     who: str
     why: str
@@ -30,16 +30,16 @@ class ChangeNote(NamedTuple):
 
 
 def key_columns(key: StateKey) -> dict[str, str]:
-    """The key as it stands in tables. A stream without a name would be taken for the whole."""
+    """The key as columns of a table. A stream without a name would pass for the whole connection."""
     if key.stream is None:
         return {"namespace": "", "stream": "", "partition_key": key.partition}
     if not key.stream.name:
-        raise ProtocolViolation("keeping the state of a stream", "the stream has no name")
+        raise ProtocolViolation("storing the state of a stream", "the stream has no name")
     return {"namespace": key.stream.namespace or "", "stream": key.stream.name, "partition_key": key.partition}
 
 
 def current_states(tx: Connection, connection: str, partition: str | None) -> list[StoredState]:
-    """In one partition, or in all."""
+    """The current states in one partition, or in all for None."""
     query = select(states).where(states.c.connection == connection)
     if partition is not None:
         query = query.where(states.c.partition_key == partition)
@@ -52,7 +52,7 @@ def current_states(tx: Connection, connection: str, partition: str | None) -> li
 
 
 def past_states(tx: Connection, connection: str, version: int) -> dict[StateKey, State | None]:
-    """As they stood at `version`; None where the last change was a reset."""
+    """The states at `version`; None where the last change before it was a reset."""
     key = [state_history.c[name] for name in ("namespace", "stream", "partition_key")]
     last = (
         select(*key, func.max(state_history.c.version).label("version"))
@@ -66,7 +66,7 @@ def past_states(tx: Connection, connection: str, version: int) -> dict[StateKey,
 
 
 def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChange]:
-    """Newest first."""
+    """The history of the connection's states, newest first."""
     newest = (
         select(state_history)
         .where(state_history.c.connection == connection)
@@ -76,30 +76,30 @@ def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChan
     return [_change(row) for row in tx.execute(newest)]
 
 
-def of_last_kind(moved: Sequence[State]) -> list[State]:
-    """The states that may stand together: those of streams or one of the whole, as the last of them says."""
+def states_of_last_kind(moved: Sequence[State]) -> list[State]:
+    """The states of the same kind as the last one: those of streams, or the one of the whole connection."""
     return [state for state in moved if (state.stream is None) is (moved[-1].stream is None)]
 
 
 def move_states(
     tx: Connection, connection: str, changes: Mapping[StateKey, State | None], note: ChangeNote
 ) -> list[StateChange]:
-    """Sets or resets (None) each, and resets what these displace. All under one new version of the connection.
+    """Sets or resets (None) each state, and resets the states that these displace, under one new version.
 
-    A state by which the connector asks to start anew resets: there is nothing in it to hand back.
+    A state by which the connector asks for a reset resets: it has no content to hand back.
 
-    Every row must still have the version that was read, or StateConflict. The fence has shut out other runs by now;
-    this keeps a mistake in that from losing a state without a word.
+    Raises StateConflict when a row no longer has the version that was read. The fence excludes other runs already; this
+    check keeps a mistake in the fence from losing a state unnoticed.
     """
     changes = {key: None if state is None or state.is_reset else state for key, state in changes.items()}
-    standing = {_key(row): row.version for row in tx.execute(select(states).where(states.c.connection == connection))}
-    changes = {**dict.fromkeys(_displaced(standing, changes)), **changes}
+    versions = {_key(row): row.version for row in tx.execute(select(states).where(states.c.connection == connection))}
+    changes = {**dict.fromkeys(_displaced(versions, changes)), **changes}
     if not changes:
         return []
-    version = count_up(tx, connection, "version")
+    version = next_number(tx, connection, "version")
     entries = [_entry(connection, key, state, version, note) for key, state in changes.items()]
     for key, entry in zip(changes, entries, strict=True):
-        _move(tx, entry, standing.get(key))
+        _move(tx, entry, versions.get(key))
     tx.execute(insert(state_history), entries)
     return [
         StateChange(version, key.stream, state, note.changed_at, note.who, note.why, note.run_id, key.partition)
@@ -107,11 +107,12 @@ def move_states(
     ]
 
 
-def _displaced(standing: Mapping[StateKey, int], changes: Mapping[StateKey, State | None]) -> list[StateKey]:
-    """What may not stand beside the changes: a state of the whole and states of streams exclude each other."""
+def _displaced(stored: Iterable[StateKey], changes: Mapping[StateKey, State | None]) -> list[StateKey]:
+    """The stored states that the changes displace: a state of the whole connection and states of streams exclude each
+    other."""
     set_keys = {key for key, state in changes.items() if state is not None}
     kinds = {(key.partition, key.stream is None) for key in set_keys}
-    return [key for key in standing if (key.partition, key.stream is not None) in kinds]
+    return [key for key in stored if (key.partition, key.stream is not None) in kinds]
 
 
 def _move(tx: Connection, entry: Mapping[str, Any], seen: int | None) -> None:
@@ -126,7 +127,7 @@ def _move(tx: Connection, entry: Mapping[str, Any], seen: int | None) -> None:
     if changed.rowcount != 1:
         raise StateConflict(
             f"moving the state of connection {entry['connection']}",
-            f"it is not at version {seen} any more",
+            f"it is no longer at version {seen}",
             remedy="Another run wrote in between. Run again.",
             stream=entry["stream"] or None,
         )

@@ -1,5 +1,4 @@
-"""`connectors`: what a connector registry lists, and how each of it is started. What takes long to import is imported
-when a command runs; see call.py."""
+"""`connectors search` and `connectors show`. Slow modules are imported when a command runs; see call.py."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,28 +6,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain
 from dagster_airbyte_proto.cli.program import connectors
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.launchers.registry.listing import Listed, Registry
+    from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
 
 _FOUND = ("connector", "title", "version", "support", "starts as")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def of_registry(function: Function) -> Function:
-    """The option that names a registry."""
+def registry_option(function: Function) -> Function:
+    """Adds the option that names a registry."""
     option = click.option("--registry", metavar="FILE|URL", help="A registry file; default: the setting `registry`.")
     return option(function)
 
 
-def opened_registry(call: Call, registry: str | None) -> "Registry":
-    """The registry of the option or of the settings."""
-    from dagster_airbyte_proto.launchers.registry.listing_file import open_registry
+def opened_registry(call: Call, registry: str | None) -> "ConnectorRegistry":
+    """Opens the registry of the option, or else of the settings."""
+    from dagster_airbyte_proto.launchers.registry.download import open_registry
 
     settings = call.settings()
     place = registry or settings.registry
@@ -40,29 +39,29 @@ def opened_registry(call: Call, registry: str | None) -> "Registry":
         )
     opened = open_registry(place, cache=settings.registry_folder, on_warning=_warn)
     if opened.unreadable:
-        _warn(f"{counted(opened.unreadable, 'entry')} of the registry could not be read and is passed over")
+        _warn(f"{counted(opened.unreadable, 'entry')} of the registry could not be read and is skipped")
     return opened
 
 
-@answers(connectors, "search")
+@command_in(connectors, "search")
 @click.argument("text", metavar="TEXT")
-@of_registry
+@registry_option
 def search(call: Call, text: str, registry: str | None) -> Answer:
-    """The connectors that have TEXT, each of its words, in their name or title."""
+    """Finds connectors whose name or title has every word of TEXT."""
     opened = opened_registry(call, registry)
     found = opened.search(text)
     near = [] if found else opened.nearest(text)
     lines: tuple[str | Grid, ...] = (Grid(_FOUND, [_row(each) for each in found]),)
     if not found:
-        lines = (f"no connector has {text!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""),)
+        lines = (f"no connector matches {text!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""),)
     return Answer({"connectors": [_value(each) for each in found], "nearest": near}, lines)
 
 
-@answers(connectors, "show")
+@command_in(connectors, "show")
 @click.argument("name", metavar="NAME")
-@of_registry
+@registry_option
 def show(call: Call, name: str, registry: str | None) -> Answer:
-    """One connector: its image, its ways to start, its docs, what it needs and what it may reach."""
+    """Shows one connector: image, launch options, docs, resources and allowed hosts."""
     listed = opened_registry(call, registry).named(name)
     rows = [(field, text) for field, text in _facts(listed) if text]
     return Answer(_value(listed), (Grid(("", listed.title), rows),))
@@ -72,15 +71,15 @@ def _warn(text: str) -> None:
     sys.stderr.write(f"WARN {plain(text)}\n")
 
 
-def _row(listed: "Listed") -> tuple[str, ...]:
+def _row(listed: "RegistryEntry") -> tuple[str, ...]:
     return (listed.name, listed.title, listed.version, listed.support_level, listed.launches[0]["kind"])
 
 
-def _value(listed: "Listed") -> dict[str, Any]:
+def _value(listed: "RegistryEntry") -> dict[str, Any]:
     return {**listed._asdict(), "spec": listed.spec is not None}
 
 
-def _facts(listed: "Listed") -> list[tuple[str, str]]:
+def _facts(listed: "RegistryEntry") -> list[tuple[str, str]]:
     from dagster_airbyte_proto.connection.yaml_text import yaml_text
 
     return [
@@ -99,15 +98,15 @@ def _facts(listed: "Listed") -> list[tuple[str, str]]:
 
 
 def _resources(resources: Mapping[str, Any]) -> list[str]:
-    """A line for what every job gets, and one for each kind of job that gets something else."""
+    """A line for the default of all jobs, and one for each kind of job with other resources."""
     jobs = resources.get("jobSpecific")
     specific = [each for each in jobs if isinstance(each, dict)] if isinstance(jobs, list) else []
-    told = [
+    requirements = [
         ("", resources.get("default")),
         *((each.get("jobType"), each.get("resourceRequirements")) for each in specific),
     ]
     return [
         (f"{job}: " if job else "") + ", ".join(f"{name} {amount}" for name, amount in needs.items())
-        for job, needs in told
+        for job, needs in requirements
         if isinstance(needs, dict) and needs
     ]

@@ -1,4 +1,4 @@
-"""`import`: connection files from a Meltano project. What takes long to import is imported when it runs (call.py)."""
+"""`import`: connection files from a Meltano project. Slow modules are imported when it runs; see call.py."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.init import connection_name
 from dagster_airbyte_proto.cli.commands.state import put_state
 from dagster_airbyte_proto.cli.output import Answer, plain
@@ -20,70 +20,81 @@ from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.connection.meltano.project import Config, Project, Tap
-    from dagster_airbyte_proto.connection.meltano.selection import Columns
+    from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Tap, TapConfig
+    from dagster_airbyte_proto.connection.meltano.selection import CatalogColumns
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?(?P<version>[=<>~!].*)?")
 
 
-class _Moved(NamedTuple):
-    """A tap on its way: the file that is to be, and what is to be told of it."""
+class _ImportedTap(NamedTuple):
+    """A tap to import: the file to write for it, and what could not be carried over (`left`)."""
 
     tap: "Tap"
     connection: str
     path: Path
     document: Mapping[str, Any]
-    config: "Config"
+    config: "TapConfig"
     left: tuple[str, ...]
 
 
-@answers(program, "import")
+@command_in(program, "import")
 @click.argument("file", metavar="MELTANO_YML", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--into", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: this one.")
-@click.option("--environment", metavar="NAME", help="Default: the project's own default_environment.")
-@click.option("--tap", "taps", metavar="NAME", multiple=True, help="Only this one; may be given several times.")
-@click.option("--state", "states", metavar="TAP=FILE", multiple=True, help="What `meltano state get` printed.")
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option(
+    "--into",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the files; default: this one.",
+)
+@click.option("--environment", metavar="NAME", help="Default: the project's default_environment.")
+@click.option("--tap", "taps", metavar="NAME", multiple=True, help="Import only this tap; may be repeated.")
+@click.option(
+    "--state", "states", metavar="TAP=FILE", multiple=True, help="A file with the output of `meltano state get`."
+)
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def import_project(
     call: Call, file: Path, into: Path | None, environment: str | None, taps: tuple[str, ...],
     states: tuple[str, ...], force: bool,
 ) -> Answer:  # fmt: skip
-    """Writes a connection file for each tap of a Meltano project, and takes over its state.
+    """Writes a connection file for each tap of a Meltano project, and imports its state.
 
-    A tap is asked for its catalog where its rules of selection cannot be worked out without. What cannot be carried
-    over is named.
+    If a tap's selection rules need its catalog, the tap is started to discover it. The output lists what could not be
+    carried over.
     """
-    from dagster_airbyte_proto.connection.meltano.project import project_of
+    from dagster_airbyte_proto.connection.meltano.project import parsed_project
 
-    project = project_of(_document(file), _locks(file.parent), environment)
+    project = parsed_project(_document(file), _locks(file.parent), environment)
     saved = _saved(states, project)
     folder = into or Path()
     chosen = _chosen(project, taps, file)
-    _refuse_one_name_for_two(chosen)
-    moved = [_moved(call, tap, project, file.parent, folder) for tap in chosen]
-    for each in moved:
+    _check_names_are_unique(chosen)
+    imported = [_import_tap(call, tap, project, file.parent, folder) for tap in chosen]
+    for each in imported:
         if each.path.exists() and not force:
-            raise ConfigError(f"writing {each.path}", "there is one", remedy="Write over it: --force. Or name --into.")
-    for each in moved:
+            raise ConfigError(
+                f"writing {each.path}",
+                "the file exists",
+                remedy="Overwrite it with --force, or name another folder with --into.",
+            )
+    for each in imported:
         _write(each, file, force=force)
         if each.tap.name in saved:
-            put_state(call, call.target(str(each.path)), None, saved[each.tap.name])
-    return _told(moved, project, saved)
+            put_state(call, call.connection_target(str(each.path)), None, saved[each.tap.name])
+    return _answer(imported, project, saved)
 
 
 def _document(file: Path) -> Mapping[str, Any]:
-    """The project's file with those that it includes."""
+    """The project's file, joined with the files that it includes."""
     from dagster_airbyte_proto.connection.document import read_document
-    from dagster_airbyte_proto.connection.meltano.project import joined
+    from dagster_airbyte_proto.connection.meltano.project import merged_documents
 
     first = read_document(file, what="Meltano project").data
     patterns = first.get("include_paths") or ()
     included = [path for pattern in patterns for path in sorted(file.parent.glob(str(pattern))) if path != file]
-    return joined([first, *(read_document(path, what="Meltano project").data for path in included)])
+    return merged_documents([first, *(read_document(path, what="Meltano project").data for path in included)])
 
 
 def _locks(root: Path) -> list[Mapping[str, Any]]:
-    """The definitions of plugins that Meltano keeps beside the project."""
+    """The plugin definitions that Meltano stores in the project's folder."""
     files = sorted((root / "plugins" / "extractors").glob("*.lock"))
     return [_read_json(path) for path in files]
 
@@ -96,8 +107,8 @@ def _read_json(path: Path) -> Any:
         raise ConfigError(f"reading {path}", str(found)) from error
 
 
-def _saved(words: Sequence[str], project: "Project") -> dict[str, Any]:
-    """The states that are to be taken over, by tap."""
+def _saved(words: Sequence[str], project: "MeltanoProject") -> dict[str, Any]:
+    """The states to import, by tap."""
     known = [tap.name for tap in project.taps]
     saved: dict[str, Any] = {}
     for word in words:
@@ -109,23 +120,24 @@ def _saved(words: Sequence[str], project: "Project") -> dict[str, Any]:
         value = _read_json(Path(file))
         state = value.get("singer_state", value) if isinstance(value, dict) else value
         if not isinstance(state, dict):
-            remedy = "Give what `meltano state get` prints."
-            raise ConfigError(f"reading --state {word}", "it holds no state", remedy=remedy)
+            remedy = "Give the output of `meltano state get`."
+            raise ConfigError(f"reading --state {word}", "it contains no state", remedy=remedy)
         saved[name] = state
     return saved
 
 
-def _chosen(project: "Project", names: Sequence[str], file: Path) -> list["Tap"]:
+def _chosen(project: "MeltanoProject", names: Sequence[str], file: Path) -> list["Tap"]:
     known = {tap.name: tap for tap in project.taps}
     unknown = [name for name in names if name not in known]
     if unknown or not known:
-        found = f"there is no {unknown[0]!r}" if unknown else "there is none"
+        found = f"there is no {unknown[0]!r}" if unknown else "there is no tap"
         raise ConfigError(f"looking for taps in {file}", found, remedy=f"There are: {', '.join(known) or 'none'}.")
     return [known[name] for name in dict.fromkeys(names)] if names else list(project.taps)
 
 
-def _refuse_one_name_for_two(taps: Sequence["Tap"]) -> None:
-    """In a folder each as well: state and tables belong to a name."""
+def _check_names_are_unique(taps: Sequence["Tap"]) -> None:
+    """Checks that no two taps get the same connection name: state and tables belong to the name, even if the files are
+    in different folders."""
     made: dict[str, str] = {}
     for tap in taps:
         name = connection_name(tap.name)
@@ -138,25 +150,25 @@ def _refuse_one_name_for_two(taps: Sequence["Tap"]) -> None:
             )
 
 
-def _moved(call: Call, tap: "Tap", project: "Project", root: Path, folder: Path) -> _Moved:
-    from dagster_airbyte_proto.connection.meltano.project import config_of
-    from dagster_airbyte_proto.connection.meltano.selection import chosen_streams
+def _import_tap(call: Call, tap: "Tap", project: "MeltanoProject", root: Path, folder: Path) -> _ImportedTap:
+    from dagster_airbyte_proto.connection.meltano.project import connection_config
+    from dagster_airbyte_proto.connection.meltano.selection import selected_streams
 
     connection = connection_name(tap.name)
     path = folder / f"{connection}.yaml"
-    config = config_of(tap, project, str(root.absolute()), _dotenv(root))
+    config = connection_config(tap, project, str(root.absolute()), _dotenv(root))
     launch, left = _launch(tap, root, folder)
     document: dict[str, Any] = {"connector": {"protocol": "singer", "launch": launch}, "config": config.values}
-    chosen = chosen_streams(tap, None)
+    chosen = selected_streams(tap, None)
     if chosen.needs_catalog:
         columns, why = _columns(call, connection, document, folder)
-        chosen = chosen_streams(tap, columns) if columns is not None else chosen
+        chosen = selected_streams(tap, columns) if columns is not None else chosen
         left += [why] if why else []
     if chosen.streams is not None:
         document["streams"] = chosen.streams
     if tap.load_schema:
         document["destination"] = {"namespace": tap.load_schema}
-    return _Moved(tap, connection, path, document, config, (*tap.left, *left, *chosen.left))
+    return _ImportedTap(tap, connection, path, document, config, (*tap.not_imported, *left, *chosen.not_imported))
 
 
 def _dotenv(root: Path) -> dict[str, str]:
@@ -167,7 +179,7 @@ def _dotenv(root: Path) -> dict[str, str]:
 
 
 def _launch(tap: "Tap", root: Path, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """How it starts: from the index where it came from there, else as Meltano installed it."""
+    """The launch settings: a package of the index if the tap came from there, else Meltano's own installation."""
     words = [word for word in shlex.split(tap.pip_url) if not word.startswith("-")]
     python = {"python": tap.python} if tap.python else {}
     found = _REQUIREMENT.fullmatch(words[0]) if words else None
@@ -175,14 +187,14 @@ def _launch(tap: "Tap", root: Path, folder: Path) -> tuple[dict[str, Any], list[
         inside = root / ".meltano" / "extractors" / tap.name / "venv" / "bin" / tap.executable
         program = inside if words else root / tap.executable if "/" in tap.executable else None
         command = [os.path.relpath(program, folder) if program else tap.executable]
-        left = [f"pip_url {tap.pip_url}: it is no package of the index, and runs where Meltano installed it"]
+        left = [f"pip_url {tap.pip_url}: it is not a package of the index, so the copy that Meltano installed is used"]
         return {"kind": "local", "command": command}, left if words else []
-    left = [f"pip_url {' '.join(words[1:])}: it is not installed beside the tap"] if len(words) > 1 else []
+    left = [f"pip_url {' '.join(words[1:])}: it is not installed with the tap"] if len(words) > 1 else []
     version = found["version"] or ""
     if not re.fullmatch(r"==[^*,=]+", version):
         installed = _installed(root / ".meltano" / "extractors" / tap.name / "venv", found["name"])
         version = f"=={installed}" if installed else version
-        left += [] if installed else [f"pip_url {words[0]}: write the version behind it, for it is not pinned"]
+        left += [] if installed else [f"pip_url {words[0]}: it is not pinned; add the version"]
     package = f"{found['name']}{found['extras'] or ''}{version}"
     return {"kind": "pypi", "package": package, "executable": tap.executable, **python}, left
 
@@ -192,10 +204,12 @@ def _installed(environment: Path, package: str) -> str | None:
     return next((found.version for found in distributions(name=package, path=folders)), None) if folders else None
 
 
-def _columns(call: Call, connection: str, document: Mapping[str, Any], folder: Path) -> tuple["Columns | None", str]:
-    """The tap's own catalog; or why there is none."""
+def _columns(
+    call: Call, connection: str, document: Mapping[str, Any], folder: Path
+) -> tuple["CatalogColumns | None", str]:
+    """The columns of the tap's own catalog, or the reason why there are none."""
     from dagster_airbyte_proto.connection import Connection
-    from dagster_airbyte_proto.sync.connector.open_source import opened_source
+    from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 
     unwritten = Connection.model_validate({"name": connection, **document}, context={"folder": folder})
     try:
@@ -206,37 +220,39 @@ def _columns(call: Call, connection: str, document: Mapping[str, Any], folder: P
     return {str(stream.id): list(stream.json_schema.get("properties") or ()) for stream in streams}, ""
 
 
-def _write(moved: _Moved, file: Path, *, force: bool) -> None:
+def _write(imported: _ImportedTap, file: Path, *, force: bool) -> None:
+    from dagster_airbyte_proto.atomic_files import write_atomically
     from dagster_airbyte_proto.connection.yaml_text import yaml_text
-    from dagster_airbyte_proto.whole_files import write_whole
 
-    named = [] if moved.path.stem == moved.connection else [f"name: {moved.connection}"]
-    lines = [f"# {plain(moved.tap.name)} of {plain(file.name)}", *named, "connector:"]
-    lines += [f"  {key}: {yaml_text(value)}" for key, value in moved.document["connector"].items()]
+    named = [] if imported.path.stem == imported.connection else [f"name: {imported.connection}"]
+    lines = [f"# {plain(imported.tap.name)} of {plain(file.name)}", *named, "connector:"]
+    lines += [f"  {key}: {yaml_text(value)}" for key, value in imported.document["connector"].items()]
     for key in ("config", "streams", "destination"):
-        inner = moved.document.get(key)
+        inner = imported.document.get(key)
         if inner is not None:
             lines += ["", f"{key}:" if inner else f"{key}: {{}}"]
             lines += [f"  {yaml_text(name)}: {yaml_text(value)}" for name, value in inner.items()]
     try:
-        write_whole(moved.path, ("\n".join(lines) + "\n").encode(), over=force)
+        write_atomically(imported.path, ("\n".join(lines) + "\n").encode(), overwrite=force)
     except OSError as error:
-        found = "there is one" if isinstance(error, FileExistsError) else error.strerror or str(error)
-        raise ConfigError(f"writing {moved.path}", found, remedy="Name another folder: --into.") from error
-    sys.stderr.write(f"wrote {moved.path}\n")
+        found = "the file exists" if isinstance(error, FileExistsError) else error.strerror or str(error)
+        raise ConfigError(f"writing {imported.path}", found, remedy="Name another folder with --into.") from error
+    sys.stderr.write(f"wrote {imported.path}\n")
 
 
-def _told(moved: Sequence[_Moved], project: "Project", saved: Mapping[str, Any]) -> Answer:
+def _answer(imported: Sequence[_ImportedTap], project: "MeltanoProject", saved: Mapping[str, Any]) -> Answer:
     lines: list[str] = []
-    for each in moved:
+    for each in imported:
         unset = [name for name in each.config.variables if name not in os.environ]
         lines += [f"{each.tap.name} -> {each.path}" + (", with its state" if each.tap.name in saved else "")]
-        openly = each.config.written.items()
-        lines += [f"  {name}: its value stands in the project; set {variable} to it" for name, variable in openly]
+        plaintext = each.config.open_secrets.items()
+        lines += [
+            f"  {name}: its value is written in the project; set {variable} to it" for name, variable in plaintext
+        ]
         lines += [f"  to set in the environment: {', '.join(unset)}"] if unset else []
         lines += [f"  not carried over: {plain(text, max_characters=2000)}" for text in each.left]
         lines += [f"  then: airbyte-proto check {shlex.quote(str(each.path))}"]
-    lines += [f"not carried over: {plain(text, max_characters=2000)}" for text in project.left]
+    lines += [f"not carried over: {plain(text, max_characters=2000)}" for text in project.not_imported]
     value = {
         "connections": [
             {
@@ -247,8 +263,8 @@ def _told(moved: Sequence[_Moved], project: "Project", saved: Mapping[str, Any])
                 "not_carried_over": list(each.left),
                 "has_state": each.tap.name in saved,
             }
-            for each in moved
+            for each in imported
         ],
-        "not_carried_over": list(project.left),
+        "not_carried_over": list(project.not_imported),
     }
     return Answer(value, tuple(lines))

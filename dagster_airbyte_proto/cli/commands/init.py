@@ -1,4 +1,4 @@
-"""`init`: a connection file from a connector's spec. What takes long to import is imported when it runs (call.py)."""
+"""`init`: a connection file from a connector's spec. Slow modules are imported when it runs; see call.py."""
 
 import json
 import os
@@ -11,71 +11,72 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, answers
-from dagster_airbyte_proto.cli.commands.ask import checked
-from dagster_airbyte_proto.cli.commands.connectors import of_registry, opened_registry
+from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.commands.connectors import opened_registry, registry_option
+from dagster_airbyte_proto.cli.commands.spec_check_discover import check_connection
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.connection.drafting import Asker, Draft, Field
-    from dagster_airbyte_proto.launchers.registry.listing import Listed
+    from dagster_airbyte_proto.connection.drafting import Draft, Field, Prompter
+    from dagster_airbyte_proto.launchers.registry.connectors import RegistryEntry
 
 _OPTIONS = ("pypi", "command", "manifest", "image")
 _TAP = re.compile(r"(?:^|[/._-])tap[_-]", re.IGNORECASE)
 
 
 class _Chosen(NamedTuple):
-    """How the connector starts: as the file is to say it, whose folder need not be there yet, and `here`. `listed` is
-    what a registry knows of it."""
+    """The connector's launch settings, with paths relative to the new file's folder (`launch`) and to the working
+    directory (`here`): the new folder may not exist yet. `listed` is the connector's registry entry."""
 
     launch: Mapping[str, Any]
     here: Mapping[str, Any]
-    listed: "Listed | None" = None
+    listed: "RegistryEntry | None" = None
     protocol: str = "airbyte"
 
 
-@answers(program, "init")
+@command_in(program, "init")
 @click.argument("name", metavar="NAME")
-@of_registry
-@click.option("--pypi", metavar="PACKAGE==VERSION", help="A package of the index, pinned.")
-@click.option("--command", metavar="COMMAND", help="A program of this machine.")
-@click.option("--manifest", metavar="FILE", help="A low-code manifest.")
-@click.option("--image", metavar="IMAGE", help="An image.")
-@click.option("--protocol", type=click.Choice(["airbyte", "singer"]), help="Default: singer if it is called tap-….")
+@registry_option
+@click.option("--pypi", metavar="PACKAGE==VERSION", help="A pinned package of the index.")
+@click.option("--command", metavar="COMMAND", help="A program on this machine.")
+@click.option("--manifest", metavar="FILE", help="A low-code manifest file.")
+@click.option("--image", metavar="IMAGE", help="A Docker image.")
+@click.option("--protocol", type=click.Choice(["airbyte", "singer"]), help="Default: singer if the name is like tap-….")
 @click.option("--file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME.yaml.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--no-input", is_flag=True, help="Ask nothing, also on a terminal.")
-@click.option("--no-check", is_flag=True, help="Leave out the check at the end.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--no-input", is_flag=True, help="Ask no questions, even on a terminal.")
+@click.option("--no-check", is_flag=True, help="Skip the check at the end.")
 def init(
     call: Call, name: str, registry: str | None, protocol: str | None, file: Path | None, force: bool, no_input: bool,
     no_check: bool, **launched: str | None,
 ) -> Answer:  # fmt: skip
-    """Writes a connection file, every field of its config with a comment, and checks it.
+    """Writes a connection file, with a comment for every field of its config, and checks it.
 
-    NAME is a connector of the registry; where an option says what is started, it is the new connection's name.
+    NAME is a connector of the registry. If an option names the connector, NAME is the name of the new connection.
     """
     name, connection = name.strip(), connection_name(name)
     path = file or Path(f"{connection}.yaml")
     call.connection = connection
     if path.exists() and not force:
-        raise _in_the_way(path)
+        raise _file_exists(path)
     options = {kind: launched[kind] for kind in _OPTIONS if launched[kind]}
     protocol = protocol or _protocol(name, options)
     if protocol == "singer" and not options.keys() - {"manifest"}:
-        raise click.UsageError("A tap is named by --pypi, --command or --image: registries list Airbyte's connectors.")
+        raise click.UsageError(
+            "Name a tap with --pypi, --command or --image: registries list only Airbyte's connectors."
+        )
     chosen = _chosen(call, name, path, registry, options)._replace(protocol=protocol)
     asker = _asker(asks=not no_input and sys.stdin is not None and sys.stdin.isatty())
-    made = _drafted(call, connection, path, chosen, asker)
+    made = _draft(call, connection, path, chosen, asker)
     _write(path, made.text, force=force)
     sys.stderr.write(f"wrote {path}\n")
-    return _told(call, connection, path, chosen, made, wants_check=not no_check)
+    return _answer(call, connection, path, chosen, made, wants_check=not no_check)
 
 
 def connection_name(name: str) -> str:
-    """What a connection to a connector of this name is called: `source-google-ads` and `tap-google-ads` make
-    google_ads."""
+    """The name of a connection to this connector: google_ads for `source-google-ads` and `tap-google-ads`."""
     bare = re.sub("^(source-|tap[_-])", "", name.strip().lower().rpartition("/")[2].partition(":")[0])
     made = re.sub("[^a-z0-9_]+", "_", bare).strip("_")
     if not made:
@@ -84,15 +85,15 @@ def connection_name(name: str) -> str:
 
 
 def _protocol(name: str, options: Mapping[str, Any]) -> str:
-    """What the connector speaks, by its name: nearly all taps are called so, and nothing else is."""
+    """Guesses the protocol from the connector's name: nearly all taps are called tap-…, and nothing else is."""
     program: str = options.get("command", "").partition(" ")[0]
-    called = (options.get("pypi") or options.get("image") or program) if options else name
-    return "singer" if _TAP.search(called) else "airbyte"
+    connector = (options.get("pypi") or options.get("image") or program) if options else name
+    return "singer" if _TAP.search(connector) else "airbyte"
 
 
 def _chosen(call: Call, name: str, path: Path, registry: str | None, options: Mapping[str, Any]) -> _Chosen:
     if len(options) > 1:
-        raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in options)} exclude each other.")
+        raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in options)} cannot be combined.")
     if not options:
         listed = opened_registry(call, registry).named(name)
         launch = _launch_of(listed)
@@ -112,7 +113,7 @@ def _chosen(call: Call, name: str, path: Path, registry: str | None, options: Ma
 
 
 def _command(words: list[str], path: Path) -> list[str]:
-    """A program's path starts at the folder of the file that it is written in."""
+    """The command with the program's path relative to the folder of the connection file."""
     if not words:
         raise click.UsageError("--command is empty.")
     if "/" not in words[0] or words[0].startswith(("/", "~")):
@@ -121,7 +122,7 @@ def _command(words: list[str], path: Path) -> list[str]:
     return [relative if "/" in relative else f"./{relative}", *words[1:]]
 
 
-def _launch_of(listed: "Listed") -> Mapping[str, Any]:
+def _launch_of(listed: "RegistryEntry") -> Mapping[str, Any]:
     if listed.role != "source":
         raise ConfigError(
             f"writing a connection to {listed.name}", "it is a destination", remedy="Connections read from sources."
@@ -130,21 +131,21 @@ def _launch_of(listed: "Listed") -> Mapping[str, Any]:
     if launch["kind"] == "manifest":
         raise ConfigError(
             f"writing a connection to {listed.name}",
-            "it is a low-code manifest, which the registry does not hold",
+            "it is a low-code manifest, which the registry does not contain",
             remedy=f"Get its manifest.yaml ({listed.documentation_url}) and name it with --manifest.",
         )
     return launch
 
 
-def _drafted(call: Call, connection: str, path: Path, chosen: _Chosen, asker: "Asker") -> "Draft":
-    from dagster_airbyte_proto.connection.drafting import Heading, draft
+def _draft(call: Call, connection: str, path: Path, chosen: _Chosen, asker: "Prompter") -> "Draft":
+    from dagster_airbyte_proto.connection.drafting import FileHeader, draft
 
     listed = chosen.listed
     connector = {"protocol": chosen.protocol, "launch": chosen.here}
-    spec = listed.spec if listed and listed.spec else _asked_spec(call, connection, connector)
+    spec = listed.spec if listed and listed.spec else _fetch_spec(call, connection, connector)
     title = listed.title if listed else spec.get("connectionSpecification", {}).get("title") or connection
     docs = spec.get("documentationUrl") or (listed.documentation_url if listed else "")
-    heading = Heading(
+    heading = FileHeader(
         connection,
         None if path.stem == connection else connection,
         {**connector, "launch": chosen.launch},
@@ -154,40 +155,42 @@ def _drafted(call: Call, connection: str, path: Path, chosen: _Chosen, asker: "A
     return draft(heading, spec["connectionSpecification"], asker)
 
 
-def _asked_spec(call: Call, connection: str, connector: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The connector's own answer."""
+def _fetch_spec(call: Call, connection: str, connector: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Asks the connector itself for its spec."""
     from dagster_airbyte_proto.connection import Connection
-    from dagster_airbyte_proto.sync.connector.open_source import opened_source
+    from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 
     document = {"name": connection, "connector": connector, "config": {}}
     unwritten = Connection.model_validate(document, context={"folder": Path()})
-    with call.engine() as engine, opened_source(engine, unwritten, on_line=_note) as source:
-        return {"connectionSpecification": {}, **source.spec(anew=True).message}
+    with call.engine() as engine, opened_source(engine, unwritten, on_line=_show_log_line) as source:
+        return {"connectionSpecification": {}, **source.spec(fresh=True).message}
 
 
-def _note(level: str, text: str) -> None:
+def _show_log_line(level: str, text: str) -> None:
     if level in ("NOTE", "WARN", "ERROR", "FATAL"):
         sys.stderr.write(f"{level} {plain(text)}\n")
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    from dagster_airbyte_proto.whole_files import write_whole
+    from dagster_airbyte_proto.atomic_files import write_atomically
 
     try:
-        write_whole(path, text.encode("utf-8", "replace"), over=force)
+        write_atomically(path, text.encode("utf-8", "replace"), overwrite=force)
     except FileExistsError:
-        raise _in_the_way(path) from None
+        raise _file_exists(path) from None
     except OSError as error:
         raise ConfigError(
             f"writing {path}", error.strerror or str(error), remedy="Name another with --file."
         ) from error
 
 
-def _in_the_way(path: Path) -> ConfigError:
-    return ConfigError(f"writing {path}", "there is one", remedy="Name another with --file, or write over it: --force.")
+def _file_exists(path: Path) -> ConfigError:
+    return ConfigError(
+        f"writing {path}", "the file exists", remedy="Name another with --file, or overwrite it with --force."
+    )
 
 
-def _told(call: Call, connection: str, path: Path, chosen: _Chosen, made: "Draft", *, wants_check: bool) -> Answer:
+def _answer(call: Call, connection: str, path: Path, chosen: _Chosen, made: "Draft", *, wants_check: bool) -> Answer:
     unset = [name for name in made.variables if name not in os.environ]
     lines = [
         *([f"to fill in: {', '.join(made.to_fill_in)}"] if made.to_fill_in else []),
@@ -195,7 +198,7 @@ def _told(call: Call, connection: str, path: Path, chosen: _Chosen, made: "Draft
     ]
     check = None
     if not lines and wants_check:
-        check = checked(call, str(path))
+        check = check_connection(call, str(path))
         lines += [str(part) for part in check.parts]
     elif wants_check:
         lines.append(f"then: airbyte-proto check {shlex.quote(str(path))}")
@@ -210,14 +213,14 @@ def _told(call: Call, connection: str, path: Path, chosen: _Chosen, made: "Draft
     return Answer(value, tuple(lines), check.exit_code if check else 0)
 
 
-def _asker(*, asks: bool) -> "Asker":
-    from dagster_airbyte_proto.connection.drafting import AskNobody
+def _asker(*, asks: bool) -> "Prompter":
+    from dagster_airbyte_proto.connection.drafting import NoPrompter
 
-    return _Terminal() if asks else AskNobody()
+    return _Terminal() if asks else NoPrompter()
 
 
 class _Terminal:
-    """Asks on the terminal; an empty answer leaves a field to be filled in."""
+    """Asks on the terminal. An empty answer leaves the field to be filled in later."""
 
     def value(self, field: "Field") -> Any:
         click.echo("\n" + plain("\n".join(filter(None, (field.title, field.description)))), err=True)
@@ -238,7 +241,7 @@ class _Terminal:
 
 
 def _read(text: str, kind: str, allowed: Sequence[Any]) -> Any:
-    """What was typed, as a value of that type. Raises click's error, which asks again."""
+    """Parses the typed text as that type. Raises click's BadParameter, on which click asks again."""
     value = _value(text, kind)
     if allowed and value not in allowed:
         raise click.BadParameter(f"must be one of {', '.join(map(str, allowed))}")

@@ -1,10 +1,10 @@
-"""`loads list` and `loads show`. What takes long to import is imported when a command runs; see call.py."""
+"""`loads list` and `loads show`. Slow modules are imported when a command runs; see call.py."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, time_text
 from dagster_airbyte_proto.cli.program import loads
 from dagster_airbyte_proto.errors import ConfigError
@@ -16,12 +16,12 @@ _LIST = ("load", "status", "announced", "rows", "streams", "states", "reason")
 _SHOW = ("stream", "table", "write", "generation", "emitted", "rows", "rejected", "files", "committed", "snapshot")
 
 
-@answers(loads, "list")
+@command_in(loads, "list")
 @click.argument("connection", metavar="C")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
 def list_loads(call: Call, connection: str, limit: int) -> Answer:
-    """The loads of a connection, newest first."""
-    target = call.known_target(connection)
+    """Lists the loads of a connection, newest first."""
+    target = call.known_connection_target(connection)
     logged = call.store().loads(target.name, limit=limit)
     rows = [
         (
@@ -38,14 +38,16 @@ def list_loads(call: Call, connection: str, limit: int) -> Answer:
     return Answer({"connection": target.name, "loads": [_load_value(entry) for entry in logged]}, (Grid(_LIST, rows),))
 
 
-@answers(loads, "show")
+@command_in(loads, "show")
 @click.argument("load_id", metavar="ID")
 def show_load(call: Call, load_id: str) -> Answer:
-    """One load: its streams, its files, what the tables said."""
+    """Shows one load: its streams, its files, and its commits."""
     entry = call.store().load(load_id)
     if entry is None:
         raise ConfigError(
-            "showing a load", f"there is no load {load_id!r}", remedy="`airbyte-proto loads list C` names them."
+            "showing a load",
+            f"there is no load {load_id!r}",
+            remedy="`airbyte-proto loads list C` shows the loads of C.",
         )
     call.connection = entry.load.connection
     landed = {committed.stream: committed for committed in entry.committed}

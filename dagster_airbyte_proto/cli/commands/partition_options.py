@@ -1,5 +1,6 @@
-"""`--partition` and `--window`: which partition of a connection is meant. What takes long to import is imported when a
-command runs; see call.py."""
+"""`--partition` and `--window`, which choose a partition of a connection.
+
+Slow modules are imported when a command runs; see call.py."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,19 +13,19 @@ if TYPE_CHECKING:
 _WINDOW = "--window"
 
 
-def of_partition(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The two options, as `partition` and `window`."""
+def partition_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the two options, as `partition` and `window`."""
     function = click.option(
         _WINDOW,
         metavar="NAME=VALUE",
         multiple=True,
-        help="What else fills its templates: start=…, end=…, or a dimension of the partition.",
+        help="Further template values: start=…, end=…, or a dimension of the partition.",
     )(function)
-    return click.option("--partition", metavar="KEY", help="One partition: its key, as Dagster has it.")(function)
+    return click.option("--partition", metavar="KEY", help="The key of one partition, as in Dagster.")(function)
 
 
-def chosen(partition: str | None, window: Sequence[str]) -> "Slice | None":
-    """The partition that was named, if any."""
+def partition_slice(partition: str | None, window: Sequence[str]) -> "Slice | None":
+    """The partition that the options name, if any."""
     from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 
     words = dict(_word(text) for text in window)
@@ -40,5 +41,5 @@ def chosen(partition: str | None, window: Sequence[str]) -> "Slice | None":
 def _word(text: str) -> tuple[str, str]:
     name, is_there, value = text.partition("=")
     if not is_there or not name.strip():
-        raise click.BadParameter(f"{text!r} is no NAME=VALUE", param_hint=_WINDOW)
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=_WINDOW)
     return name.strip(), value

@@ -1,13 +1,13 @@
-"""`query`. What takes long to import is imported when the command runs; see call.py."""
+"""`query`. Slow modules are imported when the command runs; see call.py."""
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted
 from dagster_airbyte_proto.cli.program import program
 
 
-@answers(program, "query")
+@command_in(program, "query")
 @click.argument("sql", metavar="SQL")
 def query(call: Call, sql: str) -> Answer:
     """Runs SQL on the warehouse and prints its rows."""

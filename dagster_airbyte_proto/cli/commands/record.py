@@ -1,6 +1,6 @@
-"""`record`: a real connector's bytes, kept so that `launch: {kind: replay}` runs from them with no connector at all.
+"""`record`: saves the output of a real connector, so that `launch: {kind: replay}` can run without the connector.
 
-Nothing lands in tables and no state moves: what is recorded is a first read, from nothing.
+It records a first read, without states. Nothing is written to tables and no state moves.
 """
 
 import sys
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, answers
-from dagster_airbyte_proto.cli.commands.ask import asked
-from dagster_airbyte_proto.cli.commands.partition_options import chosen, of_partition
+from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
+from dagster_airbyte_proto.cli.commands.spec_check_discover import open_connector
 from dagster_airbyte_proto.cli.commands.sync import stream_names
 from dagster_airbyte_proto.cli.output import Answer, counted
 from dagster_airbyte_proto.cli.program import program
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.process import RunningConnector
     from dagster_airbyte_proto.protocols.conversation import ReadRequest
     from dagster_airbyte_proto.sync.connector.source import Source
-    from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+    from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 
 _READ_TIMEOUT_SECONDS = 1.0
 _EXIT_SECONDS = 60.0
-_TELL_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 
 
-@answers(program, "record")
+@command_in(program, "record")
 @click.argument("connection_file", metavar="C")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
-@of_partition
+@partition_options
 def record(
     call: Call,
     connection_file: str,
@@ -42,17 +42,17 @@ def record(
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
-    """Keeps a real run's bytes in DIR, secrets masked, for `launch: {kind: replay}`."""
-    from dagster_airbyte_proto.sync.connector.source import recorded
-    from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+    """Saves a connector's output in DIR, secrets masked, for `launch: {kind: replay}`."""
+    from dagster_airbyte_proto.sync.connector.source import recording_connector
+    from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 
-    wanted = Wanted(only=stream_names(streams), slice=chosen(partition, window))
-    with asked(call, connection_file, wanted.slice) as (_, source):
-        source.check_config()  # from here on the spec's secrets are known, and masked in what is kept
-        source.connector = recorded(source, folder)
-        source.spec(anew=True)
+    sync_request = SyncRequest(only=stream_names(streams), slice=partition_slice(partition, window))
+    with open_connector(call, connection_file, sync_request.slice) as (_, source):
+        source.check_config()  # this reads the spec: from here on its secrets are known and masked
+        source.connector = recording_connector(source, folder)
+        source.spec(fresh=True)
         verdict = source.check()
-        request = _request(source, wanted)
+        request = _request(source, sync_request)
         running = source.connector.launch(source.protocol.read(request))
         size_bytes, exit_code = _drain(running)
     value = {
@@ -64,29 +64,29 @@ def record(
         "bytes": size_bytes,
         "connector": {"exit_code": exit_code},
     }
-    told = f"{counted(len(request.streams), 'stream')}, {size_text(size_bytes)}, exit code {exit_code}, in {folder}"
-    return Answer(value, (f"{call.connection}: {told}",), 0 if exit_code == 0 else 1)
+    line = f"{counted(len(request.streams), 'stream')}, {size_text(size_bytes)}, exit code {exit_code}, in {folder}"
+    return Answer(value, (f"{call.connection}: {line}",), 0 if exit_code == 0 else 1)
 
 
-def _request(source: "Source", wanted: "Wanted") -> "ReadRequest":
+def _request(source: "Source", sync_request: "SyncRequest") -> "ReadRequest":
     from dagster_airbyte_proto.protocols.conversation import ReadRequest
     from dagster_airbyte_proto.sync.plan.stream_plan import planned_streams, with_generations
 
-    catalog = source.catalog(anew=True)
-    planned = planned_streams(source.connection, catalog, wanted)
+    catalog = source.catalog(fresh=True)
+    planned = planned_streams(source.connection, catalog, sync_request)
     streams = with_generations(planned, {stream.id: 1 for stream in planned})
-    return ReadRequest(source.config, streams, states=(), sync_id=1, offered=catalog.streams)
+    return ReadRequest(source.config, streams, states=(), sync_id=1, available=catalog.streams)
 
 
 def _drain(running: "RunningConnector") -> tuple[int, Any]:
-    """Reads to the end, for the recording's sake; how much it was, and the exit code (None: ended by a signal)."""
+    """Reads the output to its end. Returns its size and the exit code, None if a signal ended the connector."""
     size_bytes = 0
-    told = time.monotonic()
+    reported_at = time.monotonic()
     try:
         while (chunk := running.read(_READ_TIMEOUT_SECONDS)) != b"":
             size_bytes += len(chunk or b"")
-            if time.monotonic() - told >= _TELL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported_at >= _REPORT_SECONDS:
+                reported_at = time.monotonic()
                 sys.stderr.write(f"{size_text(size_bytes)} recorded\n")
         report = running.wait(_EXIT_SECONDS)
     finally:

@@ -1,4 +1,4 @@
-"""States as people see them, in tables and as JSON. What takes long to import is imported when used; see call.py."""
+"""States as table rows and as JSON. Slow modules are imported when they are used; see call.py."""
 
 import os
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ HISTORY_COLUMNS = ("version", "stream", "state", "changed", "who", "why", "run")
 _WHOLE = "(whole)"
 
 
-class Shown:
-    """States as people see them: the connector's own value without the protocol's envelope, secrets masked."""
+class StateView:
+    """Shows states to people: the connector's own value, without the protocol's envelope, secrets masked."""
 
     def __init__(self, target: Target) -> None:
         self._mask = _mask(target)
@@ -29,16 +29,16 @@ class Shown:
         return self._row(name, self._value(stored.state), stored, max_characters)
 
     def part_rows(self, stored: "StoredState", *, max_characters: int = 60) -> list[tuple[Any, ...]]:
-        """A row for each stream that a state of the whole tells of by itself."""
+        """A row for each stream that has a part of its own in a shared state."""
         return [
             self._row(_stream_text(stream, stored.partition), value, stored, max_characters)
             for stream, value in self.parts(stored).items()
         ]
 
     def parts(self, stored: "StoredState") -> "dict[StreamId, Any]":
-        """What a state of the whole says of single streams."""
-        told = None if stored.state.stream else protocol_of_state(stored.state).state_parts(stored.state)
-        return {stream: self._mask.value(value) for stream, value in (told or {}).items()}
+        """The parts of a shared state that belong to single streams."""
+        found = None if stored.state.stream else protocol_of_state(stored.state).state_parts(stored.state)
+        return {stream: self._mask.value(value) for stream, value in (found or {}).items()}
 
     def value(self, stored: "StoredState") -> dict[str, Any]:
         parts = self.parts(stored)
@@ -87,9 +87,9 @@ class Shown:
         return (name, short(value, max_characters), stored.version, time_text(stored.changed_at), stored.run_id)
 
 
-def changed(target: Target, changes: "Sequence[StateChange]") -> Answer:
-    """What a change by hand answers: what is different now."""
-    shown = Shown(target)
+def state_change_answer(target: Target, changes: "Sequence[StateChange]") -> Answer:
+    """The answer of a command that changed states: the changes."""
+    shown = StateView(target)
     value = {
         "connection": target.name,
         "status": "complete",
@@ -99,7 +99,7 @@ def changed(target: Target, changes: "Sequence[StateChange]") -> Answer:
 
 
 def _mask(target: Target) -> "Mask":
-    """What the config takes from the environment. A variable that is not set has no value to hide."""
+    """A mask for the secrets in the config. A variable that is not set has no value to hide."""
     from dagster_airbyte_proto.masking import Mask
 
     if target.connection is None:
@@ -111,7 +111,7 @@ def _mask(target: Target) -> "Mask":
 
 
 def _who_text(who: str) -> str:
-    """Without the marks by which a machine tells one process from a later one of the same number."""
+    """The author of a change, without the start time that tells its process from a later one with the same id."""
     return who.partition(" (started ")[0]
 
 

@@ -1,7 +1,6 @@
-"""`table show|history|changes|compact|expire|rollback`. What takes long to import is imported when a command runs; see
-call.py.
+"""`table show|history|changes|compact|expire|rollback`. Slow modules are imported when a command runs; see call.py.
 
-A table that refuses leaves the others to be cared for: each answers for itself, and the exit code is 1.
+If one table fails, the others are still processed: each reports its own result, and the exit code is 1.
 """
 
 import difflib
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted, error_value, time_text
 from dagster_airbyte_proto.cli.program import table as group
 from dagster_airbyte_proto.errors import ConfigError, TableError
@@ -21,7 +20,7 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 if TYPE_CHECKING:
     from dagster_airbyte_proto.model import TableName
     from dagster_airbyte_proto.sync.engine import Engine
-    from dagster_airbyte_proto.tables.care import Change, TableCare, TableFacts, TableHistory
+    from dagster_airbyte_proto.tables.care import SnapshotChange, TableCare, TableFacts, TableHistory
 
 _HISTORY = ("snapshot", "at", "operation", "added", "removed", "deletes", "load", "run", "")
 _COMPACTED = ("table", "rewritten files", "written files", "delete files", "attempts", "status")
@@ -31,7 +30,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class _Opened(NamedTuple):
-    """The tables of a home, and those of them that were named."""
+    """The tables of a home folder, and the named ones among them."""
 
     engine: "Engine"
     care: "TableCare"
@@ -43,7 +42,7 @@ def _opened(call: Call, names: Sequence[str]) -> Iterator[_Opened]:
     from dagster_airbyte_proto.sync.maintenance.care import care_of
 
     with call.engine() as engine:
-        # A connection that has no tables is told before a session is started for them.
+        # Before a Spark session starts: a connection without tables is an error.
         known = [_of_connection(call, engine, name) for name in names]
         care = care_of(engine.tables)
         every = [] if all(known) else [*care.names()]
@@ -52,16 +51,16 @@ def _opened(call: Call, names: Sequence[str]) -> Iterator[_Opened]:
 
 
 def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    """A time as people write it."""
+    """Parses a duration such as 12h."""
     if not (found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)):
-        raise click.BadParameter(f"{value!r} is no time; write 90s, 30m, 12h or 7d")
+        raise click.BadParameter(f"{value!r} is not a duration; write 90s, 30m, 12h or 7d")
     return float(found[1]) * _SECONDS[found[2]]
 
 
-@answers(group, "show")
+@command_in(group, "show")
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 def show_tables(call: Call, names: tuple[str, ...]) -> Answer:
-    """What a table is: rows, files, deletes, snapshots, size, columns."""
+    """Shows a table's rows, files, deletes, snapshots, size and columns."""
     with _opened(call, names) as opened:
         facts = [opened.care.facts(name) for name in opened.named]
     parts: list[str | Grid] = []
@@ -70,11 +69,11 @@ def show_tables(call: Call, names: tuple[str, ...]) -> Answer:
     return Answer({"tables": [_facts_value(each) for each in facts]}, tuple(parts))
 
 
-@answers(group, "history")
+@command_in(group, "history")
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
 def history(call: Call, names: tuple[str, ...], limit: int) -> Answer:
-    """Each change of a table: when, what, by which load of which run."""
+    """Lists each change of a table: when, what, by which load and run."""
     with _opened(call, names) as opened:
         found = {name: opened.care.history(name) for name in opened.named}
         runs = _runs(opened.engine, [change for each in found.values() for change in each.changes[-limit:]])
@@ -90,56 +89,61 @@ def history(call: Call, names: tuple[str, ...], limit: int) -> Answer:
     return Answer(value, tuple(parts))
 
 
-@answers(group, "changes")
+@command_in(group, "changes")
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="How many, newest first.")
 def changes(call: Call, names: tuple[str, ...], limit: int) -> Answer:
-    """How columns, keys and cursors changed: what, when, found by which run. Starts no Spark."""
-    from dagster_airbyte_proto.schema.shape import text
-    from dagster_airbyte_proto.sync.plan.shapes import recorded_changes
+    """Lists the changes of columns, keys and cursors: what, when, and by which run. Starts no Spark."""
+    from dagster_airbyte_proto.schema.stream_profile import change_text
+    from dagster_airbyte_proto.sync.plan.stream_profiles import recorded_changes
 
     store = call.store()
     found = recorded_changes(store, [_connection_name(call, name) for name in names], limit)
     value = [
         {
             "connection": each.connection,
-            "stream": str(each.noted.stream),
+            "stream": str(each.stream_change.stream),
             "table": str(each.table),
-            "at": each.noted.changed_at.isoformat(),
-            "what": each.noted.change.what.value,
-            "column": each.noted.change.column,
-            "before": each.noted.change.before,
-            "after": each.noted.change.after,
-            "run_id": each.noted.run_id,
+            "at": each.stream_change.changed_at.isoformat(),
+            "what": each.stream_change.change.kind.value,
+            "column": each.stream_change.change.column,
+            "before": each.stream_change.change.before,
+            "after": each.stream_change.change.after,
+            "run_id": each.stream_change.run_id,
         }
         for each in found
     ]
     rows = [
         (
-            time_text(each.noted.changed_at),
-            str(each.noted.stream),
+            time_text(each.stream_change.changed_at),
+            str(each.stream_change.stream),
             str(each.table),
-            text(each.noted.change),
-            each.noted.run_id,
+            change_text(each.stream_change.change),
+            each.stream_change.run_id,
         )
         for each in found
     ]
     return Answer({"changes": value}, (Grid(_CHANGES, rows),))
 
 
-@answers(group, "compact")
+@command_in(group, "compact")
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 def compact(call: Call, names: tuple[str, ...]) -> Answer:
-    """Puts small files together and applies deletes, beside syncs that go on."""
+    """Compacts small files and applies deletes, also while syncs run."""
     with _opened(call, names) as opened:
-        done = _each(opened, lambda name: opened.care.compact(name)._asdict())
-    return _done(done, _COMPACTED, ("rewritten_files", "written_files", "removed_delete_files", "attempts"))
+        done = _for_each_table(opened, lambda name: opened.care.compact(name)._asdict())
+    return _results_answer(done, _COMPACTED, ("rewritten_files", "written_files", "removed_delete_files", "attempts"))
 
 
-@answers(group, "expire")
+@command_in(group, "expire")
 @click.argument("names", metavar="NAME_OR_CONNECTION...", nargs=-1, required=True)
 @click.option(
-    "--keep", "keep_seconds", default="7d", show_default=True, callback=_seconds, help="What can be gone back to."
+    "--keep",
+    "keep_seconds",
+    default="7d",
+    show_default=True,
+    callback=_seconds,
+    help="How far back a rollback stays possible.",
 )
 @click.option(
     "--orphans-after",
@@ -147,10 +151,10 @@ def compact(call: Call, names: tuple[str, ...]) -> Answer:
     default="3d",
     show_default=True,
     callback=_seconds,
-    help="How long files lie that no snapshot has.",
+    help="Age at which files of no snapshot are deleted.",
 )
 def expire(call: Call, names: tuple[str, ...], keep_seconds: float, orphan_seconds: float) -> Answer:
-    """Lets go of old snapshots that no rollback and no recovery can ask for, and of files of dead loads."""
+    """Expires old snapshots that no rollback and no recovery needs, and deletes files of dead loads."""
     from dagster_airbyte_proto.sync.maintenance.care import clean
 
     def expired(opened: _Opened, name: "TableName") -> dict[str, Any]:
@@ -158,38 +162,38 @@ def expire(call: Call, names: tuple[str, ...], keep_seconds: float, orphan_secon
         return {"snapshots": gone.snapshots, "orphans": list(gone.orphans)}
 
     with _opened(call, names) as opened:
-        done = _each(opened, lambda name: expired(opened, name))
-    return _done(done, _EXPIRED, ("snapshots", "orphans"))
+        done = _for_each_table(opened, lambda name: expired(opened, name))
+    return _results_answer(done, _EXPIRED, ("snapshots", "orphans"))
 
 
-@answers(group, "rollback")
+@command_in(group, "rollback")
 @click.argument("name", metavar="NAME")
 @click.option("--to", "snapshot_id", required=True, metavar="SNAPSHOT", help="A snapshot of `table history`.")
 def rollback(call: Call, name: str, snapshot_id: str) -> Answer:
-    """Takes a table back to a snapshot; one that a connection feeds goes with its states only."""
-    from dagster_airbyte_proto.sync.maintenance.table_rollback import take_back
+    """Rolls a table back to a snapshot, unless a connection syncs into it: its states have to go back too."""
+    from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
 
     with _opened(call, [name]) as opened:
         if len(opened.named) != 1:
             raise ConfigError(
-                "taking a table back",
-                f"{name} is a connection of {counted(len(opened.named), 'table')}",
-                remedy=f"Name one of {', '.join(map(str, opened.named))}, or take all of them back with their states: "
+                "rolling a table back",
+                f"{name} is a connection with {counted(len(opened.named), 'table')}",
+                remedy=f"Name one of {', '.join(map(str, opened.named))}, or roll all of them back with their states: "
                 f"airbyte-proto state rollback {name} --to VERSION --tables",
             )
-        has_moved = take_back(opened.engine, opened.care, opened.named[0], snapshot_id)
+        has_moved = roll_back_table(opened.engine, opened.care, opened.named[0], snapshot_id)
     value = {"status": "complete", "table": str(opened.named[0]), "snapshot_id": snapshot_id, "has_moved": has_moved}
-    where = f"{opened.named[0]} is as in snapshot {snapshot_id}"
-    return Answer(value, (where if has_moved else f"{where}, and was before",))
+    line = f"{opened.named[0]} is at snapshot {snapshot_id}"
+    return Answer(value, (line if has_moved else f"{line}, as before",))
 
 
 def _connection_name(call: Call, named: str) -> str:
-    """The name of a connection that is meant by its file; else what was written."""
+    """The connection's name if `named` is its file, else `named` itself."""
     return call.open(named).name if Path(named).is_file() else named
 
 
 def _of_connection(call: Call, engine: "Engine", named: str) -> "list[TableName]":
-    """The tables of a connection that is meant by its file or its name; none where it is the name of a table."""
+    """The tables of the connection with this file or name; empty if `named` is the name of a table."""
     from dagster_airbyte_proto.sync.maintenance.care import tables_of
 
     is_file = Path(named).is_file()
@@ -200,7 +204,7 @@ def _of_connection(call: Call, engine: "Engine", named: str) -> "list[TableName]
     if not (found := tables_of(engine.store, connection)):
         raise ConfigError(
             f"looking up the tables of connection {connection}",
-            "no load of it has gone into any table",
+            "no load of it has been committed to a table",
             remedy="Sync it first. Is --home right?",
         )
     return found
@@ -218,26 +222,26 @@ def _table(named: str, every: "Sequence[TableName]", engine: "Engine") -> "Table
     )
 
 
-def _each(opened: _Opened, care: "Callable[[TableName], dict[str, Any]]") -> list[dict[str, Any]]:
-    return [{"table": str(name), **_tried(care, name)} for name in opened.named]
+def _for_each_table(opened: _Opened, care: "Callable[[TableName], dict[str, Any]]") -> list[dict[str, Any]]:
+    return [{"table": str(name), **_result(care, name)} for name in opened.named]
 
 
-def _tried(care: "Callable[[TableName], dict[str, Any]]", name: "TableName") -> dict[str, Any]:
+def _result(care: "Callable[[TableName], dict[str, Any]]", name: "TableName") -> dict[str, Any]:
     try:
         return {"status": "complete", **care(name), "error": None}
     except TableError as error:
         return {"status": "failed", "error": error_value(error)}
 
 
-def _done(done: list[dict[str, Any]], columns: Sequence[str], keys: Sequence[str]) -> Answer:
+def _results_answer(done: list[dict[str, Any]], columns: Sequence[str], keys: Sequence[str]) -> Answer:
     failed = [each for each in done if each["error"]]
     value = {"status": "failed" if failed else "complete", "tables": done}
-    rows = [(each["table"], *(_figure(each.get(key)) for key in keys), each["status"]) for each in done]
-    told = [f"{each['table']}: {each['error']['message']}" for each in failed]
-    return Answer(value, (Grid(columns, rows), *told), 1 if failed else 0)
+    rows = [(each["table"], *(_number(each.get(key)) for key in keys), each["status"]) for each in done]
+    errors = [f"{each['table']}: {each['error']['message']}" for each in failed]
+    return Answer(value, (Grid(columns, rows), *errors), 1 if failed else 0)
 
 
-def _figure(value: Any) -> Any:
+def _number(value: Any) -> Any:
     return len(value) if isinstance(value, list) else value
 
 
@@ -257,24 +261,24 @@ def _facts_value(facts: "TableFacts") -> dict[str, Any]:
     return {**facts._asdict(), "last_load_at": at, "columns": columns}
 
 
-def _newest(history: "TableHistory", limit: int) -> "Sequence[Change]":
+def _newest(history: "TableHistory", limit: int) -> "Sequence[SnapshotChange]":
     return history.changes[::-1][:limit]
 
 
-def _runs(engine: "Engine", changes: "Sequence[Change]") -> dict[str, str]:
-    """The run of each load that the store knows."""
+def _runs(engine: "Engine", changes: "Sequence[SnapshotChange]") -> dict[str, str]:
+    """The run of each load, as far as the state store knows it."""
     loads = {change.load_id for change in changes if change.load_id}
     return {load_id: entry.load.run_id for load_id in loads if (entry := engine.store.load(load_id)) is not None}
 
 
-def _change_value(history: "TableHistory", change: "Change", runs: dict[str, str]) -> dict[str, Any]:
+def _change_value(history: "TableHistory", change: "SnapshotChange", runs: dict[str, str]) -> dict[str, Any]:
     value = change._asdict()
     at = change.at.isoformat() if change.at else None
     is_current = change.snapshot_id == history.current
     return {**value, "at": at, "run_id": runs.get(change.load_id or ""), "is_current": is_current}
 
 
-def _change_row(history: "TableHistory", change: "Change", runs: dict[str, str]) -> tuple[Any, ...]:
+def _change_row(history: "TableHistory", change: "SnapshotChange", runs: dict[str, str]) -> tuple[Any, ...]:
     return (
         change.snapshot_id,
         time_text(change.at),

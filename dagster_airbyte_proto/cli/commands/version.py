@@ -1,10 +1,10 @@
-"""`version`. What takes long to import is imported when the command runs; see call.py."""
+"""`version`. Slow modules are imported when the command runs; see call.py."""
 
 import os
 import platform
 from pathlib import Path
 
-from dagster_airbyte_proto.cli.call import Call, answers
+from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError
@@ -12,9 +12,9 @@ from dagster_airbyte_proto.errors import ConfigError
 _PACKAGES = ("pyspark", "pyarrow", "dagster", "sqlalchemy", "pydantic", "msgspec")
 
 
-@answers(program, "version")
+@command_in(program, "version")
 def version(call: Call) -> Answer:
-    """The versions of everything that matters, for a bug report."""
+    """Shows the versions of everything that matters for a bug report."""
     found: dict[str, str | int | None] = {
         "airbyte_proto": _package("dagster_airbyte_proto"),
         "python": platform.python_version(),
@@ -46,7 +46,7 @@ def _iceberg_runtime() -> str:
 
 
 def _java() -> str | None:
-    """What the Java that would run Spark says of itself."""
+    """The version line of the Java that would run Spark."""
     import subprocess
 
     from dagster_airbyte_proto.tables.spark.java_home import java_home
@@ -55,16 +55,16 @@ def _java() -> str | None:
     cache: Path = SparkSettings._field_defaults["cache"]
     try:
         home = java_home(cache.expanduser(), os.environ)
-        told = subprocess.run(
+        process = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (ConfigError, OSError, subprocess.TimeoutExpired):
         return None
-    return next((line for line in told.stderr.splitlines() if '"' in line), None)
+    return next((line for line in process.stderr.splitlines() if '"' in line), None)
 
 
 def _state_store_schema(call: Call) -> int | None:
-    """The version of the tables of a state store that is a file and is there. Asking does not create or migrate it."""
+    """The schema version of a state store in an existing file. It is read only, so nothing is created or migrated."""
     import sqlite3
 
     from sqlalchemy import make_url

@@ -1,8 +1,9 @@
-"""A Meltano project's taps, as connections say the same. Reads no file: documents in, drafts out.
+"""Converts the taps of a Meltano project to configs of connections. Pure: documents in, values out, no file is read.
 
-What is written for a tap is what Meltano would have run it with: the definition that its lock file keeps, under what it
-inherits from, under its own, under that of the chosen environment, under the variables of `.env`. A secret is never
-written down, only where it comes from. Whatever a connection cannot say is named, with what to do about it.
+- A tap gets the config with which Meltano would run it. From weakest to strongest: the definition in its lock file, the
+  taps it inherits from, its own, the chosen environment's, and the variables of `.env`.
+- A secret is never written, only the environment variable that holds it.
+- Everything that a connection cannot express is listed, with a remedy.
 """
 
 import json
@@ -10,27 +11,40 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.connection.filling import with_texts
+from dagster_airbyte_proto.connection.environment import map_strings
 from dagster_airbyte_proto.errors import ConfigError
 
 _VARIABLE = re.compile(r"(?P<escape>\\)?\$(?:\{(?P<curly>\w+)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
 _SECRET_NAME = re.compile(r"passw|secret|token|api_?key|private_?key|access_?key|credential", re.IGNORECASE)
 _KINDS = {"integer": int, "decimal": float, "array": list, "object": dict}
-_DEEPEST = 10
-_EXTRAS = ("catalog", "load_schema", "metadata", "schema", "select", "select_filter", "state", "use_cached_catalog")
-_CARRIED = {"name", "inherit_from", "variant", "pip_url", "executable", "python", "namespace", "config", "settings"}
-_FOR_PEOPLE = {"label", "description", "docs", "repo", "logo_url", "logo", "capabilities", "hidden", "keywords",
+_MAX_DEPTH = 10
+_EXTRA_KEYS = ("catalog", "load_schema", "metadata", "schema", "select", "select_filter", "state", "use_cached_catalog")
+_IMPORTED_KEYS = {
+    "name",
+    "inherit_from",
+    "variant",
+    "pip_url",
+    "executable",
+    "python",
+    "namespace",
+    "config",
+    "settings",
+}
+_IGNORED_KEYS = {"label", "description", "docs", "repo", "logo_url", "logo", "capabilities", "hidden", "keywords",
                    "maintenance_status", "quality", "settings_preamble", "next_steps", "usage", "definition",
                    "domain_url", "signup_url", "prereq", "ext_repo", "plugin_type", "settings_group_validation",
                    "use_cached_catalog", "requires_meltano", "supported_python_versions"}  # fmt: skip
 
 
 class Tap(NamedTuple):
-    """A tap with all that the project says of it. `settings` are the definitions of its config's, by dotted name.
-    `heir_of` are the names of those that it inherits from, the nearest first."""
+    """A tap with everything that the project declares for it.
+
+    `settings` are the definitions of its settings, by dotted name. `inherits_from` are the names of its parents, the
+    nearest first. `not_imported` describes what a connection cannot express.
+    """
 
     name: str
-    heir_of: tuple[str, ...] = ()
+    inherits_from: tuple[str, ...] = ()
     pip_url: str = ""
     executable: str = ""
     python: str = ""
@@ -40,46 +54,53 @@ class Tap(NamedTuple):
     select_filter: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = {}
     load_schema: str = ""
-    left: tuple[str, ...] = ()
+    not_imported: tuple[str, ...] = ()
 
     def variables(self, setting: str) -> list[str]:
-        """Those that the setting may stand in: its own, and those of whom it inherits from."""
-        return [re.sub("[^A-Z0-9]", "_", f"{name}_{setting}".upper()) for name in (self.name, *self.heir_of)]
+        """Returns the environment variables that may hold the setting: the tap's own, and those of its parents."""
+        return [re.sub("[^A-Z0-9]", "_", f"{name}_{setting}".upper()) for name in (self.name, *self.inherits_from)]
 
 
-class Project(NamedTuple):
-    """`variables` are those that the project sets itself. `left` is what no connection is made of."""
+class MeltanoProject(NamedTuple):
+    """A Meltano project.
+
+    `variables` are those that the project sets itself. `not_imported` describes what is not a tap.
+    """
 
     taps: tuple[Tap, ...]
     variables: Mapping[str, str]
-    left: tuple[str, ...]
+    not_imported: tuple[str, ...]
 
 
-class Config(NamedTuple):
-    """A tap's config as a connection file has it. `variables` have to be in the environment when it runs; `written`
-    are those whose values the project held openly, by the setting that they were the value of."""
+class TapConfig(NamedTuple):
+    """A tap's config for a connection file. `variables` have to be in the environment when it runs.
+
+    `open_secrets` maps each secret setting whose value is written openly in the project to the variable that takes it.
+    """
 
     values: Mapping[str, Any]
     variables: tuple[str, ...]
-    written: Mapping[str, str]
+    open_secrets: Mapping[str, str]
 
 
-def project_of(
+def parsed_project(
     document: Mapping[str, Any], locks: Sequence[Mapping[str, Any]] = (), environment: str | None = None
-) -> Project:
-    """What a project's document says of its taps. Raises ConfigError."""
+) -> MeltanoProject:
+    """Parses a project's document. Raises ConfigError."""
     chosen = _environment(document, environment)
     plugins = _mapping(document.get("plugins"))
     written = {str(each["name"]): each for each in _named(plugins.get("extractors"))}
-    within = _mapping(_mapping(_mapping(chosen.get("config")).get("plugins")))
-    changed = {str(each["name"]): each for each in _named(within.get("extractors"))}
-    taps = tuple(_tap(name, written, changed, locks) for name in written)
+    environment_plugins = _mapping(_mapping(_mapping(chosen.get("config")).get("plugins")))
+    overrides = {str(each["name"]): each for each in _named(environment_plugins.get("extractors"))}
+    taps = tuple(_tap(name, written, overrides, locks) for name in written)
     variables = {**_mapping(document.get("env")), **_mapping(chosen.get("env"))}
-    return Project(taps, {key: str(value) for key, value in variables.items()}, tuple(_left(document, plugins)))
+    return MeltanoProject(
+        taps, {key: str(value) for key, value in variables.items()}, tuple(_other_parts(document, plugins))
+    )
 
 
-def joined(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A project's file and those that it includes, as one."""
+def merged_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merges a project's file and the files that it includes."""
     whole: dict[str, Any] = {}
     for document in documents:
         for key, value in document.items():
@@ -87,18 +108,21 @@ def joined(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if isinstance(before, list) and isinstance(value, list):
                 whole[key] = [*before, *value]
             elif isinstance(before, Mapping) and isinstance(value, Mapping):
-                whole[key] = joined([before, value])
+                whole[key] = merged_documents([before, value])
             else:
                 whole.setdefault(key, value)
     return whole
 
 
-def config_of(tap: Tap, project: Project, root: str, dotenv: Mapping[str, str]) -> Config:
-    """Its config with every variable of the environment as a connection names it. `root` is the project's folder."""
+def connection_config(tap: Tap, project: MeltanoProject, root: str, dotenv: Mapping[str, str]) -> TapConfig:
+    """Returns a tap's config with environment variables in the syntax of connections.
+
+    `root` is the project's folder.
+    """
     references: dict[str, None] = {}
     written: dict[str, str] = {}
 
-    def referred(text: str, depth: int = 0) -> str:
+    def with_references(text: str, depth: int = 0) -> str:
         escaped = text.replace("${env:", "$${env:") if depth == 0 else text
 
         def replaced(match: re.Match[str]) -> str:
@@ -107,15 +131,15 @@ def config_of(tap: Tap, project: Project, root: str, dotenv: Mapping[str, str]) 
                 return match[0][1:]
             if name == "MELTANO_PROJECT_ROOT":
                 return root
-            if name in project.variables and name not in dotenv and depth < _DEEPEST:
-                return referred(project.variables[name], depth + 1)
+            if name in project.variables and name not in dotenv and depth < _MAX_DEPTH:
+                return with_references(project.variables[name], depth + 1)
             references[name] = None
             return f"${{env:{name}}}"
 
         return _VARIABLE.sub(replaced, escaped)
 
     values: dict[str, Any] = {}
-    for name, value in {**_flat(tap.config), **_from_dotenv(tap, dotenv)}.items():
+    for name, value in {**_flat(tap.config), **_dotenv_settings(tap, dotenv)}.items():
         variable = tap.variables(name)[0]
         if isinstance(value, _Reference):
             references[value.name] = None
@@ -124,23 +148,26 @@ def config_of(tap: Tap, project: Project, root: str, dotenv: Mapping[str, str]) 
             references[variable], written[name] = None, variable
             value = f"${{env:{variable}}}"
         else:
-            value = with_texts(value, (), lambda text, _path: referred(text))
+            value = map_strings(value, (), lambda text, _path: with_references(text))
         _put(values, name.split("."), value)
-    return Config(values, tuple(references), written)
+    return TapConfig(values, tuple(references), written)
 
 
 class _Reference(NamedTuple):
     name: str
 
 
-def _from_dotenv(tap: Tap, dotenv: Mapping[str, str]) -> dict[str, Any]:
-    """Settings that stand in `.env`. What is no text is taken as it stands, for a reference is text."""
+def _dotenv_settings(tap: Tap, dotenv: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the settings that `.env` sets.
+
+    A value that is no text is copied, because a reference always gives text.
+    """
     found: dict[str, Any] = {}
     for name, setting in tap.settings.items():
         names = [setting.get("env"), *tap.variables(name)]
         variable = next((each for each in names if isinstance(each, str) and each in dotenv), None)
         if variable is not None:
-            found[name] = _read(dotenv[variable], setting, variable)
+            found[name] = _dotenv_value(dotenv[variable], setting, variable)
     if not tap.settings:
         prefix = tap.variables("")[0]
         bare = {key.removeprefix(prefix): key for key in dotenv if key.startswith(prefix)}
@@ -148,7 +175,7 @@ def _from_dotenv(tap: Tap, dotenv: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _read(text: str, setting: Mapping[str, Any], variable: str) -> Any:
+def _dotenv_value(text: str, setting: Mapping[str, Any], variable: str) -> Any:
     kind = str(setting.get("kind", "string"))
     if kind == "boolean":
         return text.strip().lower() in ("true", "1", "yes", "on", "t", "y")
@@ -170,14 +197,14 @@ def _is_secret(name: str, tap: Tap) -> bool:
 def _tap(
     name: str,
     written: Mapping[str, Mapping[str, Any]],
-    changed: Mapping[str, Mapping[str, Any]],
+    overrides: Mapping[str, Mapping[str, Any]],
     locks: Sequence[Mapping[str, Any]],
 ) -> Tap:
     lineage = _lineage(name, written)
     oldest = lineage[0]
     origin, variant = str(oldest.get("inherit_from", oldest["name"])), oldest.get("variant")
     lock = next((each for each in locks if each.get("name") == origin and variant in (None, each.get("variant"))), {})
-    layers = [lock, *(layer for each in lineage for layer in (each, changed.get(str(each["name"]), {})))]
+    layers = [lock, *(layer for each in lineage for layer in (each, overrides.get(str(each["name"]), {})))]
     whole: dict[str, Any] = {}
     config: dict[str, Any] = {}
     settings: dict[str, Mapping[str, Any]] = {}
@@ -185,8 +212,8 @@ def _tap(
         whole |= layer
         config |= _flat(_mapping(layer.get("config")))
         settings |= {str(each["name"]): each for each in _named(layer.get("settings"))}
-    extras = {key: whole.get(key) for key in _EXTRAS} | {
-        key: config[f"_{key}"] for key in _EXTRAS if f"_{key}" in config
+    extras = {key: whole.get(key) for key in _EXTRA_KEYS} | {
+        key: config[f"_{key}"] for key in _EXTRA_KEYS if f"_{key}" in config
     }
     inside = {path: value for path, value in config.items() if path.startswith("_metadata.")}
     metadata = _nested(_flat(_mapping(extras["metadata"])) | {path[10:]: value for path, value in inside.items()})
@@ -202,36 +229,36 @@ def _tap(
         _texts(extras["select_filter"]),
         metadata,
         str(extras["load_schema"] or ""),
-        tuple(_left_of_tap(whole, extras)),
+        tuple(_not_imported_of_tap(whole, extras)),
     )
 
 
 def _lineage(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The tap's own words last, before them what it inherits."""
+    """Returns the tap and its parents, the tap last."""
     lineage = [written[name]]
     while (parent := lineage[0].get("inherit_from")) in written and parent != lineage[0]["name"]:
-        if len(lineage) > _DEEPEST:
-            raise ConfigError(f"reading tap {name}", "it inherits from itself", remedy="Mend its inherit_from.")
+        if len(lineage) > _MAX_DEPTH:
+            raise ConfigError(f"reading tap {name}", "it inherits from itself", remedy="Correct its inherit_from.")
         lineage.insert(0, written[str(parent)])
     return lineage
 
 
-def _left_of_tap(whole: Mapping[str, Any], extras: Mapping[str, Any]) -> list[str]:
-    known = _CARRIED | _FOR_PEOPLE | set(_EXTRAS)
-    said = {
+def _not_imported_of_tap(whole: Mapping[str, Any], extras: Mapping[str, Any]) -> list[str]:
+    known = _IMPORTED_KEYS | _IGNORED_KEYS | set(_EXTRA_KEYS)
+    remedies = {
         "schema": "schema: types are changed by `types` of the stream, or where the table is read",
         "catalog": f"catalog {extras.get('catalog')}: the tap's own is discovered; save it with `discover --save`",
-        "state": f"state {extras.get('state')}: take it over with --state",
+        "state": f"state {extras.get('state')}: import it with --state",
         "env": f"env {', '.join(_mapping(whole.get('env')))}: set it where airbyte-proto runs",
         "mappings": "mappings: shape streams with select, exclude, hash, filter and rename_columns",
     }
-    found = [said[key] for key in ("schema", "catalog", "state") if extras.get(key)]
+    found = [remedies[key] for key in ("schema", "catalog", "state") if extras.get(key)]
     rest = sorted(key for key in set(whole) - known if whole[key])
-    return found + [said.get(key, f"{key}: there is nothing like it") for key in rest]
+    return found + [remedies.get(key, f"{key}: connections have nothing like it") for key in rest]
 
 
-def _left(document: Mapping[str, Any], plugins: Mapping[str, Any]) -> list[str]:
-    """What a project is made of beside taps."""
+def _other_parts(document: Mapping[str, Any], plugins: Mapping[str, Any]) -> list[str]:
+    """Lists the parts of a project that are not taps."""
     names = {kind: ", ".join(str(each["name"]) for each in _named(some)) for kind, some in plugins.items()}
     because = {
         "loaders": "tables are written by airbyte-proto itself",
@@ -265,7 +292,7 @@ def _environment(document: Mapping[str, Any], wanted: str | None) -> Mapping[str
 
 
 def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Members by dotted name, as Meltano knows settings; an empty mapping is a value."""
+    """Returns members by dotted name, which is how Meltano names settings. An empty mapping is a value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:

@@ -1,4 +1,4 @@
-"""Whether a connector still offers what the assets were made from: its catalog of today against the saved one."""
+"""Schema drift: compares the connector's current catalog with the saved one that the assets were made from."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -6,23 +6,24 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from dagster_airbyte_proto.dagster_defs.definitions.definition import ConnectionDefinition, definition_of
-from dagster_airbyte_proto.dagster_defs.deployment import deployment_of
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
-from dagster_airbyte_proto.dagster_defs.partitions import sample_words
+from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, StreamId
-from dagster_airbyte_proto.sync.connector.answer_cache import catalog_changes
-from dagster_airbyte_proto.sync.connector.open_source import opened_source
-from dagster_airbyte_proto.sync.connector.queries import PATIENCE_SECONDS
+from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes
+from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.queries import QUERY_TIMEOUT_SECONDS
 from dagster_airbyte_proto.sync.engine import Engine
 
-DRIFT = "schema_drift"
+SCHEMA_DRIFT = "schema_drift"
 _DESCRIPTION = "The source offers the stream as it did when its catalog was saved."
 
 
-class Drift(NamedTuple):
-    """`changes` has every asset, with a line for each difference. `new_streams` are offered and no asset yet."""
+class CatalogDrift(NamedTuple):
+    """The differences between two catalogs. `changes` has every asset, with a line for each difference; `new_streams`
+    are in the current catalog and have no asset yet."""
 
     changes: Mapping[dg.AssetKey, tuple[str, ...]]
     new_streams: tuple[str, ...]
@@ -31,36 +32,36 @@ class Drift(NamedTuple):
 def build_schema_drift_checks(
     assets: dg.AssetsDefinition, *, connector_key: str = "connector"
 ) -> dg.AssetChecksDefinition:
-    """A check `schema_drift` for each asset of a connection: its connector is asked what it offers, in one step.
+    """Builds a check `schema_drift` for each asset of a connection. One step runs discovery and evaluates them all.
 
-    For connectors that take longer to answer than a sensor's tick may last, schedule these; and where a sensor looks
-    for drift, they are what its findings are shown on.
+    Schedule these checks for connectors that answer slower than a sensor's tick allows. A schema drift sensor needs
+    them too: it shows its findings as their results.
     """
     definition = definition_of(assets)
-    name = f"{definition.connection.name}_{DRIFT}"
+    name = f"{definition.connection.name}_{SCHEMA_DRIFT}"
 
     @dg.multi_asset_check(
         name=name,
-        specs=[dg.AssetCheckSpec(DRIFT, asset=key, description=_DESCRIPTION) for key in definition.streams],
+        specs=[dg.AssetCheckSpec(SCHEMA_DRIFT, asset=key, description=_DESCRIPTION) for key in definition.streams],
         required_resource_keys={connector_key},
         can_subset=True,
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        words = sample_words(definition.connection, assets.partitions_def, context.instance)
+        words = newest_slice_words(definition.connection, assets.partitions_def, context.instance)
         connector = getattr(context.resources, connector_key)
-        with opened_engine(connector, deployment=partial(deployment_of, context)) as engine:
-            drift = found_drift(definition, engine, words)
+        with opened_engine(connector, deployment=partial(run_deployment, context)) as engine:
+            drift = detect_drift(definition, engine, words)
         for stream in drift.new_streams:
-            context.log.warning(f"{stream} is offered and no asset yet")
+            context.log.warning(f"{stream} is in the connector's catalog and has no asset yet")
         for key, lines in drift.changes.items():
-            if dg.AssetCheckKey(key, DRIFT) in context.selected_asset_check_keys:
-                yield dg.AssetCheckResult(asset_key=key, check_name=DRIFT, **verdict(lines))
+            if dg.AssetCheckKey(key, SCHEMA_DRIFT) in context.selected_asset_check_keys:
+                yield dg.AssetCheckResult(asset_key=key, check_name=SCHEMA_DRIFT, **check_result_fields(lines))
 
     return checks
 
 
-def verdict(lines: tuple[str, ...]) -> dict[str, Any]:
-    """What a check's result says of these differences."""
+def check_result_fields(lines: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a check result for these differences."""
     return {
         "passed": not lines,
         "severity": dg.AssetCheckSeverity.WARN,
@@ -69,38 +70,38 @@ def verdict(lines: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def found_drift(
+def detect_drift(
     definition: ConnectionDefinition,
     engine: Engine,
     words: Mapping[str, str],
     *,
-    patience_seconds: float = PATIENCE_SECONDS,
+    timeout_seconds: float = QUERY_TIMEOUT_SECONDS,
     save: bool = False,
-) -> Drift:
-    """Asks the connector, in the partition whose `words` these are. With `save` its answer becomes the catalog that
-    assets are made from, once they are loaded again. Raises ConfigError where none was saved before, ConnectorError
-    when there is no answer in time."""
+) -> CatalogDrift:
+    """Discovers the streams, with the `words` of one partition in the config, and compares them with the saved catalog.
+    With `save` the answer becomes the saved catalog, which assets use once they are loaded again. Raises ConfigError if
+    no catalog was saved before, ConnectorError if no answer comes in time."""
     old, connection = definition.catalog, definition.connection
     if old is None:
         raise ConfigError(
-            f"looking for changes in what connection {connection.name} offers",
-            "no catalog is saved to compare it with",
+            f"looking for schema changes of connection {connection.name}",
+            "no catalog is saved to compare with",
             remedy=f"Run `airbyte-proto discover {connection.origin or connection.name} --save`.",
         )
     with opened_source(engine, connection, words) as source:
         source.check_config()
-        found = source.catalog(anew=True, patience_seconds=patience_seconds)
+        found = source.catalog(fresh=True, timeout_seconds=timeout_seconds)
     if save:
-        engine.offers.save_catalog(connection.name, source.protocol.catalog_message(found))
+        engine.answer_cache.save_catalog(connection.name, source.protocol.catalog_message(found))
     before, now = _by_id(old), _by_id(found)
     changes = {
-        key: tuple(catalog_changes(before.get(stream, _NONE), now.get(stream, _NONE)))
+        key: tuple(catalog_changes(before.get(stream, _EMPTY), now.get(stream, _EMPTY)))
         for key, stream in definition.streams.items()
     }
-    return Drift(changes, tuple(sorted(str(stream) for stream in now if stream not in before)))
+    return CatalogDrift(changes, tuple(sorted(str(stream) for stream in now if stream not in before)))
 
 
-_NONE = Catalog(())
+_EMPTY = Catalog(())
 
 
 def _by_id(catalog: Catalog) -> dict[StreamId, Catalog]:

@@ -1,7 +1,7 @@
-"""What people do to a connection by hand, as jobs with a form: reset, roll back, refresh. The same as the command line.
+"""Jobs for manual work on a connection: reset, rollback, refresh and table care, as on the command line.
 
-Each waits for the connection's lease, so none collides with a sync. The care of its tables takes none: that goes on
-beside a sync, and by a schedule as well as by hand.
+Each job waits for the connection's lease, so it never collides with a sync. Only table care takes no lease: it can run
+beside a sync, and on a schedule.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,60 +15,66 @@ from pydantic import Field
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.definition import ConnectionDefinition, definition_of
-from dagster_airbyte_proto.dagster_defs.deployment import deployment_of
-from dagster_airbyte_proto.dagster_defs.engines import Connector, gives_tables, opened_engine
-from dagster_airbyte_proto.dagster_defs.step import events
-from dagster_airbyte_proto.dagster_defs.step.background import Background, Ended, Ready
-from dagster_airbyte_proto.dagster_defs.step.failures import cancelled, fail_if_incomplete, failing_the_step
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
+from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
+from dagster_airbyte_proto.dagster_defs.step import stream_metadata
+from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
+from dagster_airbyte_proto.dagster_defs.step.failures import cancellation, fail_if_incomplete, failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId, TableName
-from dagster_airbyte_proto.sync.delivery import Delivery
+from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.lease import Waiting, held_lease
-from dagster_airbyte_proto.sync.maintenance.care import Cared, CareTerms, care_of, cared, tables_of
+from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
+from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, care_of, tables_of
 from dagster_airbyte_proto.sync.maintenance.reset import reset_state
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
-from dagster_airbyte_proto.sync.run import Terms, sync_connection
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.tables.writer import TableWriter
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _STOP_SECONDS = 8.0
 _DAY_SECONDS = 86400.0
-_STREAMS = "Their names; none means all of the connection."
+_STREAMS_HELP = "Names of streams; empty for all streams of the connection."
 _INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
 
 class ResetConfig(dg.Config):
-    """Which states are forgotten: their streams are read from nothing the next time."""
+    """The form of a reset: the next sync reads these streams from the start."""
 
-    streams: list[str] = Field(default_factory=list, description=_STREAMS)
+    streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
 
 
 class RollbackConfig(dg.Config):
-    """What the connection goes back to."""
+    """The form of a rollback: the point to which the connection goes back."""
 
     version: int = Field(description="A version of the states: `airbyte-proto state history` lists them.", ge=0)
-    tables: bool = Field(True, description="The rows too, as they stood then; else the states alone.")
+    tables: bool = Field(True, description="Roll back the rows of the tables too, not only the states.")
 
 
 class RefreshConfig(dg.Config):
-    """What is read anew, from nothing; the old rows can be read until the new ones are there."""
+    """The form of a refresh: these streams are read again from the start. Old rows stay readable until the new ones
+    are complete."""
 
-    streams: list[str] = Field(default_factory=list, description=_STREAMS)
-    merge: bool = Field(False, description="The old rows stay: new ones are added, or upserted by key.")
+    streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
+    merge: bool = Field(False, description="Keep the old rows, and append to them or upsert by key.")
 
 
 class CareConfig(dg.Config):
-    """What is done to the connection's tables."""
+    """The form of table care."""
 
-    tables: list[str] = Field(default_factory=list, description="As namespace.table; none means all it has loaded.")
-    compact: bool = Field(True, description="Small files are put together, deletes applied.")
-    expire: bool = Field(True, description="Old snapshots go, and files of dead loads.")
-    keep_days: float = Field(7.0, description="How far back a rollback must be able to go.", ge=0)
-    orphans_after_days: float = Field(3.0, description="How long files lie that no snapshot has.", ge=1 / 24)
+    tables: list[str] = Field(
+        default_factory=list, description="Tables as namespace.table; empty for all that the connection loads."
+    )
+    compact: bool = Field(True, description="Compact small files and apply deletes.")
+    expire: bool = Field(True, description="Expire old snapshots and delete files of dead loads.")
+    keep_days: float = Field(7.0, description="Keep the snapshots of this many days for rollbacks.", ge=0)
+    orphans_after_days: float = Field(
+        3.0, description="Delete files that no snapshot uses after this many days.", ge=1 / 24
+    )
 
 
 class _Keys(NamedTuple):
@@ -83,20 +89,22 @@ def build_connection_jobs(
     connector_key: str = "connector",
     io_manager_key: str = "io_manager",
 ) -> list[dg.JobDefinition]:
-    """The jobs `reset_<name>`, `rollback_<name>`, `refresh_<name>` and `care_<name>`, to be launched with a form.
+    """Builds the jobs `reset_<name>`, `rollback_<name>`, `refresh_<name>` and `care_<name>`, each launched with a form.
 
-    All that is in the form of `care_<name>` has a default: a schedule may launch it as it is.
-    With the connection's `assets`, what was refreshed is recorded as materialized, and planned from their catalog.
+    The form of `care_<name>` has a default for every field, so a schedule can launch it unchanged. If the connection's
+    `assets` are given, a refresh is planned from their catalog and records a materialization of each stream.
     """
     keys, name = _Keys(connector_key, io_manager_key), connection.name
     definition = definition_of(assets) if assets is not None else ConnectionDefinition(connection, {}, None)
     return [
         _job(
-            f"reset_{name}", "Forgets where streams stand: the next sync reads them from nothing.", _reset(name, keys)
+            f"reset_{name}",
+            "Deletes the states of streams: the next sync reads them from the start.",
+            _reset(name, keys),
         ),
-        _job(f"rollback_{name}", "Puts states and tables back to where they stood.", _rollback(name, keys)),
-        _job(f"refresh_{name}", "Reads streams anew, as a new generation.", _refresh(definition, keys)),
-        _job(f"care_{name}", "Compacts the tables and lets go of what is old.", _care(name, keys)),
+        _job(f"rollback_{name}", "Rolls states and tables back to an earlier version.", _rollback(name, keys)),
+        _job(f"refresh_{name}", "Reads streams again from the start, as a new generation.", _refresh(definition, keys)),
+        _job(f"care_{name}", "Compacts the tables, and expires old snapshots and files.", _care(name, keys)),
     ]
 
 
@@ -108,11 +116,11 @@ def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
     @dg.op(name=f"{name}_reset", required_resource_keys={keys.connector})
     def reset(context: dg.OpExecutionContext, config: ResetConfig) -> None:
         connector = getattr(context.resources, keys.connector)
-        with failing_the_step(), _held(context, name, connector) as (engine, lease):
+        with failing_the_step(), _leased_engine(context, name, connector) as (engine, lease):
             known = [stored.state.stream for stored in engine.store.states(name)]
-            streams = [_known(stream, known) for stream in config.streams] or [None]
+            streams = [_stream_named(stream, known) for stream in config.streams] or [None]
             for stream in streams:
-                _tell(context, [reset_state(engine.store, lease, stream, who=_who(context))])
+                _log_state_changes(context, [reset_state(engine.store, lease, stream, who=_actor(context))])
 
     return reset
 
@@ -123,15 +131,15 @@ def _rollback(name: str, keys: _Keys) -> dg.OpDefinition:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step():
             tables = _tables(context, keys, name) if config.tables else None
-            with _held(context, name, connector, tables) as (engine, lease):
+            with _leased_engine(context, name, connector, tables) as (engine, lease):
                 if config.tables:
-                    done = roll_back(engine, lease, config.version, who=_who(context))
+                    done = roll_back(engine, lease, config.version, who=_actor(context))
                 else:
-                    done = Rollback(tuple(engine.store.rollback(lease, config.version, who=_who(context))), ())
-        _tell(context, done.changes)
+                    done = Rollback(tuple(engine.store.rollback(lease, config.version, who=_actor(context))), ())
+        _log_state_changes(context, done.changes)
         for each in done.tables:
-            where = f"is as in snapshot {each.snapshot_id}" if each.snapshot_id else "has no rows"
-            context.log.info(f"{each.table} {where}" + ("" if each.has_moved else ", and was before"))
+            state = f"is at snapshot {each.snapshot_id}" if each.snapshot_id else "has no rows"
+            context.log.info(f"{each.table} {state}" + ("" if each.has_moved else ", as before"))
 
     return rollback
 
@@ -144,19 +152,19 @@ def _refresh(definition: ConnectionDefinition, keys: _Keys) -> dg.OpDefinition:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step():
             tables = _tables(context, keys, name)
-        wanted = Wanted(config.streams or None, refresh=True, catalog=definition.catalog, merges=config.merge)
+        request = SyncRequest(config.streams or None, refresh=True, catalog=definition.catalog, merges=config.merge)
 
-        def sync(cancel: Event, delivery: Delivery) -> SyncReport:
-            terms = Terms(
+        def sync(cancel: Event, listener: CommitListener) -> SyncReport:
+            options = RunOptions(
                 cancel,
-                delivery=delivery,
+                commit_listener=listener,
                 run_id=context.run_id,
                 lease_wait_seconds=connector.lease_wait_seconds,
             )
-            with opened_engine(connector, tables, partial(deployment_of, context)) as engine:
-                return sync_connection(engine, definition.connection, wanted, terms)
+            with opened_engine(connector, tables, partial(run_deployment, context)) as engine:
+                return sync_connection(engine, definition.connection, request, options)
 
-        _follow(context, definition, Background(sync))
+        _run_to_end(context, definition, BackgroundSync(sync))
 
     return refresh
 
@@ -166,24 +174,25 @@ def _care(name: str, keys: _Keys) -> dg.OpDefinition:
     def care(context: dg.OpExecutionContext, config: CareConfig) -> None:
         connector = getattr(context.resources, keys.connector)
         with failing_the_step(), opened_engine(connector, _tables(context, keys, name)) as engine:
-            _check_known(engine.store, name)
-            terms = CareTerms(
+            _check_connection_is_known(engine.store, name)
+            options = CareOptions(
                 compact=config.compact,
                 keep_seconds=config.keep_days * _DAY_SECONDS if config.expire else None,
                 orphan_seconds=config.orphans_after_days * _DAY_SECONDS,
             )
-            of_tables, refused = care_of(engine.tables), []
-            for table in _chosen(tables_of(engine.store, name), config.tables):
-                done = cared(engine.store, of_tables, table, terms)
-                context.log.info(_told(done))
-                refused += [done.error] if done.error else []
-            if refused:
-                raise refused[0]
+            table_care, errors = care_of(engine.tables), []
+            for table in _chosen_tables(tables_of(engine.store, name), config.tables):
+                done = care_for_table(engine.store, table_care, table, options)
+                context.log.info(_care_text(done))
+                errors += [done.error] if done.error else []
+            # The tables after a failed one are cared for all the same; the first error then fails the step.
+            if errors:
+                raise errors[0]
 
     return care
 
 
-def _chosen(known: Sequence[TableName], wanted: Sequence[str]) -> Sequence[TableName]:
+def _chosen_tables(known: Sequence[TableName], wanted: Sequence[str]) -> Sequence[TableName]:
     by_name = {str(each): each for each in known}
     if unknown := [each for each in wanted if each not in by_name]:
         raise ConfigError(
@@ -194,56 +203,57 @@ def _chosen(known: Sequence[TableName], wanted: Sequence[str]) -> Sequence[Table
     return [by_name[each] for each in wanted] or known
 
 
-def _told(done: Cared) -> str:
-    told = [
+def _care_text(done: CareResult) -> str:
+    parts = [
         f"{done.compacted.rewritten_files} files rewritten into {done.compacted.written_files}, "
-        f"{done.compacted.removed_delete_files} delete files gone"
+        f"{done.compacted.removed_delete_files} delete files removed"
         if done.compacted
         else "",
-        f"{done.let_go.snapshots} snapshots and {len(done.let_go.orphans)} files of dead loads gone"
-        if done.let_go
+        f"{done.cleanup.snapshots} snapshots and {len(done.cleanup.orphans)} files of dead loads removed"
+        if done.cleanup
         else "",
-        f"refused: {done.error}" if done.error else "",
+        f"failed: {done.error}" if done.error else "",
     ]
-    return f"{done.table}: {'; '.join(filter(None, told))}"
+    return f"{done.table}: {'; '.join(filter(None, parts))}"
 
 
-def _follow(context: dg.OpExecutionContext, definition: ConnectionDefinition, work: Background) -> None:
-    """The step's main thread only waits: Terminate strikes it at any moment."""
+def _run_to_end(context: dg.OpExecutionContext, definition: ConnectionDefinition, background: BackgroundSync) -> None:
+    """Runs a sync to its end and records its streams. The step's main thread only waits, because Terminate can
+    interrupt it at any moment."""
     keys = {stream: key for key, stream in definition.streams.items()}
-    work.start()
+    background.start()
     try:
-        while not isinstance(message := work.message(_LOOK_SECONDS), Ended):
-            if isinstance(message, Ready):
+        while not isinstance(message := background.next_message(_POLL_SECONDS), SyncEnded):
+            if isinstance(message, StreamsCommitted):
                 for each in message.streams:
                     if each.stream in keys:
-                        context.log_event(events.unasked(keys[each.stream], each))
-                work.accept()
+                        context.log_event(stream_metadata.unselected_materialization(keys[each.stream], each))
+                background.accept()
     except _INTERRUPTS as interrupt:
-        raise cancelled(definition.connection.name, None) from interrupt
+        raise cancellation(definition.connection.name, None) from interrupt
     finally:
-        work.stop(_STOP_SECONDS)
+        background.stop(_STOP_SECONDS)
     if message.error is not None:
         with failing_the_step():
             raise message.error
     if message.report is not None:
-        for stream, told in message.report.streams.items():
-            context.log.info(f"{stream}: {told.status.value}, {told.committed} rows in {told.table}")
+        for name, stream in message.report.streams.items():
+            context.log.info(f"{name}: {stream.status.value}, {stream.committed} rows in {stream.table}")
         fail_if_incomplete(message.report)
 
 
 @contextmanager
-def _held(
-    context: dg.OpExecutionContext, name: str, connector: Connector, tables: TableWriter | None = None
+def _leased_engine(
+    context: dg.OpExecutionContext, name: str, connector: ConnectorSettings, tables: TableWriter | None = None
 ) -> Iterator[tuple[Engine, Lease]]:
     with opened_engine(connector, tables) as engine:
-        _check_known(engine.store, name)
-        waiting = Waiting(connector.lease_wait_seconds, tell=context.log.info)
-        with held_lease(engine.store, name, context.run_id, connector.lease_seconds, waiting) as keeper:
+        _check_connection_is_known(engine.store, name)
+        waiting = LeaseWait(connector.lease_wait_seconds, notify=context.log.info)
+        with acquire_lease(engine.store, name, context.run_id, connector.lease_seconds, waiting) as keeper:
             yield engine, keeper.lease
 
 
-def _check_known(store: StateStore, name: str) -> None:
+def _check_connection_is_known(store: StateStore, name: str) -> None:
     known = store.connections()
     if name not in known:
         raise ConfigError(
@@ -254,11 +264,12 @@ def _check_known(store: StateStore, name: str) -> None:
 
 
 def _tables(context: dg.OpExecutionContext, keys: _Keys, name: str) -> TableWriter:
-    return gives_tables(context.resources, keys.io_manager, name).tables({"dagster-run": context.run_id})
+    return table_io_manager(context.resources, keys.io_manager, name).tables({"dagster-run": context.run_id})
 
 
-def _known(name: str, known: Sequence[StreamId | None]) -> StreamId | None:
-    """The stream that is meant. A connection whose streams share a state answers for itself why one cannot be reset."""
+def _stream_named(name: str, known: Sequence[StreamId | None]) -> StreamId | None:
+    """The stream with this name. If the streams share one state, any name passes: `reset_state` explains why a single
+    stream cannot be reset."""
     streams = list(dict.fromkeys(stream for stream in known if stream is not None))
     found = [stream for stream in streams if str(stream) == name] or [each for each in streams if each.name == name]
     if len(found) == 1:
@@ -272,12 +283,12 @@ def _known(name: str, known: Sequence[StreamId | None]) -> StreamId | None:
     )
 
 
-def _tell(context: dg.OpExecutionContext, changes: Sequence[StateChange]) -> None:
-    """In the run's log; the states themselves may hold what is private."""
+def _log_state_changes(context: dg.OpExecutionContext, changes: Sequence[StateChange]) -> None:
+    """Logs which states changed, but not the states: they may hold private data."""
     for change in changes:
-        what = "reset" if change.state is None else "put back"
-        context.log.info(f"version {change.version}: the state of {change.stream or 'the whole'} was {what}")
+        done = "reset" if change.state is None else "rolled back"
+        context.log.info(f"version {change.version}: the state of {change.stream or 'the whole'} was {done}")
 
 
-def _who(context: dg.OpExecutionContext) -> str:
+def _actor(context: dg.OpExecutionContext) -> str:
     return f"dagster run {context.run_id}"

@@ -1,7 +1,7 @@
-"""Sensors: what sets a sync going, what tells that a source has changed its streams, what tells that a state stands.
+"""Sensors that start syncs, report schema drift, and report states that no longer move.
 
-A tick may last 60 seconds. How old an asset is has a policy of Dagster's own (`dg.FreshnessPolicy`, on its spec), and
-runs that fail have `dg.run_failure_sensor`; what is here looks at things that Dagster does not know of.
+Dagster ends a tick after 60 seconds. Dagster's own tools cover the age of assets (`dg.FreshnessPolicy`, on a spec) and
+failed runs (`dg.run_failure_sensor`); the sensors here watch what Dagster does not know about.
 """
 
 import hashlib
@@ -20,24 +20,30 @@ import dagster as dg
 
 from dagster_airbyte_proto.checkpoints.store import StoredState
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.automation.drift import DRIFT, Drift, found_drift, verdict
-from dagster_airbyte_proto.dagster_defs.definitions.definition import definition_of
-from dagster_airbyte_proto.dagster_defs.deployment import deployment_around
+from dagster_airbyte_proto.dagster_defs.automation.drift import (
+    SCHEMA_DRIFT,
+    CatalogDrift,
+    check_result_fields,
+    detect_drift,
+)
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine
-from dagster_airbyte_proto.dagster_defs.partitions import sample_words
+from dagster_airbyte_proto.dagster_defs.partitions import newest_slice_words
 from dagster_airbyte_proto.errors import ConfigError
 
-TICK_SECONDS = 45.0
-_NAMED_FILES = 5
-_RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) {
+# Below the 60 seconds of a tick, so that a connector's timeout is reported before Dagster ends the tick.
+TICK_TIMEOUT_SECONDS = 45.0
+_MAX_NAMED_FILES = 5
+_RELOAD_MUTATION = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) {
   __typename ... on PythonError { message } } }"""
 
 
 class Probe(NamedTuple):
-    """What a probe found: `cursor` is handed to it the next time, and one that is not new starts nothing.
+    """The finding of a probe. `cursor` is passed to the next call; a run starts only when it has changed.
 
-    `reason` is shown with the tick and on the run. Two runs never have the same `run_key`; without one, each new cursor
-    starts a run.
+    `reason` is shown with the tick and on the run. Dagster starts at most one run for each `run_key`; without one, each
+    new cursor starts a run.
     """
 
     cursor: str
@@ -48,7 +54,7 @@ class Probe(NamedTuple):
 
 
 ProbeFunction = Callable[[dg.SensorEvaluationContext, str | None], Probe | None]
-"""Looks whether there is something to sync; cheap, for it is called at each tick. None: nothing."""
+"""Looks for something to sync; None for nothing. It is called at each tick, so it has to be cheap."""
 
 
 def build_sync_sensor(
@@ -61,7 +67,8 @@ def build_sync_sensor(
     required_resource_keys: set[str] | None = None,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
 ) -> dg.SensorDefinition:
-    """Starts a run of `target` (assets, a selection, a job) whenever the probe comes with a new cursor."""
+    """Builds a sensor that starts a run of `target` (assets, a selection, a job) whenever the probe returns a new
+    cursor."""
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         found = probe(context, context.cursor)
@@ -88,27 +95,27 @@ def build_sync_sensor(
 
 
 def files_changed(pattern: str | Path, *, quiet_seconds: float = 0.0) -> ProbeFunction:
-    """A probe for files that appeared or changed; `**` in the pattern stands for any folders.
+    """A probe for files that appeared or changed; `**` in the pattern matches any folders.
 
-    A file counts once it was left alone for `quiet_seconds`: whoever writes it may not be through.
+    A file counts once it has not changed for `quiet_seconds`: its writer may not have finished.
     """
 
     def probe(_context: dg.SensorEvaluationContext, cursor: str | None) -> Probe | None:
         files = matching_files(str(pattern), before=time.time() - quiet_seconds)
-        found = {str(path): _mark(path, status) for path, status in files}
+        found = {str(path): _fingerprint(path, status) for path, status in files}
         known = set((cursor or "").split())
-        fresh = sorted(path for path, mark in found.items() if mark not in known)
+        fresh = sorted(path for path, fingerprint in found.items() if fingerprint not in known)
         if not fresh:
             return None
-        more = f" and {len(fresh) - _NAMED_FILES} more" if len(fresh) > _NAMED_FILES else ""
-        named = ", ".join(Path(path).name for path in fresh[:_NAMED_FILES])
+        more = f" and {len(fresh) - _MAX_NAMED_FILES} more" if len(fresh) > _MAX_NAMED_FILES else ""
+        named = ", ".join(Path(path).name for path in fresh[:_MAX_NAMED_FILES])
         return Probe(" ".join(sorted(found.values())), f"new or changed: {named}{more}")
 
     return probe
 
 
 def asset_materialized(key: dg.AssetKey | str | Sequence[str]) -> ProbeFunction:
-    """A probe for the next materialization of another asset, of whatever partition."""
+    """A probe for the next materialization of another asset, in any partition."""
     upstream = dg.AssetKey.from_coercible(key)
 
     def probe(context: dg.SensorEvaluationContext, _cursor: str | None) -> Probe | None:
@@ -130,76 +137,77 @@ def build_schema_drift_sensor(
     reload_url: str | None = None,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
 ) -> dg.SensorDefinition:
-    """Asks the connector of a connection's assets what it offers, and tells what has changed since its catalog was
-    saved: as the check `schema_drift` of each asset (see `build_schema_drift_checks`), and new streams in its log.
+    """Builds a sensor that runs discovery and reports what has changed since the catalog was saved: changes as results
+    of the check `schema_drift` of each asset (see `build_schema_drift_checks`), new streams in the sensor's log.
 
-    With `save_catalog` the new catalog is saved, and with `reload_url`, the address of a Dagster web server, the code
-    location is loaded again after a change: streams that are new are assets then. Of partitions it is asked in the
-    newest. A connector that does not answer within 45 seconds fails the tick; schedule the checks instead.
+    With `save_catalog` the new catalog is saved. With `reload_url`, the address of a Dagster web server, the code
+    location is reloaded after a change, so that new streams become assets. Partitioned assets are discovered with the
+    newest partition. A connector that does not answer within 45 seconds fails the tick; schedule the checks instead.
     """
     definition = definition_of(assets)
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         connector = getattr(context.resources, connector_key)
-        words = sample_words(definition.connection, assets.partitions_def, context.instance)
-        with opened_engine(connector, deployment=partial(deployment_around, context.instance)) as engine:
-            drift = found_drift(definition, engine, words, patience_seconds=TICK_SECONDS, save=save_catalog)
-        told: dict[str, Any] = json.loads(context.cursor or "{}")
-        marks = _drift_marks(drift)
-        if marks == told:
-            return dg.SkipReason("Nothing has changed since the last look.")
+        words = newest_slice_words(definition.connection, assets.partitions_def, context.instance)
+        with opened_engine(connector, deployment=partial(deployment_outside_run, context.instance)) as engine:
+            drift = detect_drift(definition, engine, words, timeout_seconds=TICK_TIMEOUT_SECONDS, save=save_catalog)
+        reported: dict[str, Any] = json.loads(context.cursor or "{}")
+        found = _cursor_value(drift)
+        if found == reported:
+            return dg.SkipReason("Nothing has changed since the last tick.")
         for stream in drift.new_streams:
-            context.log.warning(f"{stream} is offered and no asset yet")
+            context.log.warning(f"{stream} is in the connector's catalog and has no asset yet")
         evaluations = [
-            dg.AssetCheckEvaluation(asset_key=key, check_name=DRIFT, **verdict(lines))
+            dg.AssetCheckEvaluation(asset_key=key, check_name=SCHEMA_DRIFT, **check_result_fields(lines))
             for key, lines in drift.changes.items()
-            if marks[key.to_user_string()] != told.get(key.to_user_string())
+            if found[key.to_user_string()] != reported.get(key.to_user_string())
         ]
         for each in evaluations:
             if not each.passed:
                 context.log.warning(each.description or "")
         if reload_url is not None and (drift.new_streams or any(drift.changes.values())):
             _reload(reload_url, _location(context))
-        return dg.SensorResult(asset_events=evaluations, cursor=json.dumps(marks))
+        return dg.SensorResult(asset_events=evaluations, cursor=json.dumps(found))
 
     return dg.SensorDefinition(
-        name=name or f"{definition.connection.name}_{DRIFT}",
+        name=name or f"{definition.connection.name}_{SCHEMA_DRIFT}",
         evaluation_fn=evaluate,
         minimum_interval_seconds=minimum_interval_seconds,
         required_resource_keys={connector_key},
-        description=f"Whether the source of {definition.connection.name} offers what its assets were made from.",
+        description=f"Reports changes of the source of {definition.connection.name} since its catalog was saved.",
         default_status=default_status,
     )
 
 
-StaleStates = Callable[[dg.SensorEvaluationContext, Mapping[str, timedelta]], None]
-"""Is told of states that have become stale: each stream, or "(whole)", with its age."""
+OnStaleStates = Callable[[dg.SensorEvaluationContext, Mapping[str, timedelta]], None]
+"""Receives the states that have become stale: each stream, or "(whole)", with the age of its state."""
 
 
 def build_state_staleness_sensor(
     connection: Connection,
     *,
     max_age: timedelta,
-    on_stale: StaleStates,
+    on_stale: OnStaleStates,
     name: str | None = None,
     connector_key: str = "connector",
     minimum_interval_seconds: int = 300,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
 ) -> dg.SensorDefinition:
-    """Calls `on_stale` once when no sync has moved a state for longer than `max_age`, again after it has moved and
-    stood still anew. A stream without a state is not looked at: its asset's freshness policy is what fits."""
+    """Builds a sensor that calls `on_stale` when no sync has moved a state for longer than `max_age`: once, and again
+    only if the state has moved in between. Streams without a state are ignored; use a freshness policy on their
+    assets."""
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         with opened_engine(getattr(context.resources, connector_key)) as engine:
             states = engine.store.states(connection.name, partition=None)
-        now, told = datetime.now(UTC), json.loads(context.cursor or "{}")
+        now, reported = datetime.now(UTC), json.loads(context.cursor or "{}")
         stale = {_state_name(each): each for each in states if now - each.changed_at > max_age}
         versions = {state_name: each.version for state_name, each in stale.items()}
-        fresh = {each: now - stale[each].changed_at for each in stale if told.get(each) != versions[each]}
-        if fresh:
-            for state_name, age in fresh.items():
+        new = {each: now - stale[each].changed_at for each in stale if reported.get(each) != versions[each]}
+        if new:
+            for state_name, age in new.items():
                 context.log.warning(f"The state of {state_name} has not moved for {age}")
-            on_stale(context, fresh)
+            on_stale(context, new)
         reason = f"{len(stale)} of {len(states)} states are older than {max_age}."
         return dg.SensorResult(skip_reason=reason, cursor=json.dumps(versions))
 
@@ -208,32 +216,32 @@ def build_state_staleness_sensor(
         evaluation_fn=evaluate,
         minimum_interval_seconds=minimum_interval_seconds,
         required_resource_keys={connector_key},
-        description=f"Whether the states of {connection.name} go on moving.",
+        description=f"Reports states of {connection.name} that no sync has moved for {max_age}.",
         default_status=default_status,
     )
 
 
 def matching_files(pattern: str, *, before: float) -> Iterator[tuple[Path, os.stat_result]]:
-    """Each file that was last changed before that time."""
+    """Yields each file that was last changed before that time."""
     root = Path(Path(pattern).anchor)
     for path in root.glob(str(Path(pattern).relative_to(root))):
         try:
             status = path.stat()
-        except FileNotFoundError:  # it has just gone
+        except FileNotFoundError:  # deleted since the folder was listed
             continue
         if status.st_mtime <= before and path.is_file():
             yield path, status
 
 
-def _mark(path: Path, status: os.stat_result) -> str:
-    """Another when the file has changed."""
-    told = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+def _fingerprint(path: Path, status: os.stat_result) -> str:
+    """A short hash that changes when the file does."""
+    facts = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
-def _drift_marks(drift: Drift) -> dict[str, Any]:
-    marks: dict[str, Any] = {key.to_user_string(): list(lines) for key, lines in drift.changes.items()}
-    return {**marks, "": list(drift.new_streams)}
+def _cursor_value(drift: CatalogDrift) -> dict[str, Any]:
+    found: dict[str, Any] = {key.to_user_string(): list(lines) for key, lines in drift.changes.items()}
+    return {**found, "": list(drift.new_streams)}
 
 
 def _state_name(stored: StoredState) -> str:
@@ -244,21 +252,23 @@ def _state_name(stored: StoredState) -> str:
 def _location(context: dg.SensorEvaluationContext) -> str:
     origin = context.code_location_origin
     if origin is None:
-        raise ConfigError("reloading the code location", "this tick knows none", remedy="Leave reload_url out.")
+        raise ConfigError(
+            "reloading the code location", "this tick has no code location", remedy="Leave reload_url out."
+        )
     return origin.location_name
 
 
 def _reload(url: str, location: str) -> None:
-    body = json.dumps({"query": _RELOAD, "variables": {"name": location}}).encode()
+    body = json.dumps({"query": _RELOAD_MUTATION, "variables": {"name": location}}).encode()
     request = urllib.request.Request(  # noqa: S310 - the user's own address
         f"{url.rstrip('/')}/graphql", body, {"Content-Type": "application/json"}
     )
     doing = f"reloading code location {location}"
     try:
-        with urllib.request.urlopen(request, timeout=TICK_SECONDS) as response:  # noqa: S310 - as above
+        with urllib.request.urlopen(request, timeout=TICK_TIMEOUT_SECONDS) as response:  # noqa: S310 - as above
             answer = json.load(response)
     except (urllib.error.URLError, ValueError) as error:
         raise ConfigError(doing, str(error), remedy=f"Is {url} the address of a Dagster web server?") from error
-    told = (answer.get("data") or {}).get("reloadRepositoryLocation") or {}
-    if told.get("__typename") != "WorkspaceLocationEntry":
-        raise ConfigError(doing, str(told.get("message") or answer))
+    result = (answer.get("data") or {}).get("reloadRepositoryLocation") or {}
+    if result.get("__typename") != "WorkspaceLocationEntry":
+        raise ConfigError(doing, str(result.get("message") or answer))

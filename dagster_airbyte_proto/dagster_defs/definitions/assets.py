@@ -1,4 +1,4 @@
-"""The streams of a connection as the assets of one step, made from its saved catalog."""
+"""Makes the streams of a connection the assets of one step, from its saved catalog."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
@@ -8,22 +8,22 @@ from typing import Any, Literal, TypedDict, Unpack
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import AssetStreams, dagster_name, plan_asset_streams
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
-from dagster_airbyte_proto.dagster_defs.definitions.definition import ConnectionDefinition
-from dagster_airbyte_proto.dagster_defs.definitions.offered import Offered, dg_name, offered
-from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import doing
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, TableFormat
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks, check_specs
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 
 IncludedMetadata = Literal["column_metadata", "insights"]
-"""In the words that Dagster's other components have for it."""
+"""The same names as in Dagster's other components."""
 
 
 class AssetOptions(TypedDict, total=False):
-    """What `connector_assets` and `build_connector_assets` take beside the connection."""
+    """The options of `connector_assets` and `build_connector_assets` beside the connection."""
 
     translator: StreamTranslator | None
     catalog: Path | None
@@ -58,17 +58,17 @@ def connector_assets(
     checks: StreamChecks | None = None,
     io_manager_key: str = "io_manager",
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Decorates the step of a connection: each of its streams is an asset, and any of them can be run alone.
+    """Decorates the step of a connection: each of its streams becomes an asset that can be run alone.
 
-    Made from the catalog that `airbyte-proto discover --save` kept under `home`, or from the file `catalog`: neither
-    the connector nor a network is asked, and no `${env:…}` is filled. `table_format` is that of the IO manager's
-    tables, and `spark_catalog` their catalog, by default the format's own. Runs of the step wait for each other in the
-    pool `connector_<name>`, if the instance limits it. Time-window partitions are backfilled in a single run by
-    default. Raises ConfigError.
+    The assets are made from the catalog that `airbyte-proto discover --save` saved under `home`, or from the file
+    `catalog`: no connector starts, no network is used, and no `${env:…}` is filled. `table_format` is the format of the
+    IO manager's tables, and `spark_catalog` their catalog, by default the format's own. Runs of the step wait for each
+    other in the pool `connector_<name>`, if the instance limits it. Time-window partitions are backfilled in a single
+    run by default. Raises ConfigError.
     """
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        found = offered(
+        found = plan_asset_streams(
             connection,
             catalog=catalog,
             home=home,
@@ -108,10 +108,11 @@ def build_connector_assets(
     sample_rows: int = 0,
     **options: Unpack[AssetOptions],
 ) -> dg.AssetsDefinition:
-    """The same without a function of your own: its step is a sync by the resource `connector_key`.
+    """Makes the same assets as `connector_assets` without a decorated function: the step syncs with the resource
+    `connector_key`.
 
-    `include_metadata` and `sample_rows` are what such a function would chain: `fetch_column_metadata`, `with_insights`,
-    `with_sample`.
+    `include_metadata` and `sample_rows` replace the methods that such a function would chain: `fetch_column_metadata`,
+    `with_insights`, `with_sample`.
     """
 
     def step(context: dg.AssetExecutionContext) -> Iterator[Any]:
@@ -126,25 +127,25 @@ def build_connector_assets(
     return connector_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
 
 
-def _specs(connection: Connection, found: Offered, translator: StreamTranslator | None) -> list[dg.AssetSpec]:
-    """One for each stream, in order. Raises ConfigError where a translator gave two the same key, or an odd one."""
+def _specs(connection: Connection, found: AssetStreams, translator: StreamTranslator | None) -> list[dg.AssetSpec]:
+    """One spec for each stream, in order. Raises ConfigError if a translator made a key twice, or an invalid one."""
     translator = translator or StreamTranslator()
     specs = [translator.get_asset_spec(data) for data in found.streams]
     taken: dict[str, StreamId] = {}
     for spec, data in zip(specs, found.streams, strict=True):
-        name, stream = dg_name(spec.key.path), data.planned.id
+        name, stream = dagster_name(spec.key.path), data.planned.id
         if name in taken:
-            raise _bad_key(connection, spec, stream, f"that of stream {taken[name]}, or too like it")
+            raise _invalid_key(connection, spec, stream, f"that of stream {taken[name]}, or too similar to it")
         if not re.fullmatch("[A-Za-z0-9_]+", name):
-            raise _bad_key(connection, spec, stream, 'not of letters, digits, "_", "-" and "." alone')
+            raise _invalid_key(connection, spec, stream, 'not of letters, digits, "_", "-" and "." alone')
         taken[name] = stream
     return specs
 
 
-def _bad_key(connection: Connection, spec: dg.AssetSpec, stream: StreamId, found: str) -> ConfigError:
+def _invalid_key(connection: Connection, spec: dg.AssetSpec, stream: StreamId, found: str) -> ConfigError:
     key = spec.key.to_user_string()
     return ConfigError(
-        doing(connection),
+        asset_error_context(connection),
         f"its asset key {key} is {found}",
         remedy="Give it another key in the translator's get_asset_spec, or in `translation`.",
         stream=str(stream),
@@ -154,7 +155,8 @@ def _bad_key(connection: Connection, spec: dg.AssetSpec, stream: StreamId, found
 def _completed(
     spec: dg.AssetSpec, definition: ConnectionDefinition, references: dg.CodeReferencesMetadataValue
 ) -> dg.AssetSpec:
-    """What no translator may leave out: a stream that has nothing to tell must not fail, and a step finds its own."""
+    """The spec with what no translator may leave out: the ConnectionDefinition for the step, the IO manager, and
+    `skippable`, because a stream that yields no event must not fail the step."""
     metadata = {**with_references(spec, references), **definition.metadata}
     source, upstream = source_asset(spec.metadata), {dep.asset_key: dep for dep in spec.deps}
     if source is not None:

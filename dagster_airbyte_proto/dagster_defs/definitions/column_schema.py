@@ -1,4 +1,4 @@
-"""A table's columns as Dagster shows them, where they come from, and what their change is called."""
+"""The column schema, column lineage and code version of a stream's asset."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -34,11 +34,11 @@ _TYPES = {
     VARIANT: "variant",
 }
 _KEY = ["primary key"]
-_SLICE = dg.TableColumn(SLICE_COLUMN, "string", "the partition that the row is of")
+_SLICE = dg.TableColumn(SLICE_COLUMN, "string", "the partition of the row")
 
 
 class DescribedColumn(NamedTuple):
-    """A column as its table has it, with its type in SQL."""
+    """A column of an existing table, with its SQL type."""
 
     name: str
     type: str
@@ -46,8 +46,8 @@ class DescribedColumn(NamedTuple):
 
 
 def table_schema(columns: Columns, *, write: WriteMode | None = None, is_partitioned: bool = False) -> dg.TableSchema:
-    """The table's columns, ours last. A key is said to be unique where `write` makes it so in the whole table, and it
-    is of one column."""
+    """The planned columns of a table, metadata columns last. A key of one column is marked unique if `write` keeps it
+    unique in the whole table: a partitioned table may repeat a key in another partition."""
     is_unique = write in DEDUPLICATING and len(columns.keys) == 1 and not is_partitioned
     key = dg.TableColumnConstraints(nullable=True, unique=is_unique, other=_KEY)
     return dg.TableSchema(
@@ -66,13 +66,13 @@ def table_schema(columns: Columns, *, write: WriteMode | None = None, is_partiti
 
 
 def described_schema(found: Iterable[DescribedColumn], planned: dg.TableSchema) -> dg.TableSchema:
-    """The columns that a table has, with what is `planned` of them and no table says: keys, missing comments."""
+    """The columns of an existing table. Keys, and comments that the table lacks, come from the `planned` columns."""
     known = {column.name: column for column in planned.columns}
     return dg.TableSchema([_described(column, known.get(column.name)) for column in found])
 
 
 def column_type(kind: pa.DataType) -> str:
-    """A type as Spark's SQL writes it."""
+    """The Spark SQL name of an Arrow type."""
     if (plain := _TYPES.get(kind)) is not None:
         return plain
     if pa.types.is_decimal(kind):
@@ -88,23 +88,24 @@ def column_type(kind: pa.DataType) -> str:
 
 
 def source_asset(metadata: Mapping[str, Any]) -> dg.AssetKey | None:
-    """The asset that a stream reads from, where its translator says so: a key, or one as the UI writes it."""
+    """The asset that a stream reads from, if the metadata names one: as a key, or as a string like in the UI."""
     found = metadata.get(SOURCE_ASSET)
     key = getattr(found, "asset_key", getattr(found, "value", found))
     return dg.AssetKey.from_user_string(key) if isinstance(key, str) else key
 
 
 def column_lineage(columns: Columns, upstream: dg.AssetKey) -> dg.TableColumnLineage:
-    """Each column and the field of `upstream` that it is made of, by the name that the source gives it. None of ours,
-    which are made of nothing, nor one that holds whole records."""
-    told = [] if columns.is_whole else columns.all
+    """Each column with the field of `upstream` that it comes from, under the source's name for it. Metadata columns and
+    columns of whole records have no upstream field and are left out."""
+    derived = [] if columns.is_schemaless else columns.all
     return dg.TableColumnLineage(
-        {column.name: [dg.TableColumnDep(asset_key=upstream, column_name=column.path[0])] for column in told}
+        {column.name: [dg.TableColumnDep(asset_key=upstream, column_name=column.path[0])] for column in derived}
     )
 
 
 def code_version(connection: Connection, planned: PlannedStream) -> str:
-    """Changes with what changes the table: the connector's version, the schema, the modes, the keys, the name."""
+    """A hash that changes with everything that changes the table: the connector's version, the schema, modes, keys and
+    name."""
     launch = connection.connector.launch
     program = launch.model_dump(include={"kind", "command", "package", "executable", "version", "image"})
     parts = (
@@ -125,7 +126,7 @@ def _described(column: DescribedColumn, planned: dg.TableColumn | None) -> dg.Ta
 
 @cache
 def _value_type(kind: ValueType) -> str:
-    return column_type(kind.in_table)
+    return column_type(kind.table_type)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A connection as a component: a YAML file in a `dg` project, whose state is what the connector offers."""
+"""The Dagster component for a connection: a YAML file in a `dg` project. Its component state is the catalog."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -45,21 +45,21 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import (
     StreamTranslatorData,
     TableFormat,
 )
-from dagster_airbyte_proto.dagster_defs.deployment import deployment_around
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.home import home_folder
-from dagster_airbyte_proto.dagster_defs.partitions import sample
+from dagster_airbyte_proto.dagster_defs.partitions import newest_slice
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.connector.answer_cache import keep_message
-from dagster_airbyte_proto.sync.connector.open_source import opened_source
+from dagster_airbyte_proto.sync.connector.answer_cache import write_message
+from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
 _LOG = logging.getLogger("dagster.airbyte_proto")
 
 
-class _Written:
-    """The connection's JSON schema, for editors and `dg docs`. Its name may be left out: the folder's is taken."""
+class _ConnectionSchema:
+    """The connection's JSON schema, for editors and `dg docs`. The name is optional; it defaults to the folder's."""
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         schema = handler.resolve_ref_schema(handler(Connection.__pydantic_core_schema__))
@@ -80,8 +80,8 @@ def _path(context: dg.ResolutionContext, file: str | None) -> Path | None:
     return None if file is None else _folder(context) / file
 
 
-def _discovery(context: dg.ResolutionContext, model: PartitionDiscovery | None) -> PartitionDiscovery | None:
-    """The same with the paths as they are from anywhere."""
+def _with_absolute_paths(context: dg.ResolutionContext, model: PartitionDiscovery | None) -> PartitionDiscovery | None:
+    """The same settings with absolute paths. Raises ConfigError unless exactly one way to find keys is named."""
     if model is None:
         return None
     named = ("files", "namespaces_of", "streams_of")
@@ -100,27 +100,28 @@ def _variables(data: StreamTranslatorData) -> Mapping[str, Any]:
 
 
 def _state_beside_the_component() -> DefsStateConfigArgs:
-    # Dagster's default would ask the connector at each start of `dagster dev`.
+    # Dagster's default would start the connector at each start of `dagster dev`.
     return DefsStateConfigArgs(management_type=DefsStateManagementType.LOCAL_FILESYSTEM, refresh_if_dev=False)
 
 
-# Dagster would walk into our model, and finds types there that its own models do not have: hence Any, a model of a
-# plain mapping, and no templates of Dagster's in it, which would take `{{ partition.start }}` for their own.
-_InPlace = Annotated[
+# Dagster would inspect the Connection model and fail on types that its own models do not have: hence Any, and a plain
+# mapping as the model. Dagster's own templates are switched off in it, because they would try to fill
+# `{{ partition.start }}`.
+_InlineConnection = Annotated[
     Any,
     dg.Resolver(
         _connection,
-        model_field_type=Annotated[dict[str, Any], _Written()],
-        description="The connection, as a connection file has it. Paths start at the component's folder.",
+        model_field_type=Annotated[dict[str, Any], _ConnectionSchema()],
+        description="The connection, as in a connection file. Paths are relative to the component's folder.",
         inject_before_resolve=False,
     ),
 ]
-_InFile = Annotated[
+_ConnectionFile = Annotated[
     Any,
     dg.Resolver(
         _connection_of_file,
         model_field_type=str,
-        description="A connection file, by a path from the component's folder.",
+        description="A connection file; the path is relative to the component's folder.",
         examples=["../../../../connections/shop.yaml"],
     ),
 ]
@@ -129,15 +130,15 @@ _InFile = Annotated[
 @dg.scaffold_with(ConnectorScaffolder)
 @dataclass
 class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
-    """Every stream of a connection as an asset that lands in a Spark table.
+    """Makes every stream of a connection an asset in a Spark table.
 
-    The connector is asked what it offers by `dg utils refresh-defs-state`, and never when definitions load; until then
-    there are the streams that the connection names, without columns. The project gives the resources: a
-    ConnectorResource `connector` and a SparkTableIOManager `io_manager`, or by the names that are given here.
+    `dg utils refresh-defs-state` discovers the streams; loading definitions never starts the connector. Before the
+    first refresh, the assets are the streams that the connection names, without columns. The project provides the
+    resources: a ConnectorResource `connector` and a SparkTableIOManager `io_manager`, or under the keys given here.
     """
 
-    connection: _InPlace = None
-    connection_file: _InFile = None
+    connection: _InlineConnection = None
+    connection_file: _ConnectionFile = None
     translation: (
         Annotated[TranslationFn[StreamTranslatorData], TranslationFnResolver[StreamTranslatorData](_variables)] | None
     ) = None
@@ -145,7 +146,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         dg.PartitionsDefinition[Any] | None, dg.Resolver(resolved_partitions, model_field_type=Partitions)
     ] = None
     partition_discovery: Annotated[
-        PartitionDiscovery | None, dg.Resolver(_discovery, model_field_type=PartitionDiscovery)
+        PartitionDiscovery | None, dg.Resolver(_with_absolute_paths, model_field_type=PartitionDiscovery)
     ] = None
     backfill_policy: Annotated[
         dg.BackfillPolicy | None,
@@ -177,7 +178,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
 
     @property
     def connected(self) -> Connection:
-        """Its connection, wherever it was written."""
+        """The connection, from `connection` or `connection_file`."""
         found = self.connection or self.connection_file
         assert isinstance(found, Connection)
         return found
@@ -188,27 +189,28 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         return DefsStateConfig.from_args(self.defs_state, default_key=default_key)
 
     def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
-        """The asset of a stream, after `translation`. To override, as in a StreamTranslator."""
+        """Returns the asset of a stream, after `translation`. Override it as in a StreamTranslator."""
         spec = StreamTranslator().get_asset_spec(data)
         return self.translation(spec, data) if self.translation else spec
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Asks the connector what it offers, and keeps that. Of partitions it is asked in the newest."""
+        """Discovers the streams and saves the catalog. Partitioned assets are discovered with the newest partition."""
         settings = Settings.load(home_folder(self.home), self.settings)
         with (
-            Engine(settings, deployment=deployment_around) as engine,
-            opened_source(engine, self.connected, self._window()) as source,
+            Engine(settings, deployment=deployment_outside_run) as engine,
+            opened_source(engine, self.connected, self._template_values()) as source,
         ):
             source.check_config()
-            catalog = source.catalog(anew=True)
-        keep_message(state_path, source.protocol.catalog_message(catalog))
+            catalog = source.catalog(fresh=True)
+        write_message(state_path, source.protocol.catalog_message(catalog))
 
-    def _window(self) -> Mapping[str, str] | None:
-        """Of the newest partition. None where only Dagster's instance knows the keys, which nobody has here."""
+    def _template_values(self) -> Mapping[str, str] | None:
+        """The template values of the newest partition. None if only Dagster's instance knows the keys: there is no
+        instance here."""
         if self.partitions is None:
             return {}
-        newest = sample(self.partitions)
-        return newest.words if newest else None
+        newest = newest_slice(self.partitions)
+        return newest.template_values if newest else None
 
     def build_defs_from_state(
         self,
@@ -216,7 +218,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         state_path: Path | None,
     ) -> dg.Definitions:
         if state_path is None:
-            _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, of connection {self._until_then}.")
+            _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, {self._before_refresh}.")
             if not self._names_streams:
                 return dg.Definitions()
         assets = build_connector_assets(
@@ -244,11 +246,11 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         return any(name != OTHERS for name in self.connected.streams or ())
 
     @property
-    def _until_then(self) -> str:
+    def _before_refresh(self) -> str:
         name = self.connected.name
         if self._names_streams:
-            return f"{name} there are the streams that it names, without columns"
-        return f"{name}, which names no stream, there are no assets, and what takes them as inputs does not load"
+            return f"the assets of connection {name} are the streams that it names, without columns"
+        return f"connection {name}, which names no stream, has no assets, and assets downstream of it do not load"
 
     def _sensors(self, assets: dg.AssetsDefinition) -> Iterator[dg.SensorDefinition]:
         written = self.partition_discovery
@@ -269,8 +271,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         if written.files is not None:
             return files_found(written.files, quiet_seconds=written.quiet_seconds)
         offered = namespaces_offered if written.namespaces_of else streams_offered
-        asked = Connection.from_file(written.namespaces_of or written.streams_of or "")
-        return offered(asked, connector_key=self.connector_key)
+        connection = Connection.from_file(written.namespaces_of or written.streams_of or "")
+        return offered(connection, connector_key=self.connector_key)
 
 
 class _ComponentTranslator(StreamTranslator):

@@ -1,4 +1,4 @@
-"""What a component's YAML says beside its connection, where Dagster has no field for it, or one that says less."""
+"""Fields of a component's YAML for which Dagster has no model, or one that lacks options."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -27,7 +27,7 @@ OneDimension = (
 
 
 class DynamicPartitions(dg.Resolvable, dg.Model):
-    """Partitions whose keys are added while the project runs, by `partition_discovery` for one."""
+    """Partitions whose keys are added while the project runs, for example by `partition_discovery`."""
 
     type: Literal["dynamic"]
     name: str
@@ -36,8 +36,8 @@ class DynamicPartitions(dg.Resolvable, dg.Model):
 class PartitionDiscovery(dg.Resolvable, dg.Model):
     """A sensor that adds a dynamic partition for each file, namespace or stream that appears, and starts a run of it.
 
-    One of `files`, a pattern, and `namespaces_of` and `streams_of`, connection files. Paths start at the component's
-    folder.
+    It needs exactly one of `files` (a pattern), `namespaces_of` and `streams_of` (connection files). Paths are relative
+    to the component's folder.
     """
 
     files: str | None = None
@@ -61,7 +61,7 @@ Partitions = OneDimension | DynamicPartitions | MultiPartitions
 
 
 class Retries(dg.Resolvable, dg.Model):
-    """How often a step is tried again, and after how many seconds."""
+    """The retry policy of a step: how many retries, and how many seconds between them."""
 
     max_retries: int = 1
     delay: float | None = None
@@ -69,7 +69,7 @@ class Retries(dg.Resolvable, dg.Model):
     jitter: Literal["full", "plus_minus"] | None = None
 
 
-# The names end in "_", for one of them, `schema`, is a method of every model.
+# The field names end in "_" because one of them, `schema`, would hide a method of every pydantic model.
 _CHECKS = {
     f"{each.name}_": (get_type_hints(StreamChecks)[each.name], Field(default=each.default, alias=each.name))
     for each in fields(StreamChecks)

@@ -1,4 +1,4 @@
-"""What a connection's connector offers, as it was saved: no connector is started here, and no network is asked."""
+"""Reads the saved catalog of a connection. Nothing here starts a connector or uses the network."""
 
 from pathlib import Path
 
@@ -10,16 +10,16 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream, StreamId
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 
-# A stand-in for what only a catalog knows; it is taken out again before anybody sees it.
+# A placeholder so that modes that need a key can be planned; `asset_streams` removes it before anybody sees it.
 _UNKNOWN_KEY: tuple[FieldPath, ...] = (("?",),)
 
 
 def saved_catalog(connection: Connection, *, catalog: Path | None = None, home: Path | None = None) -> Catalog | None:
-    """The catalog in a file, or the one that `airbyte-proto discover --save` kept under `home`; None if it kept none.
+    """The catalog in the file `catalog`, or the one that `airbyte-proto discover --save` saved under `home`, if any.
 
     Raises ConfigError for a file that cannot be read.
     """
-    path = catalog or saved_path(connection, home)
+    path = catalog or saved_catalog_path(connection, home)
     try:
         message = path.read_bytes()
     except FileNotFoundError:
@@ -31,25 +31,26 @@ def saved_catalog(connection: Connection, *, catalog: Path | None = None, home: 
     return _parsed(connection, path, message)
 
 
-def saved_path(connection: Connection, home: Path | None = None) -> Path:
-    """Where `airbyte-proto discover --save` keeps the catalog."""
+def saved_catalog_path(connection: Connection, home: Path | None = None) -> Path:
+    """The file in which `airbyte-proto discover --save` saves the catalog."""
     return home_folder(home) / "catalogs" / f"{connection.name}.json"
 
 
-def named_streams(connection: Connection) -> Catalog:
-    """A catalog of what the connection names, for one that was never discovered. Raises ConfigError if it names none.
+def catalog_of_named_streams(connection: Connection) -> Catalog:
+    """A catalog of the streams that the connection names, for one that was never discovered. Raises ConfigError if it
+    names none.
 
-    A name with a dot is taken as a namespace and a name. Modes and keys are guesses until the catalog is there.
+    A name with a dot is read as a namespace and a name. Modes and keys are guesses until there is a real catalog.
     """
     names = [name for name in connection.streams or {} if name != OTHERS]
     if not names:
         found = "no catalog is saved, and the connection names no stream"
-        raise ConfigError(doing(connection), found, remedy=discover_remedy(connection))
+        raise ConfigError(asset_error_context(connection), found, remedy=discover_remedy(connection))
     return Catalog(tuple(_named(name) for name in names))
 
 
 def discover_remedy(connection: Connection) -> str:
-    """What to do where there is no catalog, or no longer the right one."""
+    """The remedy for a missing or outdated catalog."""
     return f"Run `airbyte-proto discover {connection.origin or connection.name} --save`."
 
 
@@ -71,9 +72,9 @@ def _parsed(connection: Connection, path: Path, message: bytes) -> Catalog:
 
 def _unreadable(connection: Connection, path: Path, found: str) -> ConfigError:
     remedy = discover_remedy(connection)
-    return ConfigError(doing(connection), f"the catalog {path} cannot be used: {found}", remedy=remedy)
+    return ConfigError(asset_error_context(connection), f"the catalog {path} cannot be used: {found}", remedy=remedy)
 
 
-def doing(connection: Connection) -> str:
-    """What an error tells first: whose assets could not be made."""
+def asset_error_context(connection: Connection) -> str:
+    """The beginning of an error message: the connection whose assets could not be made."""
     return f"making the assets of {connection.origin or f'connection {connection.name}'}"

@@ -13,19 +13,19 @@ _REQUIREMENT = re.compile(r"[\w.-]+(\[[\w,.-]*\])?==\S+")
 
 
 class ScaffoldedConnection(BaseModel):
-    """What the command asks for."""
+    """The parameters of the scaffold command."""
 
     connector: str = Field(
         description='A command ("source-faker"), a package ("airbyte-source-faker==7.2.1"), or an image '
         '("airbyte/source-faker:7.2.1").'
     )
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"] = Field(
-        default="airbyte", description="What the connector speaks."
+        default="airbyte", description="The connector's protocol."
     )
 
 
 class ConnectorScaffolder(dg.Scaffolder[ScaffoldedConnection]):
-    """Writes a connection without config; `airbyte-proto spec` tells what the connector takes."""
+    """Writes a connection without config; `airbyte-proto spec` shows the config that the connector takes."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldedConnection]:
@@ -35,11 +35,11 @@ class ConnectorScaffolder(dg.Scaffolder[ScaffoldedConnection]):
         connector = {"protocol": request.params.protocol, "launch": launch_of(request.params.connector)}
         connection = {"name": _name(request.target_path.name), "connector": connector, "config": {}}
         dg.scaffold_component(request, {"connection": connection})
-        click.echo("Fill in its config, then run `dg utils refresh-defs-state`: its streams are assets from then on.")
+        click.echo("Fill in its config, then run `dg utils refresh-defs-state`: that makes its streams assets.")
 
 
 def launch_of(connector: str) -> dict[str, Any]:
-    """How a connector is started that was named in one word, or in a command."""
+    """The launch settings for a package, an image or a command."""
     if _REQUIREMENT.fullmatch(connector):
         return {"kind": "pypi", "package": connector}
     if _IMAGE.fullmatch(connector):

@@ -1,4 +1,4 @@
-"""From a stream to its asset: one method to override."""
+"""The translator from streams to assets: one method to override."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,16 +12,15 @@ from dagster_airbyte_proto.model import PlannedStream, Stream, TableName
 from dagster_airbyte_proto.schema.columns import Columns
 
 TableFormat = Literal["iceberg", "delta", "parquet"]
-"""What the tables of assets are: that of the IO manager's Spark resource, which definitions do not ask."""
+"""The format of the tables. It has to match the IO manager's Spark resource, which definitions cannot see."""
 
 
 @dataclass(frozen=True)
 class StreamTranslatorData:
-    """A stream with all that was chosen for it. `columns` is None where the connection was never discovered.
+    """A planned stream for a translator. `columns` is None if the connection was never discovered.
 
-    `key_path` is the stream's path below the connection, made of letters, digits, `_`, `-` and `.`, and like no other
-    stream's. `spark_catalog` is the Spark catalog that the tables are in. A table that `is_partitioned` has a column
-    for the partition.
+    `key_path` is the stream's path below the connection, unique, and made of letters, digits, `_`, `-` and `.`.
+    `spark_catalog` is the Spark catalog of the tables. A table that `is_partitioned` has a column for the partition.
     """
 
     connection: Connection
@@ -42,15 +41,15 @@ class StreamTranslatorData:
 
     @property
     def table_name(self) -> str:
-        """The table as a user writes it in SQL."""
+        """The table's name in SQL."""
         return f"{self.spark_catalog}.{self.table}"
 
 
 class StreamTranslator:
-    """Override `get_asset_spec` to change what an asset is called, which group and owners it has, what it waits for."""
+    """Makes the asset of each stream. Override `get_asset_spec` to change its key, group, owners or dependencies."""
 
     def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
-        """The asset of a stream. Change what it returns by `replace_attributes` and `merge_attributes`."""
+        """Returns the asset of a stream. Change the result with `replace_attributes` and `merge_attributes`."""
         connection, columns = data.connection, data.columns
         metadata: dict[str, object] = {"dagster/table_name": data.table_name}
         if columns is not None:
@@ -68,13 +67,13 @@ class StreamTranslator:
 
 
 def _description(data: StreamTranslatorData) -> str:
-    said = data.stream.json_schema.get("description")
-    paragraphs = [said] if isinstance(said, str) and said else []
-    where = f"Stream `{data.stream.id}` of the connection `{data.connection.name}`"
+    described = data.stream.json_schema.get("description")
+    paragraphs = [described] if isinstance(described, str) and described else []
+    sentence = f"Stream `{data.stream.id}` of the connection `{data.connection.name}`"
     if data.columns is None:
-        paragraphs += [f"{where}.", f"Its columns are not known yet. {discover_remedy(data.connection)}"]
+        paragraphs += [f"{sentence}.", f"Its columns are not known yet. {discover_remedy(data.connection)}"]
     else:
-        paragraphs.append(f"{where}, {_modes(data.planned)}.")
+        paragraphs.append(f"{sentence}, {_modes(data.planned)}.")
     return "\n\n".join(paragraphs)
 
 

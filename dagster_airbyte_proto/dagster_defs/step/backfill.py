@@ -1,11 +1,13 @@
-"""The partitions of one step, synced one after the other as if they were one sync.
+"""Syncs the partitions of one step, one after the other, and reports them as one sync.
 
-1. Each is a sync of its own, with its own lease, config, slice and states. A step without partitions is one of them.
-2. Only the last is delivered to Dagster before its states move. Those before it have rows in their tables and states
-   that stand, and no event yet: Dagster takes one for each stream, at the end, for all of its partitions.
-3. A stream that fails in a partition is left out of those after it and gets no event: Dagster would not run its failed
-   partitions again. What is done stays, and a run that comes again replaces it.
-4. What an earlier attempt of the same run has done is not read again.
+1. Each partition is a sync of its own, with its own lease, config, slice and states. A step without partitions runs one
+   sync.
+2. Only the last partition's streams go to Dagster before their states move. The earlier partitions have committed their
+   rows and moved their states without an event: Dagster takes one event for each stream, at the end, for all
+   partitions.
+3. A stream that fails in a partition is skipped in the later ones and gets no event: with one, Dagster would not run
+   its failed partitions again. The finished partitions keep their rows, and the next run replaces them.
+4. A retry does not read again what an earlier attempt of the same run has completed.
 """
 
 import threading
@@ -20,95 +22,99 @@ from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.sync.delivery import Delivered, Delivery, Undelivered
+from dagster_airbyte_proto.sync.commit_listener import CommitListener, CommittedStream, NoCommitListener
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStatus
 
-SyncOfSlice = Callable[[Slice | None, Sequence[str], threading.Event, Delivery], SyncReport]
-"""A sync of some streams in one partition, or in none."""
+SyncOfSlice = Callable[[Slice | None, Sequence[str], threading.Event, CommitListener], SyncReport]
+"""Syncs the named streams in one partition, or without a partition."""
 
 
 class SliceReport(NamedTuple):
-    """A stream in one partition. `rows` are those of its slice; None where they are not known."""
+    """The report of a stream in one partition. `rows` is the size of its slice, None if unknown."""
 
     report: StreamReport
     rows: int | None
 
 
-class _Attempt(msgspec.Struct, frozen=True):
-    """What is read of the report of an earlier attempt."""
+class _EarlierReport(msgspec.Struct, frozen=True):
+    """The fields that are read from the stored report of an earlier attempt."""
 
     streams: Mapping[str, StreamReport]
     partition: str = ""
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
-_ATTEMPT = msgspec.json.Decoder(_Attempt)
+# Made at import, in one thread: msgspec can crash when two threads use a type for the first time at once.
+_EARLIER_REPORT = msgspec.json.Decoder(_EarlierReport)
 
 
 class Backfill:
-    """Belongs to the syncing thread from `run` on; `told` is the step's, for a stream that was delivered."""
+    """The syncs of one step's partitions. From `run` on it belongs to the sync's thread; the step's thread calls
+    `reports_by_partition` and `combined_report` only for streams that were committed."""
 
     def __init__(self, slices: Sequence[Slice], store: StateStore, connection: str, run_id: str) -> None:
         self.is_partitioned = bool(slices)
         self._slices: Sequence[Slice | None] = slices or (None,)
         self._done: dict[str, dict[str, SliceReport]] = {_key(each): {} for each in self._slices}
-        for attempt in map(_ATTEMPT.decode, store.reports(connection, run_id)):
+        for attempt in map(_EARLIER_REPORT.decode, store.reports(connection, run_id)):
             done = self._done.get(attempt.partition, {})
             for name, report in attempt.streams.items():
                 if report.status is SyncStatus.COMPLETE:
                     done[name] = SliceReport(report, _logged_rows(store, name, report))
 
     @property
-    def complete(self) -> frozenset[str]:
-        """The streams that earlier attempts have brought through to the last partition: their events are written."""
+    def completed_streams(self) -> frozenset[str]:
+        """The streams that earlier attempts have completed in the last partition: their events are written."""
         return frozenset(self._done[_key(self._slices[-1])])
 
-    def told(self, stream: StreamId) -> Mapping[str, SliceReport]:
-        """By the keys of the partitions, in order."""
+    def reports_by_partition(self, stream: StreamId) -> Mapping[str, SliceReport]:
+        """Returns the stream's reports by partition key, in the order of the partitions."""
         return {key: done[str(stream)] for key, done in self._done.items() if str(stream) in done}
 
-    def combined(self, stream: StreamId) -> StreamReport:
-        """All of its partitions in one report: their numbers added up, all else as the last one has it."""
-        return _combined([each.report for each in self.told(stream).values()])
+    def combined_report(self, stream: StreamId) -> StreamReport:
+        """Returns one report for all partitions: the numbers summed, everything else from the last one."""
+        return _combined([each.report for each in self.reports_by_partition(stream).values()])
 
-    def run(self, names: Sequence[str], sync: SyncOfSlice, cancel: threading.Event, delivery: Delivery) -> SyncReport:
-        """Syncs one after the other; the report of all of them."""
+    def run(
+        self, names: Sequence[str], sync: SyncOfSlice, cancel: threading.Event, listener: CommitListener
+    ) -> SyncReport:
+        """Syncs the partitions one after the other and returns one report for all."""
         reports: list[SyncReport] = []
-        left, reached = list(names), 0
+        remaining, reached = list(names), 0
         for each in self._slices:
-            if not left or (reports and cancel.is_set()):
+            if not remaining or (reports and cancel.is_set()):
                 break
             reached += 1
-            asked = [name for name in left if name not in self._done[_key(each)]]
-            if not asked:
+            requested = [name for name in remaining if name not in self._done[_key(each)]]
+            if not requested:
                 continue
-            noting = _Noting(self._done[_key(each)], delivery if each is self._slices[-1] else Undelivered())
-            with _naming(each):
-                reports.append(sync(each, asked, cancel, noting))
-            left = [name for name in left if not _has_failed(reports[-1], name)]
+            is_last = each is self._slices[-1]
+            recording = _RecordingListener(self._done[_key(each)], listener if is_last else NoCommitListener())
+            with _naming_partition(each):
+                reports.append(sync(each, requested, cancel, recording))
+            remaining = [name for name in remaining if not _has_failed(reports[-1], name)]
         if not self.is_partitioned:
             return reports[-1]
         missed = self._slices[reached] if reached < len(self._slices) else None
-        return _merged(reports, left if missed else (), missed)
+        return _merged(reports, remaining if missed else (), missed)
 
 
-class _Noting:
-    """A delivery that notes what passes through it."""
+class _RecordingListener:
+    """Records the report of each committed stream, then passes the streams on."""
 
-    def __init__(self, done: dict[str, SliceReport], onward: Delivery) -> None:
+    def __init__(self, done: dict[str, SliceReport], next_listener: CommitListener) -> None:
         self._done = done
-        self._onward = onward
+        self._next = next_listener
 
-    def deliver(self, streams: Sequence[Delivered]) -> None:
+    def committed(self, streams: Sequence[CommittedStream]) -> None:
         for each in streams:
             self._done[str(each.stream)] = SliceReport(each.report, _rows(each.part))
-        self._onward.deliver(streams)
+        self._next.committed(streams)
 
 
 @contextmanager
-def _naming(partition: Slice | None) -> Iterator[None]:
-    """Has an error tell which partition it struck in."""
+def _naming_partition(partition: Slice | None) -> Iterator[None]:
+    """Adds the partition to the message of an error."""
     try:
         yield
     except ProtoError as error:
@@ -136,10 +142,11 @@ def _has_failed(report: SyncReport, name: str) -> bool:
 
 
 def _merged(reports: Sequence[SyncReport], unread: Sequence[str], missed: Slice | None) -> SyncReport:
-    """One report of all: for a stream that failed, that of where it did. `unread` never came to the partition."""
+    """One report for all partitions. A failed stream keeps the report of the partition in which it failed. After a
+    cancel, the `unread` streams fail too: they never reached the `missed` partition."""
     streams: dict[str, StreamReport] = {}
     for report in reports:
-        streams |= {name: _placed(report, told) for name, told in report.streams.items()}
+        streams |= {name: _with_partition(report, stream) for name, stream in report.streams.items()}
     if missed is not None:
         found = f"cancelled before partition {missed.key}"
         failed = {"status": SyncStatus.FAILED, "error": found, "retryable": True}
@@ -156,8 +163,8 @@ def _merged(reports: Sequence[SyncReport], unread: Sequence[str], missed: Slice 
     )
 
 
-def _placed(report: SyncReport, told: StreamReport) -> StreamReport:
-    return msgspec.structs.replace(told, error=_in_partition(report, told.error))
+def _with_partition(report: SyncReport, stream: StreamReport) -> StreamReport:
+    return msgspec.structs.replace(stream, error=_in_partition(report, stream.error))
 
 
 def _in_partition(report: SyncReport, error: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The resources that a user names: what runs a connection, and where its state lives."""
+"""The Dagster resources that run a connection and hold its state."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,47 +12,49 @@ from pydantic import PrivateAttr
 
 from dagster_airbyte_proto.checkpoints.sql import sql_store
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.definition import ConnectionDefinition, definition_of
-from dagster_airbyte_proto.dagster_defs.deployment import deployment_of
-from dagster_airbyte_proto.dagster_defs.engines import engine_settings, gives_tables, opened_store
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
+from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
+from dagster_airbyte_proto.dagster_defs.engines import engine_settings, opened_store, table_io_manager
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
-from dagster_airbyte_proto.dagster_defs.step.background import Background
+from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
-from dagster_airbyte_proto.dagster_defs.step.syncing import Following, SyncedAssets, SyncEvent, SyncEvents
-from dagster_airbyte_proto.dagster_defs.step.telling import Telling
-from dagster_airbyte_proto.dagster_defs.step.watching import RunWatcher, step_key
-from dagster_airbyte_proto.dagster_defs.tables.table_facts import Asked
+from dagster_airbyte_proto.dagster_defs.step.materialization_builder import MaterializationBuilder
+from dagster_airbyte_proto.dagster_defs.step.run_progress import RunProgress, step_key
+from dagster_airbyte_proto.dagster_defs.step.sync_events import SyncedAssets, SyncEvent, SyncEvents, SyncEventStream
+from dagster_airbyte_proto.dagster_defs.tables.table_metadata import RequestedMetadata
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.sync.delivery import Delivery
+from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import SharedState, Slice, Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import SharedStatePolicy, Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
-from dagster_airbyte_proto.sync.run import Terms, sync_connection
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions
 
-# Of the ten seconds in which a terminated step is to be gone, a connector that does not listen may take these.
+# A terminated step has to be gone within ten seconds. A connector that ignores SIGTERM gets this share of them.
 _STOP_GRACE_SECONDS = 3.0
 _TEARDOWN_SECONDS = 10.0
 
 
-class SqlStateStore(dg.ConfigurableResource[sql_store.SqlStateStore]):
-    """Where state lives: `sqlite:///path/state.db` or `postgresql://user:password@host/database`."""
+class SqlStateStore(dg.ConfigurableResource[sql_store.SqlStore]):
+    """The database that holds state: `sqlite:///path/state.db` or `postgresql://user:password@host/database`."""
 
     url: str
 
-    def open(self) -> sql_store.SqlStateStore:
-        """The store, for the caller to close."""
-        return sql_store.SqlStateStore(self.url)
+    def open(self) -> sql_store.SqlStore:
+        """Opens the store; the caller closes it."""
+        return sql_store.SqlStore(self.url)
 
 
 class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     """Runs connections as steps.
 
-    Without `state` it lies in `home`, which is the environment's `AIRBYTE_PROTO_HOME` or else `.airbyte-proto`. A
-    connection that another run holds is waited for `lease_wait_seconds`. `shared_state` says what a selection means
-    that has only some of the streams that share one state: "refuse", or "whole", which syncs the others too. A table
-    that a sync wrote to is compacted after it once it has so many delete files, or small files; 0 is never.
+    Without `state`, state is kept in `home`: by default the environment's `AIRBYTE_PROTO_HOME`, or else
+    `.airbyte-proto`. If another run holds the connection, a sync waits up to `lease_wait_seconds` for it.
+    `shared_state` decides what happens when only some of the streams that share one state are selected: "refuse" fails,
+    "whole" syncs the others too. After a sync, each table it wrote to is compacted if it has
+    `compact_after_delete_files` delete files or `compact_after_small_files` small files; 0 means never.
     """
 
     state: SqlStateStore | None = None
@@ -62,101 +64,114 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     progress_seconds: float = 10.0
     compact_after_delete_files: int = 4
     compact_after_small_files: int = 100
-    shared_state: str = SharedState.REFUSE.value
-    _at_work: list[Background] = PrivateAttr(default_factory=list)
+    shared_state: str = SharedStatePolicy.REFUSE.value
+    _running_syncs: list[BackgroundSync] = PrivateAttr(default_factory=list)
 
     def sync(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> SyncEvents:
-        """The events of one sync of the selected streams, for the step to yield. It begins with the first one.
+        """Returns the events of one sync of the selected streams, for the step to yield. Taking the first event starts
+        the sync.
 
-        `connection` takes the place of the one that the assets were made from, for a config that is only known now.
+        `connection` replaces the one that the assets were made from, for a config that is only known at run time.
         """
         return SyncEvents(partial(self._events, context, connection))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
-        """Ends what an iterator that was thrown away may have left at work."""
-        for work in self._at_work:
-            work.stop(_TEARDOWN_SECONDS)
+        """Ends syncs that still run because their iterator was dropped."""
+        for background in self._running_syncs:
+            background.stop(_TEARDOWN_SECONDS)
 
     def _events(
-        self, context: dg.AssetExecutionContext, connection: Connection | None, asked: Asked
+        self, context: dg.AssetExecutionContext, connection: Connection | None, requested: RequestedMetadata
     ) -> Iterator[SyncEvent]:
         with ExitStack() as opened:
             with failing_the_step():
                 store = opened.enter_context(opened_store(self))
-                following = self._following(context, connection, store, asked)
-            if following is not None:
-                yield from following.events()
+                stream = self._event_stream(context, connection, store, requested)
+            if stream is not None:
+                yield from stream.events()
 
-    def _following(
+    def _event_stream(
         self,
         context: dg.AssetExecutionContext,
         connection: Connection | None,
-        store: sql_store.SqlStateStore,
-        asked: Asked,
-    ) -> Following | None:
+        store: sql_store.SqlStore,
+        requested: RequestedMetadata,
+    ) -> SyncEventStream | None:
         definition = definition_of(context.assets_def)
         connection = connection or definition.connection
         backfill = Backfill(slices_of(context), store, connection.name, context.run.run_id)
-        assets = _assets(context, connection, definition, backfill.complete)
+        assets = _synced_assets(context, connection, definition, backfill.completed_streams)
         if not assets.streams:
-            context.log.info("Every selected stream was completed by an earlier attempt of this run.")
+            context.log.info("An earlier attempt of this run has completed every selected stream.")
             return None
-        watcher = RunWatcher(context, every_seconds=self.progress_seconds)
+        progress = RunProgress(context, interval_seconds=self.progress_seconds)
         names = [str(stream) for stream in assets.streams.values()]
-        one = _OneSync(context, connection, definition, self._shared(), watcher, self.lease_wait_seconds)
-        tables_of = gives_tables(context.resources, definition.io_manager_key, connection.name)
-        telling = Telling(context, definition, backfill, asked)
+        partition_sync = _PartitionSync(
+            context, connection, definition, self._shared_state_policy(), progress, self.lease_wait_seconds
+        )
+        io_manager = table_io_manager(context.resources, definition.io_manager_key, connection.name)
+        builder = MaterializationBuilder(context, definition, backfill, requested)
         labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
         settings = engine_settings(self)
 
-        def sync(cancel: threading.Event, delivery: Delivery) -> SyncReport:
-            tables = tables_of.tables(labels)
+        def sync(cancel: threading.Event, listener: CommitListener) -> SyncReport:
+            tables = io_manager.tables(labels)
             with Engine(
                 settings,
                 store=store,
                 tables=tables,
-                deployment=partial(deployment_of, context),
+                deployment=partial(run_deployment, context),
                 stop_grace_seconds=_STOP_GRACE_SECONDS,
             ) as engine:
-                return backfill.run(names, partial(one.sync, engine), cancel, delivery)
+                return backfill.run(names, partial(partition_sync.sync, engine), cancel, listener)
 
-        work = Background(sync)
-        self._at_work.append(work)
-        return Following(context, assets, work, watcher, telling.event)
+        background = BackgroundSync(sync)
+        self._running_syncs.append(background)
+        return SyncEventStream(context, assets, background, progress, builder.build)
 
-    def _shared(self) -> SharedState:
+    def _shared_state_policy(self) -> SharedStatePolicy:
         try:
-            return SharedState(self.shared_state)
+            return SharedStatePolicy(self.shared_state)
         except ValueError:
             raise ConfigError(
                 "reading the config of ConnectorResource",
                 f"shared_state is {self.shared_state!r}",
-                remedy=f"It may be {' or '.join(each.value for each in SharedState)}.",
+                remedy=f"Set it to {' or '.join(each.value for each in SharedStatePolicy)}.",
             ) from None
 
 
-class _OneSync(NamedTuple):
-    """What the syncs of one step have in common."""
+class _PartitionSync(NamedTuple):
+    """Syncs one partition of a step; the fields are the same for all of its partitions."""
 
     context: dg.AssetExecutionContext
     connection: Connection
     definition: ConnectionDefinition
-    shared: SharedState
-    watcher: RunWatcher
+    shared: SharedStatePolicy
+    progress: RunProgress
     lease_wait_seconds: float
 
     def sync(
-        self, engine: Engine, wanted_slice: Slice | None, names: Sequence[str], cancel: threading.Event, to: Delivery
+        self,
+        engine: Engine,
+        partition: Slice | None,
+        names: Sequence[str],
+        cancel: threading.Event,
+        listener: CommitListener,
     ) -> SyncReport:
-        if wanted_slice is not None:
-            self.context.log.info(f"Partition {wanted_slice.key}")
-        wanted = Wanted(only=names, catalog=self.definition.catalog, shared=self.shared, slice=wanted_slice)
-        waiting = self.lease_wait_seconds
-        terms = Terms(cancel, self.watcher, delivery=to, run_id=self.context.run.run_id, lease_wait_seconds=waiting)
-        return sync_connection(engine, self.connection, wanted, terms)
+        if partition is not None:
+            self.context.log.info(f"Partition {partition.key}")
+        request = SyncRequest(only=names, catalog=self.definition.catalog, shared_state=self.shared, slice=partition)
+        options = RunOptions(
+            cancel,
+            self.progress,
+            commit_listener=listener,
+            run_id=self.context.run.run_id,
+            lease_wait_seconds=self.lease_wait_seconds,
+        )
+        return sync_connection(engine, self.connection, request, options)
 
 
-def _assets(
+def _synced_assets(
     context: dg.AssetExecutionContext,
     connection: Connection,
     definition: ConnectionDefinition,
@@ -164,17 +179,18 @@ def _assets(
 ) -> SyncedAssets:
     selected = context.selected_asset_keys
     streams: dict[dg.AssetKey, StreamId] = {}
-    others: dict[dg.AssetKey, StreamId] = {}
+    unselected: dict[dg.AssetKey, StreamId] = {}
     for key in _upstream_first(context.assets_def, definition):
         stream = definition.streams[key]
         if key not in selected:
-            others[key] = stream
+            unselected[key] = stream
         elif str(stream) not in complete:
             streams[key] = stream
-    return SyncedAssets(connection.name, streams, others)
+    return SyncedAssets(connection.name, streams, unselected)
 
 
 def _upstream_first(assets: dg.AssetsDefinition, definition: ConnectionDefinition) -> Iterator[dg.AssetKey]:
-    """In the order of the definition, but for streams that a translator made depend on one another."""
+    """The assets in the order of the definition, except that a stream comes after those a translator made it depend
+    on."""
     upstream = {key: assets.asset_deps[key] & definition.streams.keys() for key in definition.streams}
     yield from TopologicalSorter(upstream).static_order()

@@ -1,7 +1,7 @@
-"""Asset checks that come with each stream: from what its sync told, and from one query of its table.
+"""The asset checks of each stream, evaluated from its sync report and from one query of its table.
 
-A planned check of a stream that is materialised is always evaluated: one that is not would make Dagster run the asset
-again when it re-runs what failed. So what cannot be looked at fails, and says why.
+Every planned check of a materialized stream is evaluated: if one were missing, Dagster's re-execution from failure
+would run the asset again. So a check whose table cannot be queried fails, and says why.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -29,18 +29,18 @@ PRIMARY_KEY = "primary_key"
 FRESHNESS = "freshness"
 
 _UNIQUE = DEDUPLICATING | {WriteMode.OVERWRITE}
-_POLICIES_THAT_LEAVE_OUT = frozenset(("discard_column", "discard_row"))
+_DISCARDING_POLICIES = frozenset(("discard_column", "discard_row"))
 
 Query = Callable[[str], "QueryResult"]
 
 
 @dataclass(frozen=True)
 class StreamChecks:
-    """Which checks the streams of a connection get.
+    """The checks that the streams of a connection get.
 
-    `rejects` passes while at most `max_rejected` records, or that share of all, were rejected; None leaves it out.
-    `primary_key` and `freshness` (of the cursor, where it is a time) ask the table, which costs a query; a stream that
-    keeps every version of a row gets no `primary_key`. With `blocking`, assets downstream wait for an error.
+    `rejects` passes if at most `max_rejected` records, or at most `max_rejected_share` of all, were rejected; None
+    leaves it out. `primary_key` and `freshness` (of the cursor, if it is a time) cost a query of the table. A stream
+    that keeps every version of a row gets no `primary_key`. With `blocking`, an error stops the assets downstream.
     """
 
     counts: bool = True
@@ -53,11 +53,11 @@ class StreamChecks:
     blocking: bool = False
 
 
-class Evidence(NamedTuple):
-    """What the checks of a stream look at.
+class CheckInput(NamedTuple):
+    """The input of a stream's checks.
 
-    `table` is its name in SQL, with the catalog. `miscounts` tells where the source counted other records than came.
-    Without a `query` the table cannot be asked.
+    `table` is its name in SQL, with the catalog. `miscounts` has a line for each place where the source's record count
+    differs from ours. Without a `query`, checks that need one fail.
     """
 
     planned: PlannedStream
@@ -69,7 +69,7 @@ class Evidence(NamedTuple):
 
 
 def check_specs(key: dg.AssetKey, planned: PlannedStream, checks: StreamChecks) -> list[dg.AssetCheckSpec]:
-    """The checks of one stream's asset."""
+    """The specs of the checks of one stream's asset."""
     return [
         dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name], blocking=checks.blocking)
         for name in _chosen(planned, checks)
@@ -77,50 +77,50 @@ def check_specs(key: dg.AssetKey, planned: PlannedStream, checks: StreamChecks) 
 
 
 def check_results(
-    key: dg.AssetKey, evidence: Evidence, checks: StreamChecks, selected: Collection[dg.AssetCheckKey]
+    key: dg.AssetKey, inputs: CheckInput, checks: StreamChecks, selected: Collection[dg.AssetCheckKey]
 ) -> list[dg.AssetCheckResult]:
-    """What the `selected` checks of one materialised stream found. Never raises for what they find."""
+    """Evaluates the `selected` checks of one materialized stream. A failed check is a result, never an exception."""
     severity = dg.AssetCheckSeverity.WARN if checks.severity == "warn" else dg.AssetCheckSeverity.ERROR
-    asked = [dg.AssetCheckKey(key, name) for name in _DESCRIPTIONS]
-    names = [each.name for each in asked if each in selected]
-    answer = _asked(evidence, names)
+    known = [dg.AssetCheckKey(key, name) for name in _DESCRIPTIONS]
+    names = [each.name for each in known if each in selected]
+    answer = _query_table(inputs, names)
     return [
         dg.AssetCheckResult(
             asset_key=key,
             check_name=name,
-            passed=verdict.passed,
-            description=verdict.said,
-            metadata={f"airbyte_proto/{label}": value for label, value in verdict.facts},
+            passed=outcome.passed,
+            description=outcome.text,
+            metadata={f"airbyte_proto/{label}": value for label, value in outcome.facts},
             severity=severity,
         )
         for name in names
-        for verdict in [_verdict(name, evidence, checks, answer)]
+        for outcome in [_outcome(name, inputs, checks, answer)]
     ]
 
 
 _DESCRIPTIONS = {
     COUNTS: "Every record that came is in the table or rejected, and the source counted the same.",
     REJECTS: "No more records than allowed were rejected.",
-    SCHEMA: "No field came that the table has no column for.",
-    PRIMARY_KEY: "Every row has a primary key, and no two have the same.",
-    FRESHNESS: "The newest cursor value in the table is young enough.",
+    SCHEMA: "Every field that came has a column in the table.",
+    PRIMARY_KEY: "Every row has a primary key, and no two rows share one.",
+    FRESHNESS: "The newest cursor value in the table is recent enough.",
 }
 
 
-class _Verdict(NamedTuple):
+class _Outcome(NamedTuple):
     passed: bool
-    said: str
+    text: str
     facts: tuple[tuple[str, Any], ...] = ()
 
 
 class _Answer(NamedTuple):
-    """What the table answered. `trouble` says why it did not."""
+    """The result of the table's query. `error` says why there is none."""
 
     rows: int = 0
     without_key: int = 0
     repeated: int = 0
     newest: datetime | None = None
-    trouble: str = ""
+    error: str = ""
 
 
 def _chosen(planned: PlannedStream, checks: StreamChecks) -> Iterator[str]:
@@ -136,80 +136,82 @@ def _chosen(planned: PlannedStream, checks: StreamChecks) -> Iterator[str]:
         yield FRESHNESS
 
 
-def _verdict(name: str, evidence: Evidence, checks: StreamChecks, answer: _Answer) -> _Verdict:
+def _outcome(name: str, inputs: CheckInput, checks: StreamChecks, answer: _Answer) -> _Outcome:
     if name == COUNTS:
-        return _counts(evidence)
+        return _counts(inputs)
     if name == REJECTS:
-        return _rejects(evidence.report, checks)
+        return _rejects(inputs.report, checks)
     if name == SCHEMA:
-        return _schema(evidence)
-    if answer.trouble:
-        return _Verdict(False, f"The table could not be asked: {answer.trouble}")
+        return _schema(inputs)
+    if answer.error:
+        return _Outcome(False, f"The table could not be queried: {answer.error}")
     return _primary_key(answer) if name == PRIMARY_KEY else _freshness(answer, checks)
 
 
-def _counts(evidence: Evidence) -> _Verdict:
-    report = evidence.report
+def _counts(inputs: CheckInput) -> _Outcome:
+    report = inputs.report
     facts = (("emitted", report.emitted), ("committed", report.committed), ("rejected", report.rejected))
     if report.emitted != report.committed + report.rejected:
-        return _Verdict(False, "Records are not accounted for.", facts)
-    if evidence.miscounts:
-        return _Verdict(False, "; ".join(evidence.miscounts), facts)
-    return _Verdict(True, f"{report.committed} of {report.emitted} records are in the table.", facts)
+        return _Outcome(False, "Records are not accounted for.", facts)
+    if inputs.miscounts:
+        return _Outcome(False, "; ".join(inputs.miscounts), facts)
+    return _Outcome(True, f"{report.committed} of {report.emitted} records are in the table.", facts)
 
 
-def _rejects(report: StreamReport, checks: StreamChecks) -> _Verdict:
-    # What a filter leaves out was meant to be.
+def _rejects(report: StreamReport, checks: StreamChecks) -> _Outcome:
+    # Filtered records count as rejected in the report, but the user asked for that.
     rejected = report.rejected - report.filtered
     share = rejected / report.emitted if report.emitted else 0.0
     passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
     reasons = "; ".join(f"{count}: {reason}" for reason, count in report.rejections.items())
     facts = (("rejected", rejected), ("rejected_share", share))
-    return _Verdict(passed, reasons or "Nothing was rejected.", facts)
+    return _Outcome(passed, reasons or "Nothing was rejected.", facts)
 
 
-def _schema(evidence: Evidence) -> _Verdict:
-    ignored = evidence.report.ignored_fields
-    facts = (("ignored_fields", dict(ignored)), ("changed", evidence.report.changed))
+def _schema(inputs: CheckInput) -> _Outcome:
+    ignored = inputs.report.ignored_fields
+    facts = (("ignored_fields", dict(ignored)), ("changed", inputs.report.changed))
     if not ignored:
-        return _Verdict(True, "Every field has its column.", facts)
+        return _Outcome(True, "Every field has its column.", facts)
     found = f"Fields without a column: {', '.join(sorted(ignored))}."
-    if evidence.schema_policy in _POLICIES_THAT_LEAVE_OUT:
-        return _Verdict(True, f"{found} schema_policy: {evidence.schema_policy} leaves them out.", facts)
-    return _Verdict(False, f"{found} Run `airbyte-proto discover C --save`.", facts)
+    if inputs.schema_policy in _DISCARDING_POLICIES:
+        return _Outcome(True, f"{found} schema_policy: {inputs.schema_policy} leaves them out.", facts)
+    return _Outcome(False, f"{found} Run `airbyte-proto discover C --save`.", facts)
 
 
-def _primary_key(answer: _Answer) -> _Verdict:
+def _primary_key(answer: _Answer) -> _Outcome:
     facts = (("rows", answer.rows), ("rows_without_key", answer.without_key), ("repeated_keys", answer.repeated))
     passed = answer.without_key == answer.repeated == 0
-    return _Verdict(passed, f"{answer.without_key} rows have no key, {answer.repeated} repeat another's.", facts)
+    return _Outcome(passed, f"{answer.without_key} rows have no key, {answer.repeated} repeat another's.", facts)
 
 
-def _freshness(answer: _Answer, checks: StreamChecks) -> _Verdict:
+def _freshness(answer: _Answer, checks: StreamChecks) -> _Outcome:
     if answer.newest is None:
-        return _Verdict(False, "No row has a cursor value.")
+        return _Outcome(False, "No row has a cursor value.")
     age = datetime.now(UTC) - answer.newest
     facts = (("newest_cursor", dg.MetadataValue.timestamp(answer.newest)), ("age_seconds", age.total_seconds()))
-    return _Verdict(checks.freshness is None or age <= checks.freshness, f"The newest is {age} old.", facts)
+    return _Outcome(
+        checks.freshness is None or age <= checks.freshness, f"The newest cursor value is {age} old.", facts
+    )
 
 
-def _asked(evidence: Evidence, names: Collection[str]) -> _Answer:
-    """One query for all that the table is asked."""
+def _query_table(inputs: CheckInput, names: Collection[str]) -> _Answer:
+    """Runs one query for all checks that need the table."""
     if PRIMARY_KEY not in names and FRESHNESS not in names:
         return _Answer()
-    if evidence.query is None:
-        return _Answer(trouble="only tables that Spark reads can be")
-    keys = [quoted(name) for name in _keys(evidence.planned)] if PRIMARY_KEY in names else []
-    cursor = _time_column(evidence.planned) if FRESHNESS in names else None
+    if inputs.query is None:
+        return _Answer(error="only tables that Spark reads can be queried")
+    keys = [quoted(name) for name in _keys(inputs.planned)] if PRIMARY_KEY in names else []
+    cursor = _time_column(inputs.planned) if FRESHNESS in names else None
     try:
-        [[rows, whole, distinct, newest]] = evidence.query(_sql(evidence.table, keys, cursor)).rows
+        [[rows, whole, distinct, newest]] = inputs.query(_sql(inputs.table, keys, cursor)).rows
     except ProtoError as error:
-        return _Answer(trouble=str(error))
+        return _Answer(error=str(error))
     return _Answer(rows, rows - whole, whole - distinct, _time(newest))
 
 
 def _keys(planned: PlannedStream) -> Sequence[str]:
-    """What no two rows share: of a table in slices that is the key within one."""
+    """The columns that are unique together: the key, and in a table with slices the slice too."""
     keys = table_columns(planned).keys
     return keys if planned.slice is None else (*keys, SLICE_COLUMN)
 
@@ -223,18 +225,18 @@ def _sql(table: str, keys: Sequence[str], cursor: str | None) -> str:
 
 
 def _time_column(planned: PlannedStream) -> str | None:
-    """The cursor's column, where it is a time."""
+    """The cursor's column, if it is a time."""
     if len(planned.cursor) != 1:
         return None
     for column in table_columns(planned).all:
-        kind = column.type.in_table
+        kind = column.type.table_type
         if column.path == planned.cursor and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             return column.name
     return None
 
 
 def _time(value: str | None) -> datetime | None:
-    """A time without a zone is taken as UTC."""
+    """Parses a time; one without a zone is UTC."""
     if value is None:
         return None
     time = datetime.fromisoformat(value)

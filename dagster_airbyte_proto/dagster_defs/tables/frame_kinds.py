@@ -1,4 +1,4 @@
-"""The kinds of frame that assets take and return. A library is imported only where one of its frames is in use."""
+"""The kinds of data frame that assets take and return. Each library is imported only if one of its frames is used."""
 
 from enum import StrEnum
 from typing import Any
@@ -10,7 +10,7 @@ from dagster_airbyte_proto.errors import ConfigError
 
 
 class FrameKind(StrEnum):
-    """In the words of an annotation."""
+    """A kind of data frame, named as in an annotation."""
 
     SPARK = "pyspark.sql.DataFrame"
     PANDAS = "pandas.DataFrame"
@@ -18,6 +18,7 @@ class FrameKind(StrEnum):
     POLARS = "polars.DataFrame"
 
 
+# By module and class name, so that a value is recognised without importing its library.
 _KINDS = {
     ("pyspark", "DataFrame"): FrameKind.SPARK,
     ("pandas", "DataFrame"): FrameKind.PANDAS,
@@ -34,25 +35,25 @@ _SIGNED = {
 }
 
 
-def annotated(kind: dg.DagsterType, *, of: str) -> FrameKind:
-    """What an input is loaded as: Spark's frame where nothing is said. Raises ConfigError for what is no frame."""
+def annotated_kind(kind: dg.DagsterType, *, of: str) -> FrameKind:
+    """The kind that an input is annotated with, Spark's by default. Raises ConfigError for other annotations."""
     annotation = kind.typing_type
     if annotation is Any:
         return FrameKind.SPARK
     if isinstance(annotation, type) and (found := _kind(annotation)):
         return found
-    raise _unknown(f"loading {of}", f"the input is annotated as {_said(annotation)}")
+    raise _unknown_kind(f"loading {of}", f"the input is annotated as {_type_name(annotation)}")
 
 
-def of_value(value: Any, *, of: str) -> FrameKind:
-    """What an asset has returned. Raises ConfigError for what is no frame."""
+def kind_of(value: Any, *, of: str) -> FrameKind:
+    """The kind of a returned value. Raises ConfigError if it is no data frame."""
     if found := _kind(type(value)):
         return found
-    raise _unknown(f"storing {of}", f"it is of the type {_said(type(value))}")
+    raise _unknown_kind(f"storing {of}", f"its value is a {_type_name(type(value))}")
 
 
 def from_spark(frame: Any, kind: FrameKind) -> Any:
-    """All rows of Spark's frame in memory, as the kind that is wanted; Spark's own as it is."""
+    """Converts a Spark frame to the kind, with all rows in memory; a Spark frame stays as it is."""
     if kind is FrameKind.SPARK:
         return frame
     rows: pa.Table = frame.toArrow()
@@ -66,26 +67,26 @@ def from_spark(frame: Any, kind: FrameKind) -> Any:
 
 
 def to_arrow(value: Any, kind: FrameKind) -> pa.Table:
-    """The rows of a frame that is not Spark's. The index of pandas is left behind."""
+    """Converts a frame other than Spark's to Arrow. A pandas index is dropped."""
     if kind is FrameKind.PANDAS:
         return _signed(pa.Table.from_pandas(value, preserve_index=False))
     return _signed(value.to_arrow() if kind is FrameKind.POLARS else value)
 
 
 def _signed(rows: pa.Table) -> pa.Table:
-    """Numbers without a sign, which Spark has not, as the next wider ones that have."""
+    """Casts unsigned integers, which Spark lacks, to the next wider signed type."""
     fields = [field.with_type(_SIGNED.get(field.type, field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))
 
 
 def _kind(kind: type) -> FrameKind | None:
-    homes = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
-    return next((_KINDS[home] for home in homes if home in _KINDS), None)
+    names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((_KINDS[name] for name in names if name in _KINDS), None)
 
 
-def _unknown(doing: str, found: str) -> ConfigError:
+def _unknown_kind(doing: str, found: str) -> ConfigError:
     return ConfigError(doing, found, remedy=f"Tables are read and written as {', '.join(FrameKind)}.")
 
 
-def _said(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)

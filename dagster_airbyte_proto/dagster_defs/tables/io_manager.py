@@ -1,4 +1,4 @@
-"""Where assets and tables meet: rows that a sync landed are confirmed, frames are written, tables are read."""
+"""The IO manager for Spark tables: it confirms rows that a sync committed, writes frames, and reads tables."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from dagster_airbyte_proto.dagster_defs.definitions.definition import definition_in
-from dagster_airbyte_proto.dagster_defs.step.events import uri_of
-from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import FrameKind, annotated, from_spark, of_value, to_arrow
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_in
+from dagster_airbyte_proto.dagster_defs.step.stream_metadata import table_uri
+from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import (
+    FrameKind,
+    annotated_kind,
+    from_spark,
+    kind_of,
+    to_arrow,
+)
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.settings import IN_SESSION_CATALOG, SESSION_CATALOG
-from dagster_airbyte_proto.sync.delivery import Delivered
+from dagster_airbyte_proto.settings import SESSION_CATALOG, SESSION_CATALOG_FORMATS
+from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
 from dagster_airbyte_proto.tables.sql_names import qualified
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark.frames import Selection, Slices
+    from dagster_airbyte_proto.tables.spark.frames import Slices, TableSelection
     from dagster_airbyte_proto.tables.spark.session import QueryResult, SparkSettings
 
 TABLE_NAME = "dagster/table_name"
@@ -37,39 +43,39 @@ _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
 class SparkTableIOManager(dg.ConfigurableIOManager):
-    """Keeps assets in the tables of a Spark catalog.
+    """Stores assets in the tables of a Spark catalog.
 
     `spark` is a SparkSessionResource, or dagster-pyspark's LazyPySparkResource or PySparkResource, whose session must
-    have the catalog. A stream of a connection is in its table already when it comes here: that is made sure of. A frame
-    (Spark, pandas, polars, pyarrow) creates the asset's table or writes to it, once the asset returns it; where the
-    resource's format is `delta` or `parquet`, streams are kept and read alone, and frames are refused.
+    have the catalog. The rows of a connection's stream are already in the table; the IO manager confirms that. A frame
+    (Spark, pandas, polars, pyarrow) that an asset returns creates the asset's table or is written to it. With the
+    resource's format `delta` or `parquet`, streams can be stored and read, and frames are rejected.
 
-    The table is the asset's metadata `dagster/table_name`, or its key: the last part is the table, what stands before
-    it the namespace. An input takes a frame by its annotation, Spark's if it has none; `dg.AssetIn(metadata=...)` may
-    say `columns` (a list) and `snapshot_id` (the table as it stood then). Of a partitioned asset only the wanted
-    partitions are read, and overwriting replaces only those of the run.
+    The asset's metadata `dagster/table_name` names the table, or else its key: the last part is the table, the parts
+    before it the namespace. An input's annotation chooses the kind of frame, Spark's by default;
+    `dg.AssetIn(metadata=...)` can set `columns` (a list) and `snapshot_id` (an earlier version of the table). Of a
+    partitioned asset only the requested partitions are read, and overwriting replaces only the partitions of the run.
     """
 
     spark: dg.ResourceDependency[Any]
     catalog: str = Field(
         default="", description="The catalog of the tables; by default the Spark resource's own, or lake."
     )
-    namespace: str = Field(default="default", description="Where the table of an asset lies whose key has one part.")
+    namespace: str = Field(default="default", description="The namespace of tables of assets whose key has one part.")
     write: Literal["overwrite", "append"] = Field(
         default="overwrite",
-        description=f"What a frame does to the rows that are there. An asset's metadata {WRITE} wins.",
+        description=f"How a frame is written to existing rows. An asset's metadata {WRITE} overrides it.",
     )
     partition_column: str = Field(
         default=SLICE_COLUMN,
-        description=f"The column of the partition's key. An asset's metadata {PARTITION_COLUMN} wins.",
+        description=f"The column of the partition key. An asset's metadata {PARTITION_COLUMN} overrides it.",
     )
-    _syncing: TableWriter | None = PrivateAttr(default=None)
-    _confirming: ThreadPoolExecutor | None = PrivateAttr(default=None)
-    _delta_is_known: bool = PrivateAttr(default=False)
+    _sync_tables: TableWriter | None = PrivateAttr(default=None)
+    _confirm_thread: ThreadPoolExecutor | None = PrivateAttr(default=None)
+    _delta_is_registered: bool = PrivateAttr(default=False)
 
     @property
     def catalog_name(self) -> str:
-        if self._format in IN_SESSION_CATALOG:
+        if self._format in SESSION_CATALOG_FORMATS:
             return SESSION_CATALOG
         return self.catalog or str(getattr(self.spark, "catalog", "lake"))
 
@@ -78,44 +84,44 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         return str(getattr(self.spark, "format", "iceberg"))
 
     def tables(self, labels: Mapping[str, str]) -> TableWriter:
-        """What a sync commits through, with `labels` in every snapshot that it makes. Nothing is started by this: the
-        session is opened by the thread that first wants a table."""
-        self._syncing = self._writer(self.catalog_name, labels)
-        return self._syncing
+        """Returns the tables that a sync commits through, with `labels` in every snapshot it makes. Nothing starts yet:
+        the thread that first needs a table opens the session."""
+        self._sync_tables = self._writer(self.catalog_name, labels)
+        return self._sync_tables
 
     def query(self, sql: str) -> "QueryResult":
         """Runs one statement in the session of the tables. Raises TableError with Spark's own first line."""
         from dagster_airbyte_proto.tables.spark import frames
         from dagster_airbyte_proto.tables.spark.session import query
 
-        self._make_known()
-        return query(frames.opened(lambda: self.spark.spark_session, self.catalog_name), sql)
+        self._register_tables()
+        return query(frames.open_catalog(lambda: self.spark.spark_session, self.catalog_name), sql)
 
     def sql_name(self, table: TableName) -> str:
-        """A table as a statement names it."""
+        """The table's full name in SQL."""
         return qualified(self.catalog_name, table)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        if isinstance(obj, Delivered):
+        if isinstance(obj, CommittedStream):
             with _no_retry_when_interrupted():
-                context.add_output_metadata(self._confirmed(context, obj))
+                context.add_output_metadata(self._confirm_rows(context, obj))
         elif obj is not None:
-            context.add_output_metadata(self._stored(context, obj))
+            context.add_output_metadata(self._write_frame(context, obj))
 
     def load_input(self, context: dg.InputContext) -> Any:
         from dagster_airbyte_proto.tables.spark import frames
 
         if not context.has_asset_key:
-            raise ConfigError("loading an input", f"{context.name} is no asset's, and tables are for assets")
-        parts = self._named(_upstream_metadata(context), context.asset_key)
-        kind = annotated(context.dagster_type, of=".".join(parts))
-        self._make_known()
-        return from_spark(frames.read(self._session(parts[0]), parts, self._selection(context)), kind)
+            raise ConfigError("loading an input", f"{context.name} belongs to no asset, and only assets have tables")
+        parts = self._table_parts(_upstream_metadata(context), context.asset_key)
+        kind = annotated_kind(context.dagster_type, of=".".join(parts))
+        self._register_tables()
+        return from_spark(frames.read_table(self._session(parts[0]), parts, self._selection(context)), kind)
 
     def _session(self, catalog: str) -> Any:
         from dagster_airbyte_proto.tables.spark import frames
 
-        return frames.opened(lambda: self.spark.spark_session, catalog)
+        return frames.open_catalog(lambda: self.spark.spark_session, catalog)
 
     def _writer(self, catalog: str, labels: Mapping[str, str]) -> TableWriter:
         from dagster_airbyte_proto.tables.delta.tables import DeltaTables
@@ -131,70 +137,73 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
     @property
     def _spark_settings(self) -> "SparkSettings":
-        """Those of a resource of ours, which alone has a format."""
+        """The settings of our own Spark resource: only that one has a format."""
         settings: SparkSettings = self.spark.settings
         return settings._replace(catalog=self.catalog_name)
 
-    def _make_known(self) -> None:
-        """Spark's own catalog forgets its tables with the session; a plain Parquet table is known as it was then."""
+    def _register_tables(self) -> None:
+        """Registers Delta and Parquet tables with the session: Spark's own catalog forgets them when the session ends.
+        Parquet tables are registered before each query: a registration points to one version's folder."""
         from dagster_airbyte_proto.tables.delta.tables import DeltaTables
         from dagster_airbyte_proto.tables.parquet.session_catalog import register
 
-        if self._format not in IN_SESSION_CATALOG:
+        if self._format not in SESSION_CATALOG_FORMATS:
             return
         tables = self._writer(self.catalog_name, {})
         if isinstance(tables, ParquetTables):
             register(self._session(self.catalog_name), tables)
-        elif isinstance(tables, DeltaTables) and not self._delta_is_known:
+        elif isinstance(tables, DeltaTables) and not self._delta_is_registered:
             tables.register_all()
-            self._delta_is_known = True
+            self._delta_is_registered = True
 
-    def _confirmed(self, context: dg.OutputContext, delivered: Delivered) -> dict[str, Any]:
-        """The rows are in, or an error: a commit that is there already is only looked up."""
-        rows, snapshot_id = delivered.report.table_rows, delivered.report.snapshot_id
-        if delivered.part is not None and delivered.load_id is not None:
-            tables = self._syncing or self.tables({"run-id": context.run_id})
-            # In a thread of its own: an interrupt must find this one waiting, not amid an answer of the JVM's, which
-            # the next call would take for its own.
-            self._confirming = self._confirming or ThreadPoolExecutor(1, thread_name_prefix="confirm")
-            committed = self._confirming.submit(tables.commit, delivered.load_id, delivered.part).result()
+    def _confirm_rows(self, context: dg.OutputContext, synced: CommittedStream) -> dict[str, Any]:
+        """Confirms that the rows are in the table, or raises. Commits are idempotent: one that exists is only found."""
+        rows, snapshot_id = synced.report.table_rows, synced.report.snapshot_id
+        if synced.part is not None and synced.load_id is not None:
+            tables = self._sync_tables or self.tables({"run-id": context.run_id})
+            # In a thread of its own: an interrupt must find this one waiting. If it struck while this thread reads an
+            # answer of the JVM, the next call would read the rest of that answer as its own.
+            self._confirm_thread = self._confirm_thread or ThreadPoolExecutor(1, thread_name_prefix="confirm")
+            committed = self._confirm_thread.submit(tables.commit, synced.load_id, synced.part).result()
             rows, snapshot_id = committed.table_rows, committed.snapshot_id
-        return _told(delivered.report.table, rows, snapshot_id)
+        return _table_metadata(synced.report.table, rows, snapshot_id)
 
-    def _stored(self, context: dg.OutputContext, value: Any) -> dict[str, Any]:
+    def _write_frame(self, context: dg.OutputContext, value: Any) -> dict[str, Any]:
         from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
         from dagster_airbyte_proto.tables.spark import frames
 
         if not context.has_asset_key:
-            raise ConfigError("storing an output", f"{context.name} is no asset's, and tables are for assets")
+            raise ConfigError("storing an output", f"{context.name} belongs to no asset, and only assets have tables")
         asset = context.asset_key.to_user_string()
-        kind = of_value(value, of=asset)
-        catalog, table = self._place(context)
+        kind = kind_of(value, of=asset)
+        catalog, table = self._target_table(context)
         labels = {"run-id": context.run_id, "asset": asset}
         tables = self._writer(catalog, labels)
         if not isinstance(tables, IcebergTables):
             raise ConfigError(
                 f"storing {asset}",
-                f"the tables' format is {self._format}, and frames are written to Iceberg tables",
+                f"the tables' format is {self._format}, and frames can only be written to Iceberg tables",
                 remedy="Give the asset an IO manager of its own, whose Spark resource has the format iceberg.",
             )
         if kind is not FrameKind.SPARK:
             value = frames.from_arrow(self._session(catalog), to_arrow(value, kind))
         slices = self._slices(context.definition_metadata, context) if context.has_asset_partitions else None
         load = frames.FrameLoad(table, f"{context.run_id}/{asset}", self._replaces(context), slices, labels)
-        written = frames.write(tables, value, load)
-        told = _told(written.table, written.table_rows, written.snapshot_id)
-        told["dagster/uri"] = uri_of(written.location)
-        told["dagster/column_schema"] = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in written.columns])
-        return told | ({"dagster/partition_row_count": written.rows} if slices else {})
+        written = frames.write_table(tables, value, load)
+        metadata = _table_metadata(written.table, written.table_rows, written.snapshot_id)
+        metadata["dagster/uri"] = table_uri(written.location)
+        metadata["dagster/column_schema"] = dg.TableSchema(
+            [dg.TableColumn(name, kind) for name, kind in written.columns]
+        )
+        return metadata | ({"dagster/partition_row_count": written.rows} if slices else {})
 
-    def _place(self, context: dg.OutputContext) -> tuple[str, TableName]:
-        parts = self._named(context.definition_metadata, context.asset_key)
+    def _target_table(self, context: dg.OutputContext) -> tuple[str, TableName]:
+        parts = self._table_parts(context.definition_metadata, context.asset_key)
         if len(parts) != 3:
             raise ConfigError(
                 f"storing {context.asset_key.to_user_string()}",
                 f"its metadata {TABLE_NAME} has {len(parts)} parts",
-                remedy="A table that is written is named by its catalog, one namespace and its name.",
+                remedy="Name a table to write to by its catalog, one namespace and its name.",
             )
         return parts[0], TableName(parts[1], parts[2])
 
@@ -204,34 +213,36 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
             raise ConfigError(
                 f"storing {context.asset_key.to_user_string()}",
                 f"its metadata {WRITE} is {write!r}",
-                remedy="It may be overwrite or append; overwrite replaces the run's partitions of a partitioned asset.",
+                remedy="Set overwrite or append; overwrite replaces the run's partitions of a partitioned asset.",
             )
         return bool(write == "overwrite")
 
-    def _named(self, metadata: Mapping[str, Any], key: dg.AssetKey) -> tuple[str, ...]:
-        """Catalog, namespace and table of an asset."""
+    def _table_parts(self, metadata: Mapping[str, Any], key: dg.AssetKey) -> tuple[str, ...]:
+        """The catalog, namespace and table of an asset."""
         name = metadata.get(TABLE_NAME)
         if name is None:
             *prefix, table = key.path
             return self.catalog_name, "_".join(prefix) or self.namespace, table
-        parts = _parts(str(getattr(name, "value", name)), key)
+        parts = _name_parts(str(getattr(name, "value", name)), key)
         if definition_in(metadata):
-            # Definitions name a catalog without asking the resources, which alone know it.
+            # Definitions cannot see the resources, so the catalog in their table name may differ from this one's.
             return self.catalog_name, *parts[-2:]
         return (self.catalog_name, self.namespace)[: max(0, 3 - len(parts))] + parts
 
-    def _selection(self, context: dg.InputContext) -> "Selection":
-        from dagster_airbyte_proto.tables.spark.frames import Selection
+    def _selection(self, context: dg.InputContext) -> "TableSelection":
+        from dagster_airbyte_proto.tables.spark.frames import TableSelection
 
-        wanted = context.definition_metadata
-        snapshot_id = wanted.get("snapshot_id")
+        metadata = context.definition_metadata
+        snapshot_id = metadata.get("snapshot_id")
         slices = self._slices(_upstream_metadata(context), context) if context.has_asset_partitions else None
-        return Selection(tuple(wanted.get("columns") or ()), slices, None if snapshot_id is None else str(snapshot_id))
+        return TableSelection(
+            tuple(metadata.get("columns") or ()), slices, None if snapshot_id is None else str(snapshot_id)
+        )
 
     def _slices(self, metadata: Mapping[str, Any], context: dg.InputContext | dg.OutputContext) -> "Slices":
         from dagster_airbyte_proto.tables.spark.frames import Slices
 
-        # Dagster names the partitions of a range in any order.
+        # Dagster lists the partitions of a range in any order.
         keys = sorted(str(key) for key in context.asset_partition_keys)
         return Slices(str(metadata.get(PARTITION_COLUMN, self.partition_column)), tuple(keys))
 
@@ -240,19 +251,19 @@ def _upstream_metadata(context: dg.InputContext) -> Mapping[str, Any]:
     return context.upstream_output.definition_metadata if context.upstream_output is not None else {}
 
 
-def _parts(name: str, key: dg.AssetKey) -> tuple[str, ...]:
-    """The parts of a name as SQL has it."""
+def _name_parts(name: str, key: dg.AssetKey) -> tuple[str, ...]:
+    """Splits an SQL name into its parts."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"looking for the table of {key.to_user_string()}",
             f"its metadata {TABLE_NAME} is {name!r}",
-            remedy="Write it as in SQL: lake.shop.users, with backticks around a part that has a dot in it.",
+            remedy="Write it as in SQL: lake.shop.users, with backticks around a part that contains a dot.",
         )
     return tuple(plain or quoted.replace("``", "`") for quoted, plain in _PART.findall(name))
 
 
-def _told(table: str, rows: int | None, snapshot_id: str | None) -> dict[str, Any]:
-    """Text for the snapshot: a browser's numbers do not hold 64 bits."""
+def _table_metadata(table: str, rows: int | None, snapshot_id: str | None) -> dict[str, Any]:
+    """The metadata of a table. The snapshot id is text: web browsers round 64-bit numbers."""
     return {
         TABLE_NAME: table,
         **({} if rows is None else {"dagster/row_count": rows}),
@@ -262,8 +273,11 @@ def _told(table: str, rows: int | None, snapshot_id: str | None) -> dict[str, An
 
 @contextmanager
 def _no_retry_when_interrupted() -> Iterator[None]:
-    """A retry policy counts for interrupts too, and would start the connector again after a Terminate."""
+    """Turns an interrupt into a failure without retries: Dagster applies the retry policy to interrupts too, and would
+    start the connector again after a Terminate."""
     try:
         yield
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interrupt:
-        raise dg.Failure("cancelled while its rows were looked for in the table", allow_retries=False) from interrupt
+        raise dg.Failure(
+            "cancelled while its rows were being confirmed in the table", allow_retries=False
+        ) from interrupt

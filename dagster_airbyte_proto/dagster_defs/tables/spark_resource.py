@@ -1,4 +1,4 @@
-"""The Spark session as a resource of Dagster's, with all that tables need already set."""
+"""The Dagster resource for a Spark session, configured for our tables."""
 
 import sys
 from pathlib import Path
@@ -14,42 +14,44 @@ if TYPE_CHECKING:
 
 
 class SparkSessionResource(dg.ConfigurableResource[Any]):
-    """A session with one catalog. It is started when it is first asked for, once a process, and is never
-    stopped before the process ends: steps that run in one process share it.
+    """A Spark session with one catalog. It starts at its first use, once per process, and runs until the process ends:
+    steps in one process share it.
 
-    Without a `warehouse` it is the one that the command line uses: a folder in its home.
+    The default `warehouse` is the one of the command line: a folder in its home.
     """
 
-    catalog: str = Field(default="lake", description="What the catalog is called in SQL.")
+    catalog: str = Field(default="lake", description="The name of the catalog in SQL.")
     format: str = Field(
         default="iceberg",
-        description="What its tables are: iceberg; or, for streams alone, delta or parquet.",
+        description="The table format: iceberg; or delta or parquet, which hold only streams, not frames.",
     )
-    warehouse: str = Field(default="", description="Where the tables are kept: a folder or a URL.")
-    jars: list[str] = Field(default=[], description="Jar files, for machines that do not reach Maven Central.")
-    config: dict[str, str] = Field(default={}, description="Spark's settings; they win over every default.")
-    jvm_log: str = Field(default="", description="A file for what the JVM prints; else it goes to the step's stderr.")
+    warehouse: str = Field(default="", description="The folder or URL that holds the tables.")
+    jars: list[str] = Field(default=[], description="Jar files, for machines that cannot reach Maven Central.")
+    config: dict[str, str] = Field(default={}, description="Spark settings; they override every default.")
+    jvm_log: str = Field(
+        default="", description="A file for the JVM's output; by default it goes to the step's stderr."
+    )
     short_lived: bool = Field(
         default=False,
-        description="For steps that only commit what was staged: Spark starts in half the CPU, and computes slower.",
+        description="For steps that only commit staged files: Spark starts with half the CPU, but computes slower.",
     )
 
     @property
     def spark_session(self) -> Any:
-        """Raises ConfigError when there is no fit Java, or Spark does not start."""
+        """The session, started if needed. Raises ConfigError if there is no suitable Java or Spark does not start."""
         from dagster_airbyte_proto.tables.spark.session import start_session
 
         return start_session(self.settings)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
-        """Ends a start that a cancelled run still waits for."""
-        # What was never imported here is starting nothing.
+        """Cancels a Spark start that a cancelled run still waits for."""
+        # If the module was never imported, nothing is starting; importing it here would only cost time.
         if spark := sys.modules.get("dagster_airbyte_proto.tables.spark.session"):
-            spark.abandon_start()
+            spark.kill_starting_jvm()
 
     @property
     def settings(self) -> "SparkSettings":
-        """With every default filled."""
+        """The settings, with every default filled in."""
         # Definitions are loaded in processes that never start Spark, and its modules take most of a second to import.
         from dagster_airbyte_proto.tables.spark.session import SparkSettings
 

@@ -1,7 +1,7 @@
-"""The containers of connectors that a daemon has, each with a volume of the same name, which holds its files.
+"""The connector containers of a Docker daemon, each with a volume of the same name that holds its files.
 
-A daemon that is killed may have removed the container and not the volume, or have made the volume alone. So both go by
-that name, and a volume without a container is found, and removed, as one with it is.
+A daemon that is killed may leave a volume without its container, on creation or on removal. So both have one name, and
+a volume without a container is listed and removed like a container.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from docker.errors import APIError, NotFound
 from dagster_airbyte_proto.launchers.docker.daemon import UNREACHABLE
 
 LABEL = "airbyte-proto"
-"""What the labels of our containers, volumes and networks begin with."""
+"""The prefix of the labels of our containers, volumes and networks."""
 
 VERB = "verb"
-"""The label that says what the connector was started for."""
+"""The label that names the request the connector was started for."""
 
-_FILES_ALONE = "files only"
-_WANTED = {"label": f"{LABEL}=connector"}
+_FILES_ONLY = "files only"
+_CONNECTOR_FILTER = {"label": f"{LABEL}=connector"}
 
 
 class Container(NamedTuple):
-    """`labels` are ours, by their names behind the prefix. Without an `image` it is what is left of one: its files."""
+    """A connector container. `labels` are ours, without their prefix. `image` is empty if only its volume is left."""
 
     name: str
     image: str
@@ -35,22 +35,24 @@ class Container(NamedTuple):
     labels: Mapping[str, str]
 
 
-def labelled(labels: Mapping[str, str]) -> dict[str, str]:
-    """Our labels as the daemon has them."""
+def docker_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Our labels as the daemon stores them, with their prefix."""
     return {LABEL: "connector"} | {f"{LABEL}.{key}": value for key, value in labels.items()}
 
 
-def containers(daemon: docker.APIClient) -> list[Container]:
-    """Those of connectors, whether they run or not; the oldest first."""
-    volumes = daemon.volumes(filters=_WANTED)["Volumes"] or ()
-    whole = {each["Names"][0].removeprefix("/"): each for each in daemon.containers(all=True, filters=_WANTED)}
-    found = [_whole(name, each) for name, each in whole.items()]
-    found += [_files_alone(each) for each in volumes if each["Name"] not in whole]
+def connector_containers(daemon: docker.APIClient) -> list[Container]:
+    """Lists the connector containers, running or not, the oldest first."""
+    volumes = daemon.volumes(filters=_CONNECTOR_FILTER)["Volumes"] or ()
+    running_or_stopped = {
+        each["Names"][0].removeprefix("/"): each for each in daemon.containers(all=True, filters=_CONNECTOR_FILTER)
+    }
+    found = [_container(name, each) for name, each in running_or_stopped.items()]
+    found += [_leftover_files(each) for each in volumes if each["Name"] not in running_or_stopped]
     return sorted(found, key=lambda each: each.created_at)
 
 
 def remove(daemon: docker.APIClient, name: str) -> bool:
-    """A container with its files, whether it runs or not. False where that did not come to its end."""
+    """Removes a container with its volume, running or not. Returns False if that could not be completed."""
     try:
         _remove_container(daemon, name)
         with suppress(NotFound):
@@ -66,19 +68,19 @@ def _remove_container(daemon: docker.APIClient, name: str) -> None:
     except NotFound:
         pass
     except APIError as error:
-        if error.status_code != requests.codes.conflict:  # Its removal is on its way.
+        if error.status_code != requests.codes.conflict:  # Conflict: its removal is already in progress.
             raise
 
 
-def _whole(name: str, found: Mapping[str, Any]) -> Container:
+def _container(name: str, found: Mapping[str, Any]) -> Container:
     created_at = datetime.fromtimestamp(found["Created"], UTC)
-    return Container(name, found["Image"], found["State"], created_at, _ours(found["Labels"]))
+    return Container(name, found["Image"], found["State"], created_at, _own_labels(found["Labels"]))
 
 
-def _files_alone(volume: Mapping[str, Any]) -> Container:
+def _leftover_files(volume: Mapping[str, Any]) -> Container:
     created_at = datetime.fromisoformat(volume["CreatedAt"])
-    return Container(volume["Name"], "", _FILES_ALONE, created_at, _ours(volume["Labels"]))
+    return Container(volume["Name"], "", _FILES_ONLY, created_at, _own_labels(volume["Labels"]))
 
 
-def _ours(labels: Mapping[str, str]) -> dict[str, str]:
+def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {key.removeprefix(f"{LABEL}."): value for key, value in labels.items()}

@@ -1,12 +1,12 @@
-"""What the deployment that a sync runs in says of the containers that it starts."""
+"""The settings of the deployment that a sync runs in, as far as they concern the containers it starts."""
 
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 
-class Registry(NamedTuple):
-    """Where images are pulled from, and as whom."""
+class ImageRegistry(NamedTuple):
+    """The registry that images are pulled from, with a login."""
 
     url: str
     username: str
@@ -14,34 +14,36 @@ class Registry(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """Said once, for its runs; a connector beside them needs a part of it. `kwargs` are those of docker-py's
-    `containers.create`.
+    """The container settings of a deployment's runs, of which a connector gets a part.
 
-    A connector is a stranger's program. It comes into the same networks and finds names as the run does, but sees
-    nothing of the run's secrets and none of its volumes, among which Docker's own socket may be.
+    A connector is not trusted. It joins the same networks and resolves names as the run does. It sees neither the run's
+    secrets nor its volumes, among which may be the socket of Docker itself. `kwargs` are arguments of docker-py's
+    `containers.create`.
     """
 
-    registry: Registry | None = None
+    registry: ImageRegistry | None = None
     networks: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     kwargs: Mapping[str, Any] = {}
 
-    def environment_of_connectors(self) -> dict[str, str]:
-        """How the world is reached."""
-        return {key: value for key, value in self.environment.items() if key.lower() in _PROXIES}
+    def connector_environment(self) -> dict[str, str]:
+        """The part of the environment that a connector gets: the proxy settings."""
+        return {key: value for key, value in self.environment.items() if key.lower() in _PROXY_VARIABLES}
 
-    def kwargs_of_connectors(self) -> dict[str, Any]:
-        """How names are found, and where the container is accounted for."""
-        return {key: value for key, value in self.kwargs.items() if key in _TAKEN_OVER}
+    def connector_kwargs(self) -> dict[str, Any]:
+        """The arguments that a connector's container gets: name resolution, cgroup parent and runtime."""
+        return {key: value for key, value in self.kwargs.items() if key in _CONNECTOR_KWARGS}
 
 
-def variables(written: Iterable[str]) -> dict[str, str]:
-    """Those that are written as KEY=VALUE, or as KEY for what our own environment has. Where it has none they are left
-    out, as Docker does."""
+def parse_variables(written: Iterable[str]) -> dict[str, str]:
+    """Parses variables written as KEY=VALUE, or as KEY for the value in our own environment.
+
+    A KEY that our environment lacks is left out, as Docker does.
+    """
     pairs = (each.partition("=") for each in written)
     found = {key: value if equals else os.environ.get(key) for key, equals, value in pairs}
     return {key: value for key, value in found.items() if value is not None}
 
 
-_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
-_TAKEN_OVER: Final = frozenset({"cgroup_parent", "dns", "dns_opt", "dns_search", "extra_hosts", "runtime"})
+_PROXY_VARIABLES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+_CONNECTOR_KWARGS: Final = frozenset({"cgroup_parent", "dns", "dns_opt", "dns_search", "extra_hosts", "runtime"})

@@ -1,6 +1,8 @@
-"""The private files of a container: in a volume of its own, written by the daemon's archive call before it starts, and
-owned by the user that the connector runs as. No folder of ours is mounted, so the daemon may be on another machine, or
-map users to others; and the root file system may be read-only.
+"""The private files of a container.
+
+They are in a volume of the container, written by the daemon's archive call before the start, and owned by the user that
+the connector runs as. No folder of ours is mounted: so the daemon may be on another machine or map user ids, and the
+root file system may be read-only.
 """
 
 import io
@@ -11,37 +13,41 @@ from typing import Any
 import docker
 from docker.errors import NotFound
 
-from dagster_airbyte_proto.launchers.run_folder import LARGEST_CHANGED_BYTES
+from dagster_airbyte_proto.launchers.run_folder import MAX_REWRITTEN_BYTES
 
 VOLUME = "/config"
 FOLDER = f"{VOLUME}/run"
 _NOBODY = "65534:65534"
 
 
-def user_of(image: Mapping[str, Any], wanted: str | None) -> str:
-    """Whom the connector runs as: who is `wanted`, or whom the image names; nobody instead of root, but for `image`."""
+def run_user(image: Mapping[str, Any], requested: str | None) -> str:
+    """The user that the connector runs as: the requested one, else the image's; nobody in place of root, except for
+    `image`."""
     own = str(image["Config"].get("User") or "")
-    if wanted == "image":
+    if requested == "image":
         return own
-    return wanted or (_NOBODY if own.partition(":")[0] in ("", "0", "root") else own)
+    return requested or (_NOBODY if own.partition(":")[0] in ("", "0", "root") else own)
 
 
-def numbers_of(daemon: docker.APIClient, container: str, user: str) -> tuple[int, int]:
-    """A user's and their group's, by the image's own list where names are given; root's where it does not know them."""
+def user_and_group_ids(daemon: docker.APIClient, container: str, user: str) -> tuple[int, int]:
+    """The ids of a user and its group.
+
+    Names are looked up in the image's /etc/passwd and /etc/group; unknown ones are root.
+    """
     name, _, group = user.partition(":")
     if name.isdigit() and group.isdigit():
         return int(name), int(group)
-    known = _known(daemon, container, "/etc/passwd")
+    known = _account_lines(daemon, container, "/etc/passwd")
     found = known.get(name) or next((line for line in known.values() if line[2] == name), ["", "", "0", "0"])
     number = int(name) if name.isdigit() else int(found[2])
     if not group:
         return number, int(found[3])
-    groups = {} if group.isdigit() else _known(daemon, container, "/etc/group")
+    groups = {} if group.isdigit() else _account_lines(daemon, container, "/etc/group")
     return number, int(group) if group.isdigit() else int(groups.get(group, found)[2])
 
 
-def put(daemon: docker.APIClient, container: str, files: Mapping[str, bytes], owner: tuple[int, int]) -> None:
-    """The folder of the run with its files, for its owner alone, who may write it."""
+def write_files(daemon: docker.APIClient, container: str, files: Mapping[str, bytes], owner: tuple[int, int]) -> None:
+    """Writes the run folder with its files into the volume. Only the owner may read and write it."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         folder = tarfile.TarInfo("run")
@@ -56,14 +62,16 @@ def put(daemon: docker.APIClient, container: str, files: Mapping[str, bytes], ow
     daemon.put_archive(container, VOLUME, content.getvalue())
 
 
-def taken(daemon: docker.APIClient, container: str, path: str) -> bytes | None:
-    """What stands in a file, whether the container runs or not; None where there is none, or one that is very large. A
-    link is none: where it leads is not in the archive."""
+def read_file(daemon: docker.APIClient, container: str, path: str) -> bytes | None:
+    """The content of a file, whether the container runs or not; None if there is none, or it is very large.
+
+    A symbolic link gives None too: the daemon's archive does not contain its target.
+    """
     try:
         chunks, about = daemon.get_archive(container, path)
     except NotFound:
         return None
-    if about["size"] > LARGEST_CHANGED_BYTES:
+    if about["size"] > MAX_REWRITTEN_BYTES:
         return None
     with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         member = archive.getmembers()[0]
@@ -71,8 +79,8 @@ def taken(daemon: docker.APIClient, container: str, path: str) -> bytes | None:
         return file.read() if file else None
 
 
-def _known(daemon: docker.APIClient, container: str, path: str) -> dict[str, list[str]]:
-    """The lines of a list of users, or groups, by their names."""
-    text = (taken(daemon, container, path) or b"").decode(errors="replace")
+def _account_lines(daemon: docker.APIClient, container: str, path: str) -> dict[str, list[str]]:
+    """The lines of /etc/passwd or /etc/group by their names."""
+    text = (read_file(daemon, container, path) or b"").decode(errors="replace")
     lines = (line.split(":") for line in text.splitlines())
     return {line[0]: line for line in lines if len(line) >= 4 and line[2].isdigit()}

@@ -1,17 +1,17 @@
-"""What a container writes, out of the frames in which the daemon sends it: eight bytes of header, then a payload."""
+"""Unpacks the frames in which the daemon sends a container's output: an eight-byte header, then a payload."""
 
 _HEADER_BYTES = 8
 
 
-class Frames:
-    """Takes the bytes of one attached stream as they come, and gives what the container wrote."""
+class FrameDecoder:
+    """Decodes the frames of one attached stream, in chunks of any size."""
 
     def __init__(self) -> None:
         self._header = b""
         self._left = 0
 
     def feed(self, chunk: bytes) -> bytes:
-        """What is payload in a chunk. A header may be cut anywhere."""
+        """Returns the payload bytes in a chunk. A chunk may end anywhere, also inside a header."""
         found, at, end = [], 0, len(chunk)
         while at < end:
             if not self._left:

@@ -1,11 +1,13 @@
-"""Sees to it that a container does not outlive us. A program of its own, for nothing of a container is our child.
+"""A stand-alone program that makes sure a container does not outlive us (its owner).
 
-It learns of our death as `guardian.py` does, kill -9 included: the pipe that only we hold ends, or the pidfd of our
-process fires. We end the pipe without a word, too, where the daemon was gone when we had to remove the container. Then
-it removes the container and its files by their name, whether they are made yet or not. Where it is killed with us (a
-whole machine, or the container that we run in ourselves), those that start next find them by their labels.
+1. It notices our death as `local/guardian.py` does, kill -9 included: the control pipe, whose only writer we are, ends,
+   or the pidfd of our process fires. We also close the pipe without `DONE` if the daemon was down when we had to remove
+   the container.
+2. It then removes the container and its volume by their name, even if they are only about to be created.
+3. If it is killed together with us (the whole machine, or the container that we run in), a later launch finds the
+   container by its labels.
 
-docker-py is imported when it is needed, and that is hardly ever.
+docker-py is imported only when it is needed, which is hardly ever: the guardian starts fast and stays small.
 """
 
 import os
@@ -16,23 +18,23 @@ from collections.abc import Callable
 from contextlib import suppress
 
 DONE = b"D"
-_PATIENCE_SECONDS = 60.0
+_REMOVAL_SECONDS = 60.0
 _OUTAGE_SECONDS = 3600.0
-_LOOK_SECONDS = 0.5
+_RETRY_SECONDS = 0.5
 
 
 def main(arguments: list[str]) -> None:
     control, owner, name = int(arguments[0]), int(arguments[1]), arguments[2]
     os.set_inheritable(control, False)
-    if not _is_done(control, owner):
+    if not _wait_for_owner(control, owner):
         _remove(name)
 
 
-def _is_done(control: int, owner: int) -> bool:
-    """Waits until the owner says so, or is no more."""
+def _wait_for_owner(control: int, owner: int) -> bool:
+    """Waits for the owner. Returns True if it reported `DONE`, False if it died or gave up."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    with suppress(AttributeError, OSError):  # an old kernel, a sandbox, or an owner that is gone: the pipe tells
+    with suppress(AttributeError, OSError):  # an old kernel, a sandbox, or a dead owner: the end of the pipe tells
         poll.register(os.pidfd_open(owner), select.POLLIN)
     if os.getppid() != owner:
         return False
@@ -41,28 +43,31 @@ def _is_done(control: int, owner: int) -> bool:
 
 
 def _remove(name: str) -> None:
-    """An owner may have died right before the container was made, so we look for it a while; and a daemon that is gone
-    may come back with it, or with its volume alone, which has its name."""
+    """Removes the container and its volume, and retries for a while.
+
+    The owner may have died just before the daemon created the container. A daemon that is down may come back with the
+    container, or with its volume alone.
+    """
     import docker
 
-    def is_gone(remove: Callable[..., None], **options: bool) -> bool:
-        """False where it was not there."""
+    def removed(remove: Callable[..., None], **options: bool) -> bool:
+        """Returns False if there was nothing to remove."""
         try:
             remove(name, **options)
         except docker.errors.NotFound:
             return False
         return True
 
-    was_there, until = False, time.monotonic() + _OUTAGE_SECONDS
+    container_removed, until = False, time.monotonic() + _OUTAGE_SECONDS
     while time.monotonic() < until:
-        with suppress(Exception):  # Nobody is left to be told, and the daemon may be on its way back.
+        with suppress(Exception):  # Nobody is left to report to, and the daemon may come back.
             client = docker.APIClient(version="auto", **docker.utils.kwargs_from_env())
-            was_there |= is_gone(client.remove_container, v=True, force=True)
-            is_gone(client.remove_volume)
-            if was_there:
+            container_removed |= removed(client.remove_container, v=True, force=True)
+            removed(client.remove_volume)
+            if container_removed:
                 return
-            until = min(until, time.monotonic() + _PATIENCE_SECONDS)
-        time.sleep(_LOOK_SECONDS)
+            until = min(until, time.monotonic() + _REMOVAL_SECONDS)
+        time.sleep(_RETRY_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Images, as a daemon has them or pulls them."""
+"""The images of a daemon: inspecting, pulling, their identity and entry point."""
 
 import re
 import shlex
@@ -10,17 +10,17 @@ import docker
 from docker.errors import APIError, ImageNotFound
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.docker.daemon import answers, refusal
-from dagster_airbyte_proto.launchers.docker.deployment import Registry
+from dagster_airbyte_proto.launchers.docker.daemon import docker_errors, error_from_message
+from dagster_airbyte_proto.launchers.docker.deployment import ImageRegistry
 
-_TELL_SECONDS = 5.0
-_DOING = "looking for the connector's image"
+_NOTIFY_SECONDS = 5.0
+_ACTION = "looking for the connector's image"
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class Image(NamedTuple):
-    """`command` is run instead of what the image runs by itself. `pull` is `missing`, `always` or `never`."""
+    """A connector's image. `command` replaces its entry point. `pull` is `missing`, `always` or `never`."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -28,13 +28,18 @@ class Image(NamedTuple):
     platform: str | None = None
 
 
-Described = Mapping[str, Any]
-"""An image in the daemon's words."""
+ImageDetails = Mapping[str, Any]
+"""The daemon's description of an image, from `inspect`."""
 
 
-def described(daemon: docker.APIClient, image: Image, registry: Registry | None, tell: Tell | None) -> Described:
-    """The image, pulled if need be. Raises ConfigError where there is none of that name, or none for us."""
-    with answers(_DOING, image.name):
+def ensure_image(
+    daemon: docker.APIClient, image: Image, registry: ImageRegistry | None, notify: Notify | None
+) -> ImageDetails:
+    """Returns the details of the image, pulled if necessary.
+
+    Raises ConfigError if it does not exist or is not accessible.
+    """
+    with docker_errors(_ACTION, image.name):
         if image.pull != "always":
             try:
                 return dict(daemon.inspect_image(image.name))
@@ -43,22 +48,25 @@ def described(daemon: docker.APIClient, image: Image, registry: Registry | None,
                     raise
         if registry is not None:
             _log_in(daemon, registry)
-        _pull(daemon, image, tell or _to_nobody)
+        _pull(daemon, image, notify or _ignore)
         return dict(daemon.inspect_image(image.name))
 
 
-def identity(image: Image, found: Described) -> str:
-    """Its name and digest: a tag that is moved is another connector. Registries know an image by that digest, each by
-    one of its own, but for an image that was never in any."""
+def image_identity(image: Image, found: ImageDetails) -> str:
+    """The image's name and digest: a tag that was moved is another connector.
+
+    Each registry has its own digest for an image, and the one of the image's repository is preferred. An image that was
+    never in a registry has none: its id takes its place.
+    """
     name = image.name.partition("@")[0]
     repository = re.sub(r":[^:/]+$", "", name)
-    told = sorted(found.get("RepoDigests") or (), key=lambda each: each.partition("@")[0] != repository)
-    digest = told[0].partition("@")[2] if told else found["Id"]
+    digests = sorted(found.get("RepoDigests") or (), key=lambda each: each.partition("@")[0] != repository)
+    digest = digests[0].partition("@")[2] if digests else found["Id"]
     return " ".join([f"{name}@{digest}", *image.command])
 
 
-def entrypoint(image: Image, found: Described) -> list[str]:
-    """What to run. Raises ConfigError where nobody says."""
+def image_entrypoint(image: Image, found: ImageDetails) -> list[str]:
+    """The command to run. Raises ConfigError if neither the connection nor the image names one."""
     config = found["Config"]
     if own := image.command or config.get("Entrypoint"):
         return list(own)
@@ -72,7 +80,7 @@ def entrypoint(image: Image, found: Described) -> list[str]:
     )
 
 
-def _log_in(daemon: docker.APIClient, registry: Registry) -> None:
+def _log_in(daemon: docker.APIClient, registry: ImageRegistry) -> None:
     try:
         daemon.login(registry.username, registry.password, registry=registry.url, reauth=True)
     except APIError as error:
@@ -83,44 +91,46 @@ def _log_in(daemon: docker.APIClient, registry: Registry) -> None:
         ) from error
 
 
-def _pull(daemon: docker.APIClient, image: Image, tell: Tell) -> None:
-    tell(f"pulling image {image.name}")
-    began, layers = time.monotonic(), Layers()
-    told_at = began
-    for told in daemon.pull(image.name, stream=True, decode=True, platform=image.platform):
-        if "error" in told:
-            raise refusal(_DOING, image.name, str(told["error"]))
-        layers.take(told)
-        if (now := time.monotonic()) - told_at >= _TELL_SECONDS:
-            told_at = now
-            tell(f"pulling image {image.name}: {layers.progress()}")
-    tell(f"pulled image {image.name} in {time.monotonic() - began:.0f} s")
+def _pull(daemon: docker.APIClient, image: Image, notify: Notify) -> None:
+    notify(f"pulling image {image.name}")
+    began, progress = time.monotonic(), PullProgress()
+    notified_at = began
+    for message in daemon.pull(image.name, stream=True, decode=True, platform=image.platform):
+        if "error" in message:
+            raise error_from_message(_ACTION, image.name, str(message["error"]))
+        progress.update(message)
+        if (now := time.monotonic()) - notified_at >= _NOTIFY_SECONDS:
+            notified_at = now
+            notify(f"pulling image {image.name}: {progress.summary()}")
+    notify(f"pulled image {image.name} in {time.monotonic() - began:.0f} s")
 
 
-class Layers:
-    """How far a pull is."""
+class PullProgress:
+    """The progress of a pull, from the daemon's messages."""
 
     def __init__(self) -> None:
         self._bytes: dict[str, tuple[int, int]] = {}
         self._complete: set[str] = set()
 
-    def take(self, told: Mapping[str, Any]) -> None:
-        layer, status = told.get("id", ""), told.get("status", "")
-        if status == "Downloading" and (progress := told.get("progressDetail")):
+    def update(self, message: Mapping[str, Any]) -> None:
+        layer, status = message.get("id", ""), message.get("status", "")
+        if status == "Downloading" and (progress := message.get("progressDetail")):
             self._bytes[layer] = (progress.get("current", 0), progress.get("total", 0))
         elif status == "Download complete" and layer in self._bytes:
             self._bytes[layer] = (self._bytes[layer][1],) * 2
         elif status in ("Pull complete", "Already exists"):
             self._complete.add(layer)
 
-    def progress(self) -> str:
-        """In words. How many layers there are in all is told as they come."""
-        got, whole = (_megabytes(each) for each in zip(*self._bytes.values(), strict=True)) if self._bytes else (0, 0)
-        return f"{got} of {whole} MB, {len(self._complete)} layers done"
+    def summary(self) -> str:
+        """The progress in words. The total grows while the daemon announces more layers."""
+        received, total = (
+            (_megabytes(each) for each in zip(*self._bytes.values(), strict=True)) if self._bytes else (0, 0)
+        )
+        return f"{received} of {total} MB, {len(self._complete)} layers done"
 
 
 def _megabytes(sizes: Iterable[int]) -> int:
     return sum(sizes) // 10**6
 
 
-def _to_nobody(_: str) -> None: ...
+def _ignore(_: str) -> None: ...

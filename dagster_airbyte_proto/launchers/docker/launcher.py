@@ -1,4 +1,4 @@
-"""A connector that is an image: a container for each question, confined, and gone afterwards."""
+"""The launcher of connectors that are Docker images: one confined container per request, removed afterwards."""
 
 import os
 import subprocess
@@ -12,16 +12,33 @@ from docker.errors import InvalidArgument
 from docker.types import Mount
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
-from dagster_airbyte_proto.launchers.docker import guardian as docker_guardian
-from dagster_airbyte_proto.launchers.docker.containers import VERB, Container, containers, labelled, remove
-from dagster_airbyte_proto.launchers.docker.daemon import answers, open_daemon
+from dagster_airbyte_proto.launchers.docker import guardian as guardian_program
+from dagster_airbyte_proto.launchers.docker.containers import (
+    VERB,
+    Container,
+    connector_containers,
+    docker_labels,
+    remove,
+)
+from dagster_airbyte_proto.launchers.docker.daemon import docker_errors, open_daemon
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
-from dagster_airbyte_proto.launchers.docker.fifo import Fifo, created_with, hands_on, is_beside_us
-from dagster_airbyte_proto.launchers.docker.files import FOLDER, VOLUME, numbers_of, put, user_of
-from dagster_airbyte_proto.launchers.docker.images import Described, Image, described, entrypoint, identity
-from dagster_airbyte_proto.launchers.docker.networks import own_network
-from dagster_airbyte_proto.launchers.docker.running import DockerConnector, Guardian, Held, give_up
-from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.launchers.docker.fifo import Fifo, create_with_fifo, pass_through_shell, shares_our_kernel
+from dagster_airbyte_proto.launchers.docker.files import FOLDER, VOLUME, run_user, user_and_group_ids, write_files
+from dagster_airbyte_proto.launchers.docker.images import (
+    Image,
+    ImageDetails,
+    ensure_image,
+    image_entrypoint,
+    image_identity,
+)
+from dagster_airbyte_proto.launchers.docker.networks import ensure_own_network
+from dagster_airbyte_proto.launchers.docker.running_container import (
+    ContainerHandle,
+    DockerConnector,
+    Guardian,
+    remove_or_hand_over,
+)
+from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 _ENVIRONMENT = {
@@ -34,10 +51,14 @@ _LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
 
 
 class Confinement(NamedTuple):
-    """What a container may do and take. With no `network` it gets the deployment's, or else one where it sees the
-    world, but no other connector; "none" gives it none. `user` None is the image's own, or nobody where that is root;
-    "image" is the image's own whatever it is. The root file system is read-only; /tmp, of `tmp` at most, and its
-    working folder are not. `environment` and `kwargs`, those of docker-py's `containers.create`, come on top."""
+    """The limits of a container.
+
+    - `network`: None is the deployment's, else a network that reaches the world but no other connector. "none" is no
+      network.
+    - `user`: None is the image's user, or nobody if that is root. "image" is the image's user, even root.
+    - `read_only`: the root file system is read-only. /tmp (at most `tmp`) and the working folder are writable.
+    - `environment`, `kwargs`: added to ours. `kwargs` are arguments of docker-py's `containers.create`.
+    """
 
     network: str | None = None
     memory: str = "2g"
@@ -56,8 +77,8 @@ class Confinement(NamedTuple):
 class DockerLauncher:
     """Runs an image with the invocation's arguments.
 
-    `labels` tell whose the containers are. Before one is started, those are removed that nobody owns any more, as
-    `is_orphan` says: the guardian died too, as when a machine goes down.
+    `labels` name the owner of the containers. Before a start, containers for which `is_orphan` is true are removed:
+    their guardian died together with their owner, for example when a machine went down.
     """
 
     def __init__(
@@ -68,75 +89,75 @@ class DockerLauncher:
         deployment: Deployment | None = None,
         labels: Mapping[str, str] | None = None,
         is_orphan: Callable[[Container], bool] = lambda _: False,
-        options: RunOptions | None = None,
+        options: LaunchOptions | None = None,
     ) -> None:
         self._image = image
         self._confinement = confinement or Confinement()
         self._deployment = deployment or Deployment()
         self._labels = dict(labels or {})
         self._is_orphan = is_orphan
-        self._options = options or RunOptions()
-        self._known: Described | None = None
+        self._options = options or LaunchOptions()
+        self._details: ImageDetails | None = None
 
     def identity(self) -> str:
-        return identity(self._image, self._described(open_daemon().api))
+        return image_identity(self._image, self._image_details(open_daemon().api))
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> DockerConnector:
         client, image = open_daemon(), self._image.name
         daemon = client.api
-        self._described(daemon)  # Pulled, where it has to be, before anything is made.
-        with answers("removing containers of dead runs", image):
-            for each in containers(daemon):
+        self._image_details(daemon)  # Pulls the image if necessary, before anything is created.
+        with docker_errors("removing containers of dead runs", image):
+            for each in connector_containers(daemon):
                 if self._is_orphan(each):
                     remove(daemon, each.name)
         name = f"airbyte-proto-{uuid4().hex[:12]}"
-        guardian, fifo = _guardian(name), None
+        guardian, fifo = _start_guardian(name), None
         try:
-            with answers("starting the connector", image):
-                fifo = self._made(client, name, invocation, environment)
-                put(daemon, name, invocation.files, numbers_of(daemon, name, self._user(daemon)))
-                stdout, stderr = (_attached(daemon, name, each) for each in ("stdout", "stderr"))
-                memory, watched = self._confinement.memory, invocation.changeable
-                held = Held(daemon, name, stdout, stderr, guardian, image, memory, watched, fifo)
+            with docker_errors("starting the connector", image):
+                fifo = self._create_container(client, name, invocation, environment)
+                write_files(daemon, name, invocation.files, user_and_group_ids(daemon, name, self._user(daemon)))
+                stdout, stderr = (_attach(daemon, name, each) for each in ("stdout", "stderr"))
+                memory, watched = self._confinement.memory, invocation.rewritable_content
+                container = ContainerHandle(daemon, name, stdout, stderr, guardian, image, memory, watched, fifo)
                 daemon.start(name)
         except BaseException:
-            give_up(daemon, name, guardian)
+            remove_or_hand_over(daemon, name, guardian)
             if fifo is not None:
                 fifo.remove()
             raise
-        return DockerConnector(held, self._options)
+        return DockerConnector(container, self._options)
 
-    def _described(self, daemon: docker.APIClient) -> Described:
-        if self._known is None:
-            self._known = described(daemon, self._image, self._deployment.registry, self._options.on_notice)
-        return self._known
+    def _image_details(self, daemon: docker.APIClient) -> ImageDetails:
+        if self._details is None:
+            self._details = ensure_image(daemon, self._image, self._deployment.registry, self._options.on_notice)
+        return self._details
 
     def _user(self, daemon: docker.APIClient) -> str:
-        return user_of(self._described(daemon), self._confinement.user)
+        return run_user(self._image_details(daemon), self._confinement.user)
 
-    def _made(
+    def _create_container(
         self, client: docker.DockerClient, name: str, invocation: Invocation, environment: Mapping[str, str]
     ) -> Fifo | None:
-        """Makes the container. Gives the pipe that its stdout goes to, where that is not the daemon."""
+        """Creates the container. Returns the pipe that its stdout goes to; None if it goes through the daemon."""
         daemon = client.api
-        info, found = daemon.info(), self._described(daemon)
-        kwargs = self._kwargs(daemon, info, labelled({**self._labels, VERB: invocation.verb}), environment)
+        info, details = daemon.info(), self._image_details(daemon)
+        kwargs = self._kwargs(daemon, info, docker_labels({**self._labels, VERB: invocation.verb}), environment)
         mount = Mount(VOLUME, name, type="volume", labels=kwargs["labels"])
 
         def create(entry: list[str], *mounts: Mount) -> None:
-            self._create(client, name, invocation, {**kwargs, "entrypoint": entry, "mounts": [mount, *mounts]})
+            self._create_from(client, name, invocation, {**kwargs, "entrypoint": entry, "mounts": [mount, *mounts]})
 
-        entry = entrypoint(self._image, found)
-        variables = [*kwargs["environment"], *(each.partition("=")[0] for each in found["Config"].get("Env") or ())]
+        entry = image_entrypoint(self._image, details)
+        variables = [*kwargs["environment"], *(each.partition("=")[0] for each in details["Config"].get("Env") or ())]
         fifo = None
-        if is_beside_us(daemon, info, kwargs) and hands_on(variables):
+        if shares_our_kernel(daemon, info, kwargs) and pass_through_shell(variables):
             parent = self._options.runs_folder
-            fifo = created_with(daemon, name, lambda fifo: create(fifo.opened_for(entry), fifo.mount), parent)
+            fifo = create_with_fifo(daemon, name, lambda fifo: create(fifo.wrap_entrypoint(entry), fifo.mount), parent)
         if fifo is None:
             create(entry)
         return fifo
 
-    def _create(
+    def _create_from(
         self, client: docker.DockerClient, name: str, invocation: Invocation, kwargs: Mapping[str, Any]
     ) -> None:
         network, *networks = self._networks(client.api)
@@ -148,8 +169,8 @@ class DockerLauncher:
         except (TypeError, InvalidArgument) as error:
             raise ConfigError(
                 "starting the connector",
-                f"container_kwargs has what Docker's client does not take: {error}",
-                remedy="They are those of its containers.create.",
+                f"container_kwargs has an argument that Docker's client does not take: {error}",
+                remedy="Use the arguments of its containers.create.",
             ) from error
         for each in networks:
             client.api.connect_container_to_network(name, each)
@@ -161,12 +182,15 @@ class DockerLauncher:
         labels: Mapping[str, str],
         environment: Mapping[str, str],
     ) -> dict[str, Any]:
-        """Those of `containers.create`. What is given comes in beside these, and takes the place of none."""
+        """The arguments of `containers.create`.
+
+        The user's arguments are added, but never replace ours: those confine.
+        """
         confined, deployment = self._confinement, self._deployment
-        given = {**deployment.kwargs_of_connectors(), **confined.kwargs}
+        user_kwargs = {**deployment.connector_kwargs(), **confined.kwargs}
         privileges = () if confined.new_privileges else ("no-new-privileges",)
         return (
-            given
+            user_kwargs
             | self._limits(info)
             | {
                 "cap_add": list(confined.capabilities),
@@ -174,17 +198,17 @@ class DockerLauncher:
                 "environment": {
                     **_ENVIRONMENT,
                     "WORKER_CONNECTOR_IMAGE": self._image.name,
-                    **deployment.environment_of_connectors(),
+                    **deployment.connector_environment(),
                     **confined.environment,
                     **environment,
                 },
                 "init": True,
                 "labels": dict(labels),
-                # Nothing of what it says is to lie on the daemon's disk.
+                # The output holds records: none of it may lie on the daemon's disk.
                 "log_config": {"Type": "none", "Config": {}},
                 "platform": self._image.platform,
                 "read_only": confined.read_only,
-                "security_opt": [*privileges, *given.get("security_opt", ())],
+                "security_opt": [*privileges, *user_kwargs.get("security_opt", ())],
                 "tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={confined.tmp}"},  # noqa: S108 - the container's own
                 "user": self._user(daemon),
                 "volumes": list(confined.volumes),
@@ -193,11 +217,13 @@ class DockerLauncher:
         )
 
     def _limits(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """What it may take. Which of it the daemon does not limit is told: a rootless one may pass over all."""
+        """The resource limits. Notes those that the daemon cannot enforce: a rootless one may ignore all of them."""
         confined = self._confinement
         unlimited = [word for key, word in _LIMITS.items() if info.get(key) is False]
         if unlimited and self._options.on_notice is not None:
-            self._options.on_notice(f"Docker's daemon limits no {', no '.join(unlimited)}: it has no cgroups for that")
+            self._options.on_notice(
+                f"Docker's daemon does not limit {', '.join(unlimited)}: it has no cgroups for that"
+            )
         return {
             "mem_limit": confined.memory,
             "memswap_limit": confined.memory,
@@ -206,30 +232,30 @@ class DockerLauncher:
         }
 
     def _networks(self, daemon: docker.APIClient) -> Sequence[str]:
-        """At least one."""
+        """The networks to join, at least one."""
         if self._confinement.network is not None:
             return [self._confinement.network]
-        return self._deployment.networks or [own_network(daemon)]
+        return self._deployment.networks or [ensure_own_network(daemon)]
 
 
-def _attached(daemon: docker.APIClient, name: str, stream: str) -> Any:
-    """A socket with one of its streams. Before it starts, so that nothing is missed or read ahead."""
+def _attach(daemon: docker.APIClient, name: str, stream: str) -> Any:
+    """Attaches a socket to one output stream. Done before the start, so that no output is missed."""
     params = {"stdout": 0, "stderr": 0, stream: 1, "stream": 1, "logs": 0}
     found = daemon.attach_socket(name, params=params)
     return getattr(found, "_sock", found)
 
 
-def _guardian(name: str) -> Guardian:
-    guarded, control = os.pipe()
-    command = [sys.executable, "-I", docker_guardian.__file__, str(guarded), str(os.getpid()), name]
+def _start_guardian(name: str) -> Guardian:
+    control_reader, control = os.pipe()
+    command = [sys.executable, "-I", guardian_program.__file__, str(control_reader), str(os.getpid()), name]
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            pass_fds=(guarded,), start_new_session=True,
+            pass_fds=(control_reader,), start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         os.close(control)
         raise ConnectorError("starting the connector", error.strerror or str(error), retryable=True) from error
     finally:
-        os.close(guarded)
+        os.close(control_reader)
     return Guardian(process, control)

@@ -1,18 +1,21 @@
-"""Runs one connector and sees to it that nothing of it outlives us. A program of its own; `local` starts it.
+"""A stand-alone program that runs one connector and makes sure that none of its processes outlives us (its owner).
 
-Why a process between us and the connector (13 ms and 10 MB, beside the seconds that a connector takes to start):
-- PR_SET_PDEATHSIG alone kills the direct child, not what that child forked, and it fires when the *thread* that
-  forked ends, which in a program with threads is no sign of anything. Here it is set by a program of one thread.
-- Setting it takes a `preexec_fn`, which may deadlock in a program with threads. The guardian has none, so it may fork.
-- Killing by number is safe only for the parent: nobody else knows whether the number still names the same process.
-  So we ask the guardian by a byte in a pipe, and it signals before it reaps.
+`local/launcher.py` starts it under `python -I -S`, outside the package. So it imports only the standard library, and
+little of that, to start fast.
 
-How it learns that we died, kill -9 included: the pipe that only we hold ends, and on Linux the pidfd of our process
-fires, also when a process that we forked holds a copy of the pipe. How it finds all of a connector: it made the process
-group, and as the subreaper every orphan of that tree becomes its child, those that left the group among them. Should
-the guardian itself be killed, the connector goes with it by PR_SET_PDEATHSIG.
+Why there is a process between us and the connector (13 ms and 10 MB; a connector takes seconds to start):
+- PR_SET_PDEATHSIG alone kills the direct child, not what that child forked. It also fires when the *thread* that
+  forked ends, which in a program with threads may happen at any time. The guardian has one thread.
+- Setting it takes a `preexec_fn`, which may deadlock in a program with threads. The guardian may fork safely.
+- Only the parent can safely kill by process id: for anybody else the id may already name another process. So we ask the
+  guardian by a byte in a pipe, and it signals before it reaps.
 
-Only the standard library, and little of it: it runs under `python -I -S`, outside the package.
+How it notices our death, kill -9 included: the control pipe, whose only writer we are, ends; and on Linux the pidfd of
+our process fires, even if a process that we forked holds a copy of the pipe.
+
+How it finds every process of the connector: it made the process group, and as the subreaper it becomes the parent of
+every orphan of that tree, also of those that left the group. If the guardian itself is killed, PR_SET_PDEATHSIG kills
+the connector.
 """
 
 import ctypes
@@ -27,8 +30,8 @@ from typing import NamedTuple
 
 STOP = b"T"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_DEATH_SECONDS = 5.0
-"""How long the killed may take to go. One in an uninterruptible wait (a dead network disk) may never."""
+_KILL_SECONDS = 5.0
+"""How long killed processes may take to end. One in an uninterruptible wait (a dead network disk) may never end."""
 
 
 class _Task(NamedTuple):
@@ -46,17 +49,17 @@ def main(arguments: list[str]) -> None:
     for descriptor in (task.control, task.report):
         os.set_inheritable(descriptor, False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # A service manager signals every process of a service at once; whether the connector ends is our owner's decision.
+    # A service manager signals every process of a service at once; only our owner decides whether the connector ends.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     wake = _wake_on_child()
     child = _start(task)
     if child is not None:
-        _let_go_of_standard_streams()
+        _release_standard_streams()
         _watch(task, child, wake)
         code = _end_all(child, wake)
-        _say(task.report, f"exited {code}")
-    if os.getppid() != task.owner:  # Who is still there removes it, and may look at what is in it first.
+        _report_line(task.report, f"exited {code}")
+    if os.getppid() != task.owner:  # A living owner removes the folder itself, after it has read the rewritten config.
         shutil.rmtree(task.folder, ignore_errors=True)
 
 
@@ -70,13 +73,13 @@ def _wake_on_child() -> int:
 
 
 def _start(task: _Task) -> int | None:
-    """The connector's process id, told to the owner too; None when it could not be executed."""
+    """Starts the connector and reports to the owner. Returns its process id; None if it could not be executed."""
     failure, written_by_child = os.pipe()
     guardian = os.getpid()
     child = os.fork()
     if child == 0:
         try:
-            _become(task.command, guardian)
+            _become_connector(task.command, guardian)
         except OSError as error:
             os.write(written_by_child, str(error.errno).encode())
         finally:
@@ -86,26 +89,29 @@ def _start(task: _Task) -> int | None:
     os.close(failure)
     if error_number:
         os.waitpid(child, 0)
-        _say(task.report, f"failed {error_number}")
+        _report_line(task.report, f"failed {error_number}")
         return None
-    _say(task.report, f"started {child}")
+    _report_line(task.report, f"started {child}")
     return child
 
 
-def _become(command: list[str], guardian: int) -> None:
+def _become_connector(command: list[str], guardian: int) -> None:
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guardian:
         os._exit(127)
-    # Python ignores some signals, and whoever started us may ignore or block others: a connector starts afresh.
+    # Python ignores some signals, and our parent may ignore or block others: the connector gets the defaults.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    os.execv(command[0], command)  # noqa: S606 - to run a program is what we are here for
+    os.execv(command[0], command)  # noqa: S606 - running the connector is the guardian's purpose
 
 
-def _let_go_of_standard_streams() -> None:
-    """Or the connector's stdout would stay open after the connector closed it."""
+def _release_standard_streams() -> None:
+    """Closes our copies of the connector's streams.
+
+    Otherwise its stdout would stay open after the connector closed it.
+    """
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
@@ -113,7 +119,7 @@ def _let_go_of_standard_streams() -> None:
 
 
 def _watch(task: _Task, child: int, wake: int) -> None:
-    """Returns when the connector has ended, or when it must."""
+    """Waits until the connector has ended or must be killed."""
     poll = select.poll()
     poll.register(task.control, select.POLLIN)
     poll.register(wake, select.POLLIN)
@@ -143,12 +149,15 @@ def _owner_descriptor(owner: int) -> int | None:
         return None
     try:
         return os.pidfd_open(owner)
-    except OSError:  # an old kernel, a sandbox, or an owner that is gone: getppid tells the last
+    except OSError:  # an old kernel, a sandbox, or a dead owner: getppid detects the last
         return None
 
 
 def _has_ended(child: int) -> bool:
-    """Whether it has, without reaping it: until then its number, and so its group's, is its own. Reaps the others."""
+    """True if the connector has ended.
+
+    Does not reap it, so that its process id and group id are not reused. Reaps others.
+    """
     while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
         if found.si_pid == child:
             return True
@@ -157,8 +166,8 @@ def _has_ended(child: int) -> bool:
 
 
 def _end_all(child: int, wake: int) -> int:
-    """Kills what is left of the tree; the connector's exit code, negative for a signal."""
-    deadline = time.monotonic() + _DEATH_SECONDS
+    """Kills the rest of the process tree. Returns the connector's exit code, negative for a signal."""
+    deadline = time.monotonic() + _KILL_SECONDS
     while time.monotonic() < deadline:
         _signal_group(child, signal.SIGKILL)
         others = _children() - {child}
@@ -175,9 +184,9 @@ def _end_all(child: int, wake: int) -> int:
 
 
 def _children() -> set[int]:
-    """By the parent's number in /proc/N/stat: /proc/N/task/N/children is not in every kernel."""
+    """Finds our children by the parent id in /proc/N/stat: not every kernel has /proc/N/task/N/children."""
     guardian, found = os.getpid(), set[int]()
-    with suppress(OSError):  # no /proc here: then the group has to do
+    with suppress(OSError):  # no /proc here: only the process group can be signalled
         for entry in os.scandir("/proc"):
             if entry.name.isdigit() and _parent(entry.path) == guardian:
                 found.add(int(entry.name))
@@ -188,7 +197,7 @@ def _parent(process_folder: str) -> int | None:
     try:
         with open(f"{process_folder}/stat", "rb") as file:  # noqa: PTH123 - pathlib would double our start-up
             return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:  # it has gone meanwhile
+    except OSError:  # the process has ended meanwhile
         return None
 
 
@@ -203,8 +212,8 @@ def _drain(descriptor: int) -> None:
             pass
 
 
-def _say(report: int, line: str) -> None:
-    with suppress(BrokenPipeError):  # the owner is dead; the rest of our work is not for it
+def _report_line(report: int, line: str) -> None:
+    with suppress(BrokenPipeError):  # the owner is dead; there is still the rest to kill
         os.write(report, line.encode() + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""A connector that is a program of this machine."""
+"""The launcher of connectors that are programs on this machine."""
 
 import errno
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.local.programs import find_program, program_identity
-from dagster_airbyte_proto.launchers.local.running import GUARDIAN_END_SECONDS, LocalConnector, Pipes
-from dagster_airbyte_proto.launchers.process import RunOptions
+from dagster_airbyte_proto.launchers.local.running_program import GUARDIAN_END_SECONDS, LocalConnector, Pipes
+from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
@@ -20,26 +20,28 @@ _GUARDIAN_START_SECONDS = 30.0
 
 
 class LocalLauncher:
-    """Launches a program by its command line; the invocation's arguments come after it."""
+    """Launches a program by its command line, followed by the invocation's arguments."""
 
-    def __init__(self, command: Sequence[str], *, options: RunOptions | None = None) -> None:
+    def __init__(self, command: Sequence[str], *, options: LaunchOptions | None = None) -> None:
         if not command:
             raise ConfigError("reading the connector's command", "it is empty", remedy="Name a program in `command`.")
         self._command = tuple(command)
-        self._options = options or RunOptions()
+        self._options = options or LaunchOptions()
 
     def identity(self) -> str:
         program = self._program(os.environ)
         return program_identity(program, self._command, folder=self._working_folder())
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "LocalConnector":
-        merged = {**os.environ, **environment}
-        program = self._program(merged)
+        full_environment = {**os.environ, **environment}
+        program = self._program(full_environment)
         folder = RunFolder.make(self._options.runs_folder, invocation.files)
         try:
-            arguments = [_spelled(argument, folder.path) for argument in invocation.arguments]
+            arguments = [_argument_text(argument, folder.path) for argument in invocation.arguments]
             command = [str(program), *self._command[1:], *arguments]
-            return _start(command, merged, (folder, _watched(folder, invocation.changeable)), self._options)
+            return _start(
+                command, full_environment, (folder, _watched_file(folder, invocation.rewritable_content)), self._options
+            )
         except BaseException:
             folder.remove()
             raise
@@ -55,70 +57,71 @@ class LocalLauncher:
         return folder
 
 
-def _spelled(argument: str | FileArgument, folder: Path) -> str:
+def _argument_text(argument: str | FileArgument, folder: Path) -> str:
     return str(folder / argument.name) if isinstance(argument, FileArgument) else argument
 
 
-def _watched(folder: RunFolder, changeable: tuple[str, bytes] | None) -> WatchedFile | None:
-    return None if changeable is None else WatchedFile(folder.path / changeable[0], changeable[1])
+def _watched_file(folder: RunFolder, rewritable: tuple[str, bytes] | None) -> WatchedFile | None:
+    return None if rewritable is None else WatchedFile(folder.path / rewritable[0], rewritable[1])
 
 
 def _start(
     command: list[str],
     environment: dict[str, str],
     place: tuple[RunFolder, WatchedFile | None],
-    options: RunOptions,
+    options: LaunchOptions,
 ) -> "LocalConnector":
     folder, _ = place
-    guarded, control = os.pipe()
-    report, told = os.pipe()
-    prefix = [sys.executable, "-I", "-S", guardian.__file__, str(guarded), str(told), str(os.getpid())]
+    control_reader, control = os.pipe()
+    report, report_writer = os.pipe()
+    prefix = [sys.executable, "-I", "-S", guardian.__file__, str(control_reader), str(report_writer), str(os.getpid())]
     try:
         process = subprocess.Popen(
             [*prefix, str(options.stop_grace_seconds), str(folder.path), *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-            cwd=options.working_folder, env=environment, pass_fds=(guarded, told), start_new_session=True,
+            cwd=options.working_folder, env=environment, pass_fds=(control_reader, report_writer),
+            start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         os.close(control)
         os.close(report)
         raise ConnectorError("starting the connector", error.strerror or str(error), retryable=True) from error
     finally:
-        os.close(guarded)
-        os.close(told)
+        os.close(control_reader)
+        os.close(report_writer)
     try:
         first_report = _first_report(report, command[0])
     except BaseException:
-        os.close(control)  # which ends the guardian, and all that it may have started
+        os.close(control)  # this ends the guardian and whatever it started
         os.close(report)
-        _abandon(process)
+        _wait_for_guardian_end(process)
         raise
     return LocalConnector(process, Pipes(control, report), first_report, place, options)
 
 
 def _first_report(report: int, program: str) -> bytes:
-    """What the guardian said first (more may have come with it). Raises ConfigError when the program cannot run."""
+    """The guardian's first report; more may have come with it. Raises ConfigError if the program cannot run."""
     poll = select.poll()
     poll.register(report, select.POLLIN)
-    said = os.read(report, 4096) if poll.poll(_GUARDIAN_START_SECONDS * 1000) else b""
-    verb, _, number = said.partition(b"\n")[0].partition(b" ")
+    answer = os.read(report, 4096) if poll.poll(_GUARDIAN_START_SECONDS * 1000) else b""
+    verb, _, number = answer.partition(b"\n")[0].partition(b" ")
     if verb == b"started":
-        return said
+        return answer
     if verb == b"failed":
-        raise ConfigError("starting the connector", f"{program} does not start: {_why_not(int(number))}")
+        raise ConfigError("starting the connector", f"{program} does not start: {_start_failure(int(number))}")
     raise ConnectorError("starting the connector", f"its guardian did not start ({sys.executable})", retryable=True)
 
 
-def _why_not(error_number: int) -> str:
+def _start_failure(error_number: int) -> str:
     if error_number == errno.ENOEXEC:
         return "it is neither a program for this machine nor a script with a #! line"
-    if error_number == errno.ENOENT:  # the file itself was there a moment ago
+    if error_number == errno.ENOENT:  # the file itself existed a moment ago, so its interpreter is missing
         return "the interpreter that its #! line names is not there"
     return os.strerror(error_number)
 
 
-def _abandon(process: subprocess.Popen[bytes]) -> None:
-    """Closes what a guardian that will end by itself was to be heard through."""
+def _wait_for_guardian_end(process: subprocess.Popen[bytes]) -> None:
+    """Closes the streams of a guardian that was told to end, and waits for its end."""
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()

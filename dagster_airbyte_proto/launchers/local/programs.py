@@ -1,4 +1,4 @@
-"""Which program a command means, and which very version of it would run."""
+"""Finds the program of a command, and the identity of the version that would run."""
 
 import hashlib
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from dagster_airbyte_proto.errors import ConfigError
 
-_DOING = "starting the connector"
+_ACTION = "starting the connector"
 
 
 def find_program(name: str, *, search_path: str, folder: Path) -> Path:
-    """The executable file that `name` means; raises ConfigError that says where it was looked for.
+    """Returns the executable file that `name` means. Raises ConfigError with the places that were searched.
 
-    A name with a slash is a path, relative to `folder`. Any other is looked for on the search path, then beside our
-    own Python: a connector installed next to us runs without activating anything.
+    A name with a slash is a path, relative to `folder`. Any other name is searched on the search path, then beside our
+    own Python: a connector installed in our environment runs even if that is not activated.
     """
     if os.sep in name:
         return _executable(folder / Path(name).expanduser(), named=name)
@@ -30,7 +30,7 @@ def find_program(name: str, *, search_path: str, folder: Path) -> Path:
         if (Path(place) / name).is_file():
             return _executable(Path(place) / name, named=name)
     raise ConfigError(
-        _DOING,
+        _ACTION,
         f"there is no program {name!r} in {', '.join(place for place in places if place)}",
         remedy="Install it, or give `command` the full path of the program.",
     )
@@ -39,30 +39,30 @@ def find_program(name: str, *, search_path: str, folder: Path) -> Path:
 def _executable(path: Path, *, named: str) -> Path:
     path = path.absolute()
     if path.is_dir():
-        raise ConfigError(_DOING, f"{named!r} is a folder ({path})", remedy="Name the program in it.")
+        raise ConfigError(_ACTION, f"{named!r} is a folder ({path})", remedy="Name the program in it.")
     if not path.exists():
-        raise ConfigError(_DOING, f"there is no file {path}", remedy="Correct `command`, or install the program.")
+        raise ConfigError(_ACTION, f"there is no file {path}", remedy="Correct `command`, or install the program.")
     if not os.access(path, os.X_OK):
-        raise ConfigError(_DOING, f"{path} is not executable", remedy=f"chmod +x {path}")
+        raise ConfigError(_ACTION, f"{path} is not executable", remedy=f"chmod +x {path}")
     return path
 
 
 def program_identity(program: Path, command: Sequence[str], *, folder: Path) -> str:
-    """The program's name and a digest of all that decides what runs.
+    """Returns the program's name with a digest of everything that decides what runs.
 
-    That is the command, the size and time of the program and of each file named in the command, and, where the program
-    stands in a Python environment, the names (with versions) of what is installed there.
+    The digest covers the command, the size and time of the program and of each file named in the command. If the
+    program is in a Python environment, it covers the names and versions of the installed packages too.
     """
     digest = hashlib.sha256()
-    for part in _decisive(program, command, folder):
+    for part in _identity_parts(program, command, folder):
         digest.update(part.encode(errors="surrogateescape") + b"\0")
     return f"{program.name}-{digest.hexdigest()[:16]}"
 
 
-def _decisive(program: Path, command: Sequence[str], folder: Path) -> Iterator[str]:
+def _identity_parts(program: Path, command: Sequence[str], folder: Path) -> Iterator[str]:
     yield from command
     for path in (program, program.resolve(), *(folder / argument for argument in command[1:])):
-        # Not every argument can be a path: it may be too long for one, or hold a zero byte.
+        # Not every argument can be a path: it may be too long, or hold a zero byte.
         with suppress(OSError, ValueError):
             about = path.stat()
             if stat.S_ISREG(about.st_mode):

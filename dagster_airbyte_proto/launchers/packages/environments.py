@@ -1,12 +1,12 @@
-"""Virtual environments of pinned packages, each built once and shared by all who ask for it.
+"""Virtual environments of pinned packages, each built once and shared by all processes.
 
-How one is built: under a lock (flock: the kernel frees it however its holder ends), in a folder of its own with a
-random name, which it never leaves; then a symbolic link with the environment's name is moved into place, atomically.
-So a name that is there is a whole environment, and readers need no lock. Moving the folder itself would break it: the
-scripts of an environment hold its absolute path, and only uv can make them do without (`--relocatable`), pip cannot.
-
-What came with a package is written down beside its environments, and holds for whichever is built next: what ran
-yesterday runs tomorrow, also with another patch of its Python, or on another machine that the file was taken to.
+1. An environment is built under a lock (flock: the kernel frees it however its holder ends), in its own folder with a
+   random name. Then a symbolic link with the environment's name is moved into place, atomically. So a name that exists
+   is a complete environment, and readers need no lock.
+2. The folder itself is never moved: the scripts of an environment contain its absolute path. Only uv can avoid that
+   (`--relocatable`), pip cannot.
+3. The versions of the dependencies are written beside the environments, and the next build of the package uses the same
+   ones: what ran yesterday runs tomorrow, also with another patch release of Python, or on a machine that got the file.
 """
 
 import fcntl
@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python, find_uv
-from dagster_airbyte_proto.whole_files import write_whole
 
 LOCK_FILE = "lock.txt"
-"""What was installed, with which Python; written last."""
+"""The file with the installed packages and the Python version. It is written last: it marks a complete build."""
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[A-Za-z0-9._, -]+\])?\s*"
     r"===?\s*(?P<version>[0-9][A-Za-z0-9.!+_-]*)"
@@ -41,7 +41,7 @@ class PinnedPackage(NamedTuple):
 
     @classmethod
     def of(cls, requirement: str) -> "PinnedPackage":
-        """Raises ConfigError unless one version of one package is named: what ran yesterday must run tomorrow."""
+        """Parses a requirement. Raises ConfigError unless it pins one version: what ran yesterday must run tomorrow."""
         found = _REQUIREMENT.fullmatch(requirement.strip())
         if found is None:
             raise ConfigError(
@@ -57,13 +57,16 @@ class PinnedPackage(NamedTuple):
 
 
 class _Installer(NamedTuple):
-    """The commands that make an environment. `held` stays open in them: an orphaned installer still holds the lock.
-    `pins` is the file of the versions that came with the package, where it has been installed before."""
+    """The commands that build an environment.
+
+    `lock` is a descriptor that the commands inherit: an orphaned installer still holds the lock. `pins` is the file
+    with the versions of the dependencies, which exists if the package was installed before.
+    """
 
     python: Path
     version: str
     uv: str | None
-    held: int
+    lock: int
     pins: Path
 
     def install(self, package: PinnedPackage, folder: Path) -> None:
@@ -81,55 +84,59 @@ class _Installer(NamedTuple):
             freeze = [*pip, "freeze"]
         installed = self._run(freeze, package)
         if not pinned:
-            write_whole(self.pins, f"# what came with {package}\n".encode() + installed)
+            write_atomically(self.pins, f"# what came with {package}\n".encode() + installed)
         (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + installed)
 
     def _run(self, command: list[str], package: PinnedPackage) -> bytes:
         environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
-        # Each sync is a process of its own, and uv would leave it to them to compile (pip does it by itself).
+        # Unlike pip, uv does not compile by default. Then each sync, a process of its own, would compile again.
         environment.setdefault("UV_COMPILE_BYTECODE", "1")
         done = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, pass_fds=(self.held,), check=False
+            command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, pass_fds=(self.lock,), check=False
         )
         if done.returncode != 0:
             output = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
             remedy = "Check the name and the version, the package index, and which Python the connector needs."
             if "--constraint" in command:
-                remedy += f" To let other versions come with it, remove {self.pins}."
+                remedy += f" To allow other versions of its dependencies, remove {self.pins}."
             raise ConfigError(
                 f"installing {package} with {Path(command[0]).name} for {self.python}",
-                "\n".join(output[-_TAIL_LINES:]) or f"exit code {done.returncode}, and no word why",
+                "\n".join(output[-_TAIL_LINES:]) or f"exit code {done.returncode} without a message",
                 remedy=remedy,
             )
         return done.stdout
 
 
-def environment_for(
+def ensure_environment(
     package: PinnedPackage, *, cache: Path, python: str | None, on_notice: Callable[[str], None] | None = None
 ) -> Path:
-    """The folder of the package's environment, built now if nobody has. Waits for another process that builds it."""
+    """Returns the folder of the package's environment.
+
+    Builds it if necessary, or waits for another process that does.
+    """
     interpreter, version = find_python(python)
     tag = "cp" + "".join(version.split(".")[:2])
     digest = hashlib.sha256(f"{package}\0{interpreter.resolve()}\0{version}".encode()).hexdigest()[:12]
-    # Its programs name it by its path: by a link that is gone some day they would not be found.
+    # Resolved, because the programs contain this path: they would break if a link in it went away.
     link = cache.resolve() / f"{package.name}-{package.version}-{tag}-{digest}"
     extras = re.sub("[^A-Za-z0-9]+", "-", package.extras).strip("-")
     pins = link.with_name("-".join(filter(None, (package.name, extras, package.version, tag))) + ".requirements.txt")
-    if not _is_whole(link):
+    if not _is_complete(link):
         if on_notice is not None:
-            on_notice(f"installing {package} into an environment of its own, this once")
+            on_notice(f"installing {package} into its own environment (only once)")
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _lock(link.with_name(f"{link.name}.lock")) as held:
-                if not _is_whole(link):
-                    _build(package, link, _Installer(interpreter, version, find_uv(), held, pins))
+            with _lock(link.with_name(f"{link.name}.lock")) as lock:
+                if not _is_complete(link):
+                    _build(package, link, _Installer(interpreter, version, find_uv(), lock, pins))
         except OSError as error:
             raise StagingError(f"installing {package}", f"{error.strerror or error} ({cache})") from error
     return link.resolve()
 
 
-def _is_whole(link: Path) -> bool:
-    """Also asks whether its interpreter is still there: an upgrade of the system's Python may take it away."""
+def _is_complete(link: Path) -> bool:
+    """True if the build was completed and its interpreter still exists: an upgrade of the system's Python may remove
+    it."""
     return (link / LOCK_FILE).is_file() and (link / "bin" / "python").exists()
 
 

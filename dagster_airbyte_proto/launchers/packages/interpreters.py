@@ -1,4 +1,4 @@
-"""Finding a Python of the version that a connector needs."""
+"""Finds a Python of the version that a connector needs."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from dagster_airbyte_proto.errors import ConfigError
 
 try:
     import uv
-except ImportError:  # it need not be here: pip does the same, slower
+except ImportError:  # optional: pip does the same, slower
     uv = None  # type: ignore[assignment]  # a module or nothing
 
 _PROBE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
@@ -20,7 +20,7 @@ _PROBE_SECONDS = 20.0
 
 
 def find_uv() -> str | None:
-    """The path of uv: on the PATH, or installed beside us."""
+    """The path of uv, on the PATH or installed in our environment; None if there is none."""
     found = shutil.which("uv")
     if found is None and uv is not None:
         try:
@@ -30,40 +30,41 @@ def find_uv() -> str | None:
     return found
 
 
-def find_python(wanted: str | None) -> tuple[Path, str]:
-    """An interpreter that really runs, and its version. `wanted` is `3.10`, `3.10.13`, a path, or None for our own.
+def find_python(requested: str | None) -> tuple[Path, str]:
+    """Returns an interpreter that runs, and its version. `requested` is `3.10`, `3.10.13`, a path, or None for our own.
 
-    Raises ConfigError that names what was found instead.
+    Raises ConfigError with the interpreters that were found instead.
     """
-    if wanted is None:
+    if requested is None:
         return Path(sys.executable), platform.python_version()
     seen = []
-    for candidate in _candidates(wanted):
+    for candidate in _candidates(requested):
         version = _version(candidate)
-        if version is not None and (os.sep in wanted or f"{version}.".startswith(f"{wanted}.")):
+        if version is not None and (os.sep in requested or f"{version}.".startswith(f"{requested}.")):
             return Path(candidate).absolute(), version
         seen.append(f"{candidate} ({version or 'does not run'})")
     raise ConfigError(
         "finding a Python for the connector",
-        f"there is no Python {wanted} here; looked at: {', '.join(seen) or 'nothing, none is installed'}",
+        f"there is no Python {requested} here; looked at: {', '.join(seen) or 'nothing, none is installed'}",
         remedy="Install it (for example `uv python install`), or give `python` the path of an interpreter.",
     )
 
 
-def _candidates(wanted: str) -> Iterator[str]:
-    if os.sep in wanted:
-        yield str(Path(wanted).expanduser())
+def _candidates(requested: str) -> Iterator[str]:
+    if os.sep in requested:
+        yield str(Path(requested).expanduser())
         return
-    minor = ".".join(wanted.split(".")[:2])
+    minor = ".".join(requested.split(".")[:2])
     program = find_uv()
     if program is not None:
-        found = _output([program, "python", "find", "--no-project", "--no-python-downloads", wanted])
+        found = _output([program, "python", "find", "--no-project", "--no-python-downloads", requested])
         if found is not None:
             yield found
     on_path = shutil.which(f"python{minor}")
     if on_path is not None:
         yield on_path
-    # A pyenv shim stands on the PATH for versions that are not chosen, and fails when run.
+    # pyenv puts shims on the PATH for versions that are not selected: they fail when run. So its folders are searched
+    # too.
     yield from sorted(map(str, Path.home().glob(f".pyenv/versions/{minor}*/bin/python")), reverse=True)
 
 
@@ -72,7 +73,7 @@ def _version(python: str) -> str | None:
 
 
 def _output(command: list[str]) -> str | None:
-    """What a command that succeeded printed."""
+    """The output of a command; None if it failed or printed nothing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,11 +1,11 @@
-"""Keeps what a real connector said, so that it can be replayed with no connector at all.
+"""Records the output of a real connector, to be replayed without a connector.
 
 A recording is a folder that a person can read. For the first `read`:
 
     read-1.stdout.jsonl   the bytes of stdout, secrets masked
     read-1.files/         the files it was given (config, catalog, state), secrets masked
-    read-1.json           its arguments, how it ended, the last lines of stderr; written last, so its being there says
-                          that the rest is whole
+    read-1.json           its arguments, how it ended, the last lines of stderr; written last: if it exists, the rest
+                          is complete
 """
 
 import os
@@ -28,7 +28,7 @@ _LONGEST_SECRET_BYTES = 64 * 1024
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """What `VERB-N.json` holds. A file argument is written as `{"file": name}`."""
+    """The content of `VERB-N.json`. A file argument is written as `{"file": name}`."""
 
     verb: str
     arguments: tuple[str | dict[str, str], ...]
@@ -40,7 +40,8 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 
 def verb_of(invocation: Invocation) -> str:
-    """What was asked for: the first argument where it is a word (`read`), else all the options (`config-discover`)."""
+    """The request of an invocation: its first word (`read`), or all its options (`config-discover`) if there is none.
+    The request of an invocation: its first word (`read`), or all its options (`config-discover`) if there is none."""
     words = [argument for argument in invocation.arguments if isinstance(argument, str)]
     options = [word.lstrip("-") for word in words if word.startswith("-")]
     verb = words[0] if words and not words[0].startswith("-") else "-".join(options) or "run"
@@ -48,9 +49,9 @@ def verb_of(invocation: Invocation) -> str:
 
 
 class RecordingLauncher:
-    """Launches as `inner` does and keeps each run under `folder`. `mask` must replace every secret in what it is given.
+    """Launches as `inner` does and records each run under `folder`. `mask` must replace every secret in its argument.
 
-    A run is kept once its output was read to the end (or it was stopped) and its report was asked for.
+    A run is complete on disk after its output was read to the end (or it was stopped) and `wait` returned its report.
     """
 
     def __init__(self, inner: Launcher, folder: Path, mask: Mask) -> None:
@@ -63,48 +64,48 @@ class RecordingLauncher:
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
         try:
-            kept = _KeptRun(self._folder, invocation, self._mask)
+            recorder = _RunRecorder(self._folder, invocation, self._mask)
         except OSError as error:
-            raise _unkept(self._folder, error) from error
+            raise _recording_error(self._folder, error) from error
         try:
-            return _RecordedConnector(self._inner.launch(invocation, environment=environment), kept)
+            return _RecordedConnector(self._inner.launch(invocation, environment=environment), recorder)
         except BaseException:
-            kept.discard()
+            recorder.discard()
             raise
 
 
 class MaskedOutput:
-    """Writes a stream of chunks with the secrets masked, wherever the chunks are cut.
+    """Writes a stream of chunks with its secrets masked, also those that span two chunks.
 
-    Whole lines are masked together. A line too long to wait for is masked as it comes, with its last 64 KiB held back:
-    a secret that is cut there becomes whole with the next chunk.
+    Whole lines are masked at once. A line over 16 MiB is masked in pieces, and the last 64 KiB of a piece wait for the
+    next one: a secret that was cut there is then whole.
     """
 
     def __init__(self, file: BinaryIO, mask: Mask) -> None:
         self._file = file
         self._mask = mask
-        self._held = b""
+        self._pending = b""
 
     def write(self, chunk: bytes) -> None:
         lines, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            self._file.write(self._mask(self._held + lines + newline))
-            self._held = rest
+            self._file.write(self._mask(self._pending + lines + newline))
+            self._pending = rest
         else:
-            self._held += chunk
-        if len(self._held) > _LONG_LINE_BYTES:
-            masked = self._mask(self._held)
+            self._pending += chunk
+        if len(self._pending) > _LONG_LINE_BYTES:
+            masked = self._mask(self._pending)
             self._file.write(masked[:-_LONGEST_SECRET_BYTES])
-            self._held = masked[-_LONGEST_SECRET_BYTES:]
+            self._pending = masked[-_LONGEST_SECRET_BYTES:]
 
     def close(self) -> None:
-        self._file.write(self._mask(self._held))
-        self._held = b""
+        self._file.write(self._mask(self._pending))
+        self._pending = b""
         self._file.close()
 
 
-class _KeptRun:
-    """The files of one run in the making."""
+class _RunRecorder:
+    """Writes the files of one run."""
 
     def __init__(self, folder: Path, invocation: Invocation, mask: Mask) -> None:
         self._invocation = invocation
@@ -121,7 +122,7 @@ class _KeptRun:
         try:
             self._output.write(chunk)
         except OSError as error:
-            raise _unkept(self._stdout, error) from error
+            raise _recording_error(self._stdout, error) from error
 
     def finish(self, report: ExitReport) -> None:
         run = RecordedRun(
@@ -142,7 +143,7 @@ class _KeptRun:
             _write(unfinished, msgspec.json.format(msgspec.json.encode(run)) + b"\n")
             unfinished.replace(unfinished.with_suffix(""))
         except OSError as error:
-            raise _unkept(self._stdout, error) from error
+            raise _recording_error(self._stdout, error) from error
 
     def discard(self) -> None:
         with suppress(OSError):
@@ -170,44 +171,44 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _unkept(path: Path, error: OSError) -> StagingError:
+def _recording_error(path: Path, error: OSError) -> StagingError:
     return StagingError(f"recording the connector to {path}", error.strerror or str(error), remedy="Make room there.")
 
 
 class _RecordedConnector:
-    def __init__(self, inner: RunningConnector, kept: _KeptRun) -> None:
+    def __init__(self, inner: RunningConnector, recorder: _RunRecorder) -> None:
         self._inner = inner
-        self._kept: _KeptRun | None = kept
+        self._recorder: _RunRecorder | None = recorder
         self._report: ExitReport | None = None
         self._read_whole = False
-        self._keeping = threading.Lock()
+        self._lock = threading.Lock()
 
     def read(self, timeout_seconds: float) -> bytes | None:
         chunk = self._inner.read(timeout_seconds)
-        with self._keeping:
-            if chunk and self._kept is not None:
-                self._kept.write(chunk)
+        with self._lock:
+            if chunk and self._recorder is not None:
+                self._recorder.write(chunk)
             self._read_whole = self._read_whole or chunk == b""
             self._finish()
         return chunk
 
     def stop(self) -> None:
         self._inner.stop()
-        with self._keeping:
+        with self._lock:
             self._read_whole = True
             self._finish()
 
     def wait(self, timeout_seconds: float) -> ExitReport | None:
         report = self._inner.wait(timeout_seconds)
-        with self._keeping:
+        with self._lock:
             self._report = report
             self._finish()
         return report
 
-    def changed_file(self) -> bytes | None:
-        return self._inner.changed_file()
+    def rewritten_file(self) -> bytes | None:
+        return self._inner.rewritten_file()
 
     def _finish(self) -> None:
-        if self._kept is not None and self._read_whole and self._report is not None:
-            self._kept.finish(self._report)
-            self._kept = None
+        if self._recorder is not None and self._read_whole and self._report is not None:
+            self._recorder.finish(self._report)
+            self._recorder = None

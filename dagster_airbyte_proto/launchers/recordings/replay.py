@@ -1,4 +1,4 @@
-"""A connector that is a recording: the bytes of a real run, with no program behind them."""
+"""The launcher of recordings: it replays the bytes of a real run, without a program."""
 
 import hashlib
 import signal
@@ -15,31 +15,31 @@ from dagster_airbyte_proto.launchers.recordings.recording import RecordedRun, ve
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
 _CHUNK_BYTES = 1024 * 1024
-_DIGESTED_BYTES = 16 * 1024 * 1024
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
-_META = msgspec.json.Decoder(RecordedRun)
+_MAX_DIGESTED_BYTES = 16 * 1024 * 1024
+# Created at import, in one thread: two threads that use a type for the first time at once can crash msgspec.
+_RUN_DECODER = msgspec.json.Decoder(RecordedRun)
 
 
 class ReplayLauncher:
-    """Answers each verb with its latest recording in `folder`, whatever config, catalog or state comes with it."""
+    """Answers each verb with its latest recording in `folder`, whatever the config, catalog or state."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def identity(self) -> str:
         digest = hashlib.sha256()
-        for path in self._metas():
+        for path in self._run_files():
             stdout = _stdout_of(path)
             about = stdout.stat()
-            large = about.st_size > _DIGESTED_BYTES  # a long read: its size and time have to do
+            large = about.st_size > _MAX_DIGESTED_BYTES  # a long read: its size and time must do
             for part in (path.name.encode(), path.read_bytes(), str(about.st_size).encode()):
                 digest.update(part + b"\0")
             digest.update(str(about.st_mtime_ns).encode() if large else stdout.read_bytes())
         return f"{self._folder.name}-{digest.hexdigest()[:16]}"
 
-    def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "ReplayedConnector":  # noqa: ARG002 - nothing runs that would read it
+    def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "ReplayedConnector":  # noqa: ARG002 - no program runs that would read it
         verb = verb_of(invocation)
-        runs = [(path, _read_meta(path)) for path in self._metas()]
+        runs = [(path, _read_run(path)) for path in self._run_files()]
         of_verb = [(path, run) for path, run in runs if run.verb == verb]
         if not of_verb:
             recorded = ", ".join(sorted({run.verb for _, run in runs}))
@@ -51,7 +51,7 @@ class ReplayLauncher:
         path, run = max(of_verb, key=lambda found: _number(found[0]))
         return ReplayedConnector(_stdout_of(path).open("rb"), run)
 
-    def _metas(self) -> list[Path]:
+    def _run_files(self) -> list[Path]:
         metas = sorted(path for path in self._folder.glob("*-*.json") if _stdout_of(path).is_file())
         if not metas:
             raise ConfigError(
@@ -71,39 +71,39 @@ def _number(meta: Path) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _read_meta(path: Path) -> RecordedRun:
+def _read_run(path: Path) -> RecordedRun:
     try:
-        return _META.decode(path.read_bytes())
+        return _RUN_DECODER.decode(path.read_bytes())
     except (msgspec.MsgspecError, OSError) as error:
         raise ConfigError(
-            "opening a recording", f"{path} is not readable: {error}", remedy="Record it anew."
+            "opening a recording", f"{path} is not readable: {error}", remedy="Record it again."
         ) from error
 
 
 class ReplayedConnector:
-    """Ends, as a real one would, when its output has been read to the end, or when it is stopped."""
+    """A replayed run. Like a real connector, it ends after its output has been read, or when it is stopped."""
 
     def __init__(self, stdout: BinaryIO, run: RecordedRun) -> None:
         self._stdout = stdout
         self._run = run
-        self._reading = threading.Lock()
+        self._lock = threading.Lock()
         self._ended = False
         self._stopped = False
 
     def read(self, timeout_seconds: float) -> bytes | None:  # noqa: ARG002 - a file is never late
-        with self._reading:
+        with self._lock:
             chunk = b"" if self._ended else self._stdout.read(_CHUNK_BYTES)
             if not chunk:
                 self._end()
             return chunk
 
     def stop(self) -> None:
-        with self._reading:
+        with self._lock:
             self._stopped = self._stopped or not self._ended
             self._end()
 
     def wait(self, timeout_seconds: float) -> ExitReport | None:  # noqa: ARG002 - it ends by being read, not by time
-        with self._reading:
+        with self._lock:
             if not self._ended:
                 return None
             if self._stopped:
@@ -111,7 +111,7 @@ class ReplayedConnector:
             run = self._run
             return ExitReport(run.code, run.signal, run.stopped, run.seconds, run.stderr_tail)
 
-    def changed_file(self) -> bytes | None:
+    def rewritten_file(self) -> bytes | None:
         return None
 
     def _end(self) -> None:

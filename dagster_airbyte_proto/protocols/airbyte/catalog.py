@@ -1,7 +1,7 @@
-"""Airbyte's catalogs: what `discover` offers, and what `read` is told to do with it.
+"""Airbyte's catalogs: the catalog that `discover` returns, and the configured catalog that `read` receives.
 
-A stream's own JSON is kept as it came and put, byte for byte, into the configured catalog: connectors look there for
-fields that no version of the protocol's text names.
+A stream's JSON is kept as it came and goes byte for byte into the configured catalog, because connectors look there
+for fields that no version of the protocol documents.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, ReadMode, Stream, StreamId, WriteMode
-from dagster_airbyte_proto.protocols.catalogs import catalog_message, catalog_of, violation
+from dagster_airbyte_proto.protocols.catalog_json import catalog_message, catalog_violation, parse_streams
 from dagster_airbyte_proto.protocols.raw_json import members
 
-# A source needs to know no more than this of what becomes of its records. Models refuse what they do not know, and
-# `overwrite_dedup` is in none of the CDK's.
+# The modes as the CDK spells them. Its models refuse unknown modes, and no version of the CDK knows `overwrite_dedup`
+# or `soft_delete`. The nearest known mode does: a source needs to know no more about the destination.
 _WIRE_MODES = {
     WriteMode.APPEND: "append",
     WriteMode.OVERWRITE: "overwrite",
@@ -26,18 +26,18 @@ _WIRE_MODES = {
 
 
 def parse_catalog(message: bytes) -> Catalog:
-    """A catalog from its own JSON, or from a whole CATALOG message. Raises ProtocolViolation."""
+    """Parses a catalog from its own JSON or from a whole CATALOG message. Raises ProtocolViolation."""
     parts = members(message) or {}
     if "streams" not in parts:
         parts = members(parts.get("catalog", b"null")) or {}
-    return catalog_of(parts.get("streams", b"null"), _stream, name="name")
+    return parse_streams(parts.get("streams", b"null"), _parse_stream, name_member="name")
 
 
 def configured_catalog(streams: tuple[PlannedStream, ...], *, sync_id: int) -> bytes:
-    return catalog_message(_configured(planned, sync_id) for planned in streams)
+    return catalog_message(_configured_stream(planned, sync_id) for planned in streams)
 
 
-def _configured(planned: PlannedStream, sync_id: int) -> bytes:
+def _configured_stream(planned: PlannedStream, sync_id: int) -> bytes:
     configured: dict[str, Any] = {
         "sync_mode": planned.read.value,
         "destination_sync_mode": _WIRE_MODES[planned.write],
@@ -52,15 +52,15 @@ def _configured(planned: PlannedStream, sync_id: int) -> bytes:
     return b'{"stream":' + planned.stream.raw + b"," + msgspec.json.encode(configured)[1:]
 
 
-def _stream(fields: Mapping[str, Any], raw: bytes) -> Stream | None:
+def _parse_stream(fields: Mapping[str, Any], raw: bytes) -> Stream | None:
     if not isinstance(fields.get("name"), str):
         return None
     namespace = fields.get("namespace")
     stream = StreamId.of(fields["name"], namespace if isinstance(namespace, str) else None)
-    # `schema` is how the older text's examples spell it.
+    # The examples of the older specification call it `schema`.
     schema = fields.get("json_schema", fields.get("schema")) or {}
     if not isinstance(schema, dict):
-        raise violation(f"its schema is {json.dumps(schema)[:40]}, not an object", stream=stream)
+        raise catalog_violation(f"its schema is {json.dumps(schema)[:40]}, not an object", stream=stream)
     return Stream(
         id=stream,
         json_schema=schema,
@@ -74,9 +74,9 @@ def _stream(fields: Mapping[str, Any], raw: bytes) -> Stream | None:
     )
 
 
-def _read_modes(offered: Any) -> tuple[ReadMode, ...]:
-    """No mode, or none that we know, means full refresh: every source can do that."""
-    named = offered if isinstance(offered, list) else []
+def _read_modes(supported: Any) -> tuple[ReadMode, ...]:
+    """The modes of a stream. A stream without a known mode gets full refresh, which every source can do."""
+    named = supported if isinstance(supported, list) else []
     return tuple(mode for mode in ReadMode if mode.value in named) or (ReadMode.FULL_REFRESH,)
 
 
@@ -86,6 +86,6 @@ def _paths(raw: Any) -> tuple[FieldPath, ...]:
 
 
 def _path(raw: Any) -> FieldPath:
-    """A path, also where a connector writes a bare name for a path of one."""
+    """A field path. Some connectors write a bare name instead of a path with one step."""
     steps = [raw] if isinstance(raw, str) else raw
     return tuple(step for step in steps if isinstance(step, str)) if isinstance(steps, list) else ()

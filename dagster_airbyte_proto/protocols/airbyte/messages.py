@@ -1,10 +1,10 @@
-"""One line of an Airbyte connector's output, as an event. Never raises, whatever the bytes.
+"""Parses one line of an Airbyte connector's output into an event. Never raises, whatever the bytes.
 
-1. A line that a run of records would take is a record of that run's stream, whole or broken: see airbyte_records.py.
-2. A line that is no object, or has no `type` that is a string, is the connector's chatter: PlainLine.
-3. A message of a type we do not know, or without what its type needs, or cut off, is an UnknownEvent that says why.
-4. Where the protocol's texts and real connectors spell a name in two ways, both are read.
-5. What only people read (logs, errors) is read leniently; records and states keep their bytes.
+1. A line that fits a run of records is a record of that run's stream, whole or broken: see records.py.
+2. A line that is no object, or has no `type` that is a string, is a PlainLine.
+3. A message of an unknown type, without what its type needs, or cut off, is an UnknownEvent that says why.
+4. Where the specification and real connectors spell a name in two ways, both are accepted.
+5. Logs and errors, which only people read, are parsed leniently; records and states keep their bytes.
 """
 
 import math
@@ -35,54 +35,54 @@ from dagster_airbyte_proto.protocols.events import (
     StatusEvent,
     StreamStatus,
 )
-from dagster_airbyte_proto.protocols.lines import kind_of, no_object, passed_over, whole_line
-from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
+from dagster_airbyte_proto.protocols.lines import complete_line, event_of_no_object, message_type, unreadable_message
+from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
 
-# A line that begins so was meant as a message.
-_MEANT = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"([A-Z_]{1,64})"')
+# A line that begins like this was meant as a message, even if the rest is broken.
+_MESSAGE_START = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"([A-Z_]{1,64})"')
 
-# Levels of other logging worlds that connectors let slip through.
+# Connectors also send the level names of Python's logging.
 _LEVELS = {level.name: level for level in LogLevel} | {"WARNING": LogLevel.WARN, "CRITICAL": LogLevel.FATAL}
-_FAILURES = {kind.value: kind for kind in FailureKind}
+_FAILURE_KINDS = {kind.value: kind for kind in FailureKind}
 _STATUSES = {status.value: status for status in StreamStatus}
 
 
 def event(line: bytes) -> Event:
-    """The event of one line, with its newline or without."""
-    whole = whole_line(line)
+    """The event of one line, with or without its newline."""
+    whole = complete_line(line)
     parts = members(whole)
     stream = run_stream(whole, parts.get("record") if parts else None)
     if stream is not None:
         return RecordLine(stream, whole)
     if parts is None:
-        return no_object(line, _MEANT)
-    kind = kind_of(parts)
+        return event_of_no_object(line, _MESSAGE_START)
+    kind = message_type(parts)
     if kind is None:
         return PlainLine(line)
     try:
         return _record(parts, whole) if kind == "RECORD" else _message(kind, parts)
-    except (PartError, ProtocolViolation) as error:
-        return passed_over(kind, error)
+    except (MemberError, ProtocolViolation) as error:
+        return unreadable_message(kind, error)
 
 
 def _record(parts: Mapping[str, bytes], line: bytes) -> Event:
     stream = record_stream(parts.get("record", b"null"))
     if stream is None:
-        raise PartError("the record names no stream")
+        raise MemberError("the record names no stream")
     return RecordLine(stream, line)
 
 
 def _message(kind: str, parts: Mapping[str, bytes]) -> Event:
     if kind == "DEBUG":
-        # What a CDK source prints under --debug. Its `data` may be a record, so it stays out of the event.
+        # A CDK source prints this under --debug. Its `data` may hold a record, so the event leaves it out.
         return LogEvent(LogLevel.DEBUG, _text(value(parts.get("message", b'""'))))
     if kind not in _READERS:
-        raise PartError("a type of message that is not known")
+        raise MemberError("a type of message that is not known")
     names, read = _READERS[kind]
     for name in names:
         if parts.get(name, b"null") != b"null":
             return read(parts[name])
-    raise PartError(f"the message has no {names[0]}")
+    raise MemberError(f"the message has no {names[0]}")
 
 
 def _state(raw: bytes) -> Event:
@@ -100,7 +100,7 @@ def _trace(raw: bytes) -> Event:
     trace = _object(value(raw), "trace")
     kind = _text(trace.get("type"))
     if kind not in _TRACES:
-        raise PartError("a type of trace that is not known")
+        raise MemberError("a type of trace that is not known")
     return _TRACES[kind](trace)
 
 
@@ -108,8 +108,8 @@ def _error(trace: Mapping[str, Any]) -> Event:
     error = _object(trace.get("error"), "error")
     return ErrorEvent(
         message=_text(error.get("message")),
-        kind=_FAILURES.get(_text(error.get("failure_type")), FailureKind.SYSTEM),
-        stream=_described(error.get("stream_descriptor")),
+        kind=_FAILURE_KINDS.get(_text(error.get("failure_type")), FailureKind.SYSTEM),
+        stream=_stream_of_descriptor(error.get("stream_descriptor")),
         internal_message=_text(error.get("internal_message")),
         stack_trace=_text(error.get("stack_trace")),
         emitted_at_milliseconds=_number(trace.get("emitted_at")) or 0.0,
@@ -118,20 +118,22 @@ def _error(trace: Mapping[str, Any]) -> Event:
 
 def _estimate(trace: Mapping[str, Any]) -> Event:
     estimate = _object(trace.get("estimate"), "estimate")
-    stream = None if estimate.get("type") == "SYNC" else _described(estimate)
+    stream = None if estimate.get("type") == "SYNC" else _stream_of_descriptor(estimate)
     if stream is None and estimate.get("type") != "SYNC":
-        raise PartError("the estimate names no stream")
-    return EstimateEvent(stream, _whole(estimate.get("row_estimate")), _whole(estimate.get("byte_estimate")))
+        raise MemberError("the estimate names no stream")
+    return EstimateEvent(
+        stream, _whole_number(estimate.get("row_estimate")), _whole_number(estimate.get("byte_estimate"))
+    )
 
 
 def _stream_status(trace: Mapping[str, Any]) -> Event:
-    told = _object(trace.get("stream_status"), "stream_status")
-    stream, status = _described(told.get("stream_descriptor")), _STATUSES.get(_text(told.get("status")))
+    body = _object(trace.get("stream_status"), "stream_status")
+    stream, status = _stream_of_descriptor(body.get("stream_descriptor")), _STATUSES.get(_text(body.get("status")))
     if stream is None:
-        raise PartError("the status names no stream")
+        raise MemberError("the status names no stream")
     if status is None:
-        raise PartError("a stream status that is not known")
-    return StatusEvent(stream, status, _quota_reset(told.get("reasons")))
+        raise MemberError("a stream status that is not known")
+    return StatusEvent(stream, status, _quota_reset(body.get("reasons")))
 
 
 def _quota_reset(reasons: Any) -> float | None:
@@ -150,7 +152,7 @@ def _analytics(trace: Mapping[str, Any]) -> Event:
 def _control(raw: bytes) -> Event:
     control = _object(value(raw), "control")
     if control.get("type") != "CONNECTOR_CONFIG":
-        raise PartError("a type of control that is not known")
+        raise MemberError("a type of control that is not known")
     rewritten = _object(control.get("connectorConfig", control.get("connector_config")), "connectorConfig")
     return ConfigEvent(_object(rewritten.get("config"), "config"))
 
@@ -162,10 +164,10 @@ def _spec(raw: bytes) -> Event:
 
 
 def _check(raw: bytes) -> Event:
-    told = _object(value(raw), "connectionStatus")
-    if told.get("status") not in ("SUCCEEDED", "FAILED"):
-        raise PartError("a connection status that is not known")
-    return CheckEvent(told["status"] == "SUCCEEDED", _text(told.get("message")))
+    body = _object(value(raw), "connectionStatus")
+    if body.get("status") not in ("SUCCEEDED", "FAILED"):
+        raise MemberError("a connection status that is not known")
+    return CheckEvent(body["status"] == "SUCCEEDED", _text(body.get("message")))
 
 
 def _catalog(raw: bytes) -> Event:
@@ -174,12 +176,12 @@ def _catalog(raw: bytes) -> Event:
 
 def _object(part: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(part, dict):
-        raise PartError(f"the message has no {name}")
+        raise MemberError(f"the message has no {name}")
     return part
 
 
-def _described(descriptor: Any) -> StreamId | None:
-    """The stream of anything with a `name` and perhaps a `namespace`."""
+def _stream_of_descriptor(descriptor: Any) -> StreamId | None:
+    """The stream of an object with a `name` and perhaps a `namespace`; None without a name."""
     if not isinstance(descriptor, dict) or not isinstance(descriptor.get("name"), str):
         return None
     namespace = descriptor.get("namespace")
@@ -202,7 +204,7 @@ def _number(part: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _whole(part: Any) -> int | None:
+def _whole_number(part: Any) -> int | None:
     number = _number(part)
     return None if number is None else int(number)
 
@@ -214,7 +216,7 @@ _TRACES: Mapping[str, Callable[[Mapping[str, Any]], Event]] = {
     "ANALYTICS": _analytics,
 }
 
-# Under which names a message keeps its part, and who reads it.
+# By message type: the names its body may have, and the function that reads the body.
 _READERS: Mapping[str, tuple[tuple[str, ...], Callable[[bytes], Event]]] = {
     "STATE": (("state",), _state),
     "LOG": (("log",), _log),

@@ -1,15 +1,15 @@
-"""How Airbyte's records look on the wire, and whose they are.
+"""The format of Airbyte's record lines, and the stream that a record belongs to.
 
-A *run* is whole lines of one stream that begin with the very same bytes, up to the name of the key behind their stream.
-These spellings make runs, each compact or with a space behind `:` and `,`:
+A *run* is a sequence of whole lines of one stream that begin with exactly the same bytes, up to the name of the key
+after the stream. These spellings form runs, each compact or with a space after `:` and `,`:
 
-    {"type":"RECORD","record":{"stream":"s","data":{        CDK 6; the namespace, if any, stands behind the data
+    {"type":"RECORD","record":{"stream":"s","data":{        CDK 6; the namespace, if any, comes after the data
     {"type":"RECORD","record":{"namespace":null,"stream":"s","data":{       older CDKs, Java
     {"type":"RECORD","record":{"stream":"s","namespace":"n","data":{
-    {"record":{ any of these },"type":"RECORD"}             a run only where the line ends so: then the type is sure
+    {"record":{ any of these },"type":"RECORD"}             a run only if the line ends like this: it proves the type
 
-Whatever else a record may look like (an escape in its name, other keys first) is told by `record_stream`. Where a
-run matches, its word goes: `record_stream` reads the same groups, so the two cannot disagree.
+`record_stream` reads every other record (an escape in the name, other keys first). If a line fits a run, the run
+decides the stream: `run_stream` reads the same groups of the head as the demultiplexer, so the two cannot disagree.
 """
 
 import re
@@ -17,13 +17,14 @@ import re
 import msgspec
 
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.raw_json import PLAIN_STRING, PLAIN_TEXT, PartError, members, value
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.raw_json import PLAIN_STRING, PLAIN_TEXT, MemberError, members, value
+from dagster_airbyte_proto.protocols.wire import RecordWire
 
 _NAMESPACE = rb'"namespace": ?(?:null|' + PLAIN_STRING + rb")"
 
-# The look-ahead finds the namespace on either side of the stream, so that one group holds it. The next key's name
-# belongs to the head: else a line with no namespace would begin as a line with one behind the stream does.
+# The look-ahead finds the namespace on either side of the stream, so that one group holds it. The head includes the
+# name of the next key: otherwise a line without a namespace would begin like a line with the namespace after the
+# stream.
 _HEAD = (
     rb'\{(?P<typed>"type": ?"RECORD", ?)?+"record": ?\{'
     rb'(?=(?:"stream": ?' + PLAIN_STRING + rb', ?)?+(?:"namespace": ?(?P<namespace>null|' + PLAIN_STRING + rb"))?+)"
@@ -31,9 +32,9 @@ _HEAD = (
     rb', ?"(?!namespace")' + PLAIN_TEXT + rb'"'
 )
 
-SHAPE = RecordShape(
+RECORD_WIRE = RecordWire(
     head=re.compile(_HEAD),
-    told=re.compile(rb'"type": ?"RECORD", ?|"stream": ?' + PLAIN_STRING + rb", ?"),
+    known_members=re.compile(rb'"type": ?"RECORD", ?|"stream": ?' + PLAIN_STRING + rb", ?"),
     type=("type",),
     tails=(b'"type":"RECORD"}\n', b'"type": "RECORD"}\n'),
     data=("record", "data"),
@@ -53,8 +54,11 @@ _decoder = msgspec.json.Decoder(_Record)
 
 
 def run_stream(line: bytes, record: bytes | None) -> StreamId | None:
-    """Whose record the line is when a run would take it; `line` has its newline. `record` tells a late namespace."""
-    head = SHAPE.head_of(line, 0, len(line))
+    """The stream of a line that fits a run; None for any other line.
+
+    `line` ends with its newline. `record` is the value of its `record` member: it holds a namespace after the data.
+    """
+    head = RECORD_WIRE.match_head(line, 0, len(line))
     if head is None:
         return None
     name = head["stream"][1:-1].decode()
@@ -65,7 +69,7 @@ def run_stream(line: bytes, record: bytes | None) -> StreamId | None:
 
 
 def record_stream(record: bytes) -> StreamId | None:
-    """Whose record the value of `record` is; None when it does not say."""
+    """The stream that the value of `record` names; None if it names none."""
     try:
         named = _decoder.decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -77,7 +81,7 @@ def _scanned_stream(record: bytes) -> StreamId | None:
     parts = members(record) or {}
     try:
         name, namespace = value(parts.get("stream", b"null")), value(parts.get("namespace", b"null"))
-    except PartError:
+    except MemberError:
         return None
     if not isinstance(name, str):
         return None

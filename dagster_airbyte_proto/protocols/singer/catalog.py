@@ -1,14 +1,14 @@
-"""Singer's catalogs: what `--discover` offers, and the same catalog with what was chosen written into it.
+"""Singer's catalogs: the catalog that `--discover` returns, and the same catalog with the selection written into it.
 
-1. A stream goes by its `tap_stream_id`: no two have the same one, and bookmarks and selections go by it too. What its
-   records call it may be its `stream`, or an alias that the config gives it (`other_names`).
-2. A tap syncs what its own catalog selects by default where the given one is silent. So the whole catalog goes back:
-   each entry as it came, but for the members that say what is chosen.
-3. What a property's inclusion says is kept to: `automatic` ones come in any case, `unsupported` ones never, and so they
-   are no columns. One that is not selected by default is selected where somebody named it.
-4. Unless a method is forced, a stream may be read whole, or from a replication key: one of those that the tap names, or
-   where it names none (databases) whichever the user does. A table that is read incrementally without one is LOG_BASED:
-   taps offer that nowhere, and INCREMENTAL needs a key.
+1. The id of a stream is its `tap_stream_id`: it is unique, and bookmarks and selections use it too. Records may call
+   the stream by its `stream` member, or by an alias from the config (`stream_aliases`).
+2. Where the given catalog says nothing, a tap syncs what its own catalog selects by default. So the whole catalog goes
+   back: each entry as it came, except for the members that hold the selection.
+3. The inclusion of a property is respected: `automatic` ones are always sent, `unsupported` ones never, so these become
+   no columns. A property that is not selected by default is selected if the user named it.
+4. Unless a method is forced, a stream may be read by FULL_TABLE, or by a replication key: one of those the tap names,
+   or any that the user names if the tap names none (databases). A table that is read incrementally without a key is
+   LOG_BASED: INCREMENTAL needs a key, and no catalog of a tap says that LOG_BASED is possible.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,35 +17,35 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, Stream, StreamId
-from dagster_airbyte_proto.protocols.catalogs import catalog_message, catalog_of, violation
+from dagster_airbyte_proto.protocols.catalog_json import catalog_message, catalog_violation, parse_streams
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.raw_json import members, value, with_member
-from dagster_airbyte_proto.protocols.singer.messages import names
+from dagster_airbyte_proto.protocols.singer.messages import names_in
 
 _FULL_TABLE, _INCREMENTAL, _LOG_BASED = "FULL_TABLE", "INCREMENTAL", "LOG_BASED"
-_OF_A_TABLE = frozenset(("schema-name", "database-name"))
+_DATABASE_METADATA = frozenset(("schema-name", "database-name"))
 _Breadcrumb = tuple[str, ...]
 
 
 def parse_catalog(message: bytes) -> Catalog:
-    """Raises ProtocolViolation."""
-    return catalog_of((members(message) or {}).get("streams", b"null"), _stream, name="tap_stream_id")
+    """Parses the catalog that a tap printed. Raises ProtocolViolation."""
+    return parse_streams((members(message) or {}).get("streams", b"null"), _parse_stream, name_member="tap_stream_id")
 
 
 def selected_catalog(request: ReadRequest, *, marks_schemas: bool) -> bytes:
-    """The catalog of a read. Old taps look for what is selected in the schemas too."""
+    """The catalog for a read, with the selection in it. Old taps (`marks_schemas`) look for it in the schemas too."""
     planned = {each.id: each for each in request.streams}
-    offered = {stream.id: stream for stream in request.offered} | {each.id: each.stream for each in request.streams}
+    offered = {stream.id: stream for stream in request.available} | {each.id: each.stream for each in request.streams}
     return catalog_message(
-        _entry(stream, planned.get(stream.id), request.fields.get(stream.id), marks_schemas=marks_schemas)
+        _catalog_entry(stream, planned.get(stream.id), request.fields.get(stream.id), marks_schemas=marks_schemas)
         for stream in offered.values()
     )
 
 
-def other_names(request: ReadRequest) -> dict[StreamId, tuple[StreamId, ...]]:
-    """What else records of the chosen streams may be called. Two tables of one name in two schemas may both have it."""
+def stream_aliases(request: ReadRequest) -> dict[StreamId, tuple[StreamId, ...]]:
+    """The other names that records may use, each with its streams: two tables of two schemas may share one name."""
     found: dict[str, list[StreamId]] = {}
-    own = {stream.id.name for stream in (*request.offered, *(each.stream for each in request.streams))}
+    own = {stream.id.name for stream in (*request.available, *(each.stream for each in request.streams))}
     maps = request.config.get("stream_maps")
     for each in request.streams:
         entry = value(each.stream.raw)
@@ -58,15 +58,15 @@ def other_names(request: ReadRequest) -> dict[StreamId, tuple[StreamId, ...]]:
 
 
 def follows_the_log(planned: PlannedStream) -> bool:
-    """Whether it is read from a log that the source keeps for all such streams together."""
+    """True if the stream is read from the source's log, which all such streams share."""
     if planned.read is not ReadMode.INCREMENTAL:
         return False
     entry = value(planned.stream.raw)
-    is_offered_so = _method(entry, _metadata(entry).get((), {})) == _LOG_BASED
-    return is_offered_so or (planned.stream.may_follow_log and not planned.cursor)
+    is_offered_so = _replication_method(entry, _metadata(entry).get((), {})) == _LOG_BASED
+    return is_offered_so or (planned.stream.supports_log_replication and not planned.cursor)
 
 
-def _stream(entry: Mapping[str, Any], raw: bytes) -> Stream | None:
+def _parse_stream(entry: Mapping[str, Any], raw: bytes) -> Stream | None:
     name = entry.get("tap_stream_id") or entry.get("stream")
     if not isinstance(name, str):
         return None
@@ -74,34 +74,35 @@ def _stream(entry: Mapping[str, Any], raw: bytes) -> Stream | None:
     root = metadata.get((), {})
     schema = entry.get("schema") or {}
     if not isinstance(schema, dict):
-        raise violation("its schema is not an object", stream=stream)
-    method, forced = _method(entry, root), root.get("forced-replication-method")
-    valid = names(root.get("valid-replication-keys"))
-    key = _first(entry.get("replication_key"), root.get("replication-key"), *(valid if len(valid) == 1 else ()))
-    # What comes from a log is in its order: by a column, which the source may change, it would not be.
+        raise catalog_violation("its schema is not an object", stream=stream)
+    method, forced = _replication_method(entry, root), root.get("forced-replication-method")
+    valid = names_in(root.get("valid-replication-keys"))
+    key = _first_text(entry.get("replication_key"), root.get("replication-key"), *(valid if len(valid) == 1 else ()))
+    # Changes from a log arrive in the order of the log. A column, which the source may update, would give another
+    # order.
     cursor = (key,) if key is not None and method not in (_FULL_TABLE, _LOG_BASED) else ()
     is_only_one = len(valid) == 1 or forced == _INCREMENTAL
-    unsent = _unsupported(metadata)
+    unsupported = _unsupported(metadata)
     return Stream(
         id=stream,
-        json_schema=_without(schema, unsent),
+        json_schema=_schema_without(schema, unsupported),
         read_modes=(ReadMode.FULL_REFRESH,) if forced == _FULL_TABLE else tuple(ReadMode),
-        primary_key=tuple((name,) for name in _keys(entry, root)),
+        primary_key=tuple((name,) for name in _key_properties(entry, root)),
         cursor=cursor,
         is_cursor_fixed=method == _LOG_BASED or (bool(cursor) and is_only_one),
-        may_follow_log=method is None and not valid and not _OF_A_TABLE.isdisjoint(root),
-        unsent=unsent,
+        supports_log_replication=method is None and not valid and not _DATABASE_METADATA.isdisjoint(root),
+        unsupported_fields=unsupported,
         raw=raw,
     )
 
 
-def _entry(
+def _catalog_entry(
     stream: Stream, planned: PlannedStream | None, fields: frozenset[str] | None, *, marks_schemas: bool
 ) -> bytes:
     entry = value(stream.raw)
     metadata = _metadata(entry)
     root = {**metadata.pop((), {}), "selected": planned is not None}
-    raw, method, chosen = stream.raw, None, _chosen(stream, planned, fields)
+    raw, method, chosen = stream.raw, None, _selected_fields(stream, planned, fields)
     if planned is not None:
         is_log = follows_the_log(planned)
         method = _FULL_TABLE if planned.read is ReadMode.FULL_REFRESH else _LOG_BASED if is_log else _INCREMENTAL
@@ -118,12 +119,14 @@ def _entry(
             about = {**about, "selected": _is_selected(breadcrumb[1], about, chosen, by_name=fields is not None)}
         written.append({"breadcrumb": list(breadcrumb), "metadata": about})
     if marks_schemas:
-        raw = with_member(raw, "schema", msgspec.json.encode(_marked(entry.get("schema") or {}, written)))
+        raw = with_member(
+            raw, "schema", msgspec.json.encode(_schema_with_selection(entry.get("schema") or {}, written))
+        )
     return with_member(raw, "metadata", msgspec.json.encode(written))
 
 
-def _chosen(stream: Stream, planned: PlannedStream | None, fields: frozenset[str] | None) -> frozenset[str]:
-    """The properties that are read. Keys and cursors are, whoever named them."""
+def _selected_fields(stream: Stream, planned: PlannedStream | None, fields: frozenset[str] | None) -> frozenset[str]:
+    """The properties to read. Keys and cursors are always among them."""
     if planned is None:
         return frozenset()
     needed = {path[0] for path in (*planned.primary_key, planned.cursor) if path}
@@ -138,8 +141,8 @@ def _is_selected(name: str, about: Mapping[str, Any], chosen: frozenset[str], *,
     return name in chosen and (by_name or about.get("selected-by-default") is not False)
 
 
-def _marked(schema: Mapping[str, Any], written: list[Any]) -> Mapping[str, Any]:
-    """The schema with what is selected, as taps that take `--properties` look for it."""
+def _schema_with_selection(schema: Mapping[str, Any], written: list[Any]) -> Mapping[str, Any]:
+    """The schema with the selection in it, where taps that take `--properties` look for it."""
     selected = {tuple(each["breadcrumb"]): each["metadata"].get("selected", False) for each in written}
     properties = {
         name: {**rule, "selected": selected.get(("properties", name), False)} if isinstance(rule, dict) else rule
@@ -153,21 +156,21 @@ def _metadata(entry: Mapping[str, Any]) -> dict[_Breadcrumb, dict[str, Any]]:
     written = entry.get("metadata")
     for each in written if isinstance(written, list) else ():
         if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
-            found[names(each.get("breadcrumb"))] = each["metadata"]
+            found[names_in(each.get("breadcrumb"))] = each["metadata"]
     return found
 
 
-def _method(entry: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:
+def _replication_method(entry: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:
     written = (root.get("forced-replication-method"), root.get("replication-method"), entry.get("replication_method"))
-    return _first(*written)
+    return _first_text(*written)
 
 
-def _keys(entry: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
+def _key_properties(entry: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
     written = (entry.get("key_properties"), root.get("table-key-properties"), root.get("view-key-properties"))
-    return next(filter(None, map(names, written)), ())
+    return next(filter(None, map(names_in, written)), ())
 
 
-def _first(*written: Any) -> str | None:
+def _first_text(*written: Any) -> str | None:
     return next((each for each in written if isinstance(each, str) and each), None)
 
 
@@ -176,8 +179,8 @@ def _unsupported(metadata: Mapping[_Breadcrumb, Mapping[str, Any]]) -> tuple[str
     return tuple(name for name, about in own.items() if about.get("inclusion") == "unsupported")
 
 
-def _without(schema: Mapping[str, Any], unsent: Collection[str]) -> Mapping[str, Any]:
+def _schema_without(schema: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
-    return {**schema, "properties": {name: rule for name, rule in properties.items() if name not in unsent}}
+    return {**schema, "properties": {name: rule for name, rule in properties.items() if name not in names}}

@@ -1,28 +1,28 @@
-"""How Singer's records look on the wire, and whose they are.
+"""The format of Singer's record lines, and the stream that a record belongs to.
 
-A *run* is whole lines of one stream that begin with the very same bytes, up to the brace of their data. What all
-libraries for taps write makes runs, each compact or with a space behind `:` and `,`, the type in any case:
+A *run* is a sequence of whole lines of one stream that begin with exactly the same bytes, up to the brace of their
+data. The lines of all tap libraries form runs, compact or with a space after `:` and `,`, the type in any case:
 
     {"type":"RECORD","stream":"s","record":{        singer-python, meltano's SDK with either of its writers
 
-Whatever else a record may look like (an escape in its name, other keys first) is told by `record_stream`. Where a run
-matches, its word goes: `record_stream` reads the same group, so the two cannot disagree.
+`stream_of_message` reads every other record (an escape in the name, other keys first). If a line fits a run, the run
+decides the stream: `run_stream` reads the same group of the head as the demultiplexer, so the two cannot disagree.
 
-Records name no namespace. When they were extracted they may say or not (`time_extracted`, RFC 3339).
+Records have no namespace. The time of extraction is optional (`time_extracted`, RFC 3339).
 """
 
 import re
 from collections.abc import Mapping
 
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.raw_json import PLAIN_STRING, PartError, value
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.raw_json import PLAIN_STRING, MemberError, value
+from dagster_airbyte_proto.protocols.wire import RecordWire
 
 _HEAD = rb'\{"type": ?"(?i:record)", ?"stream": ?(?P<stream>' + PLAIN_STRING + rb'), ?"record": ?\{'
 
-SHAPE = RecordShape(
+RECORD_WIRE = RecordWire(
     head=re.compile(_HEAD),
-    told=re.compile(rb'"(?:type|stream)": ?' + PLAIN_STRING + rb", ?"),
+    known_members=re.compile(rb'"(?:type|stream)": ?' + PLAIN_STRING + rb", ?"),
     type=("type",),
     data=("record",),
     emitted_at=("time_extracted",),
@@ -35,14 +35,14 @@ SHAPE = RecordShape(
 
 
 def run_stream(line: bytes) -> StreamId | None:
-    """Whose record the line is when a run would take it; `line` has its newline."""
-    head = SHAPE.head_of(line, 0, len(line))
+    """The stream of a line that fits a run; None for any other line. `line` ends with its newline."""
+    head = RECORD_WIRE.match_head(line, 0, len(line))
     return StreamId.of(head["stream"][1:-1].decode()) if head else None
 
 
-def named_stream(parts: Mapping[str, bytes]) -> StreamId:
-    """Whose message it is of which these are the members. Raises PartError when it does not say."""
+def stream_of_message(parts: Mapping[str, bytes]) -> StreamId:
+    """The stream that the message with these members names. Raises MemberError if it names none."""
     name = value(parts.get("stream", b"null"))
     if not isinstance(name, str) or not name:
-        raise PartError("the message names no stream")
+        raise MemberError("the message names no stream")
     return StreamId.of(name)

@@ -1,12 +1,12 @@
-"""The Singer protocol's source side, a tap: requests in, command lines out; lines in, events out.
+"""The source side of the Singer protocol (a tap): requests in, command lines out; lines in, events out.
 
-1. A tap has no verbs but flags, and old ones have fewer. `spec` learns which (singer_spec.py), and `knowing` it the
-   other requests are made as this tap takes them.
-2. Its answers are one JSON document over many lines, or how it ended: `--test` says no more.
-3. Nothing here remembers anything between calls: what a sync has seen is the sync's to keep.
-4. A tap that has to change its config, for a token that is rotated, writes it into the file that it was given.
-5. `event` and `shape` tell the same story of every record (singer_records.py), states follow the rules of
-   singer_state.py, and a stream's own JSON goes back to its tap as it came, with what was chosen (singer_catalog.py).
+1. A tap takes flags, not verbs, and old taps take fewer. The answer to `spec` tells which (spec.py); `adapted_to` that
+   spec, the other requests use only the flags that this tap takes.
+2. The answer is one JSON document over many lines, or only the exit code: `--test` prints nothing else.
+3. Nothing is remembered between calls: the sync keeps what it has seen.
+4. A tap that must change its config (a rotated token) rewrites the config file it was given.
+5. `event` and `record_wire` agree on every record (records.py), states follow the rules of states.py, and a stream's
+   JSON goes back to its tap as it came, with the selection in it (catalog.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,89 +14,96 @@ from typing import Any
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StreamId
-from dagster_airbyte_proto.protocols.catalogs import catalog_message
-from dagster_airbyte_proto.protocols.conversation import FileArgument, Heard, Invocation, ReadRequest, Verb, config_file
+from dagster_airbyte_proto.protocols.catalog_json import catalog_message
+from dagster_airbyte_proto.protocols.conversation import (
+    FileArgument,
+    Invocation,
+    ReadRequest,
+    Transcript,
+    Verb,
+    encode_config,
+)
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, Event, PlainLine, SpecEvent, UnknownEvent
 from dagster_airbyte_proto.protocols.singer import catalog as singer_catalog
 from dagster_airbyte_proto.protocols.singer import messages as singer_messages
-from dagster_airbyte_proto.protocols.singer import records as singer_records
 from dagster_airbyte_proto.protocols.singer import spec as singer_spec
-from dagster_airbyte_proto.protocols.singer import states as singer_state
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.singer import states as singer_states
+from dagster_airbyte_proto.protocols.singer.records import RECORD_WIRE
+from dagster_airbyte_proto.protocols.wire import RecordWire
 
 _CONFIG = FileArgument("config.json")
 _CATALOG = FileArgument("catalog.json")
 _STATE = FileArgument("state.json")
-_USUAL = frozenset({"--catalog", "--discover", "--state"})
-_LAST_WORDS = 10
+_USUAL_FLAGS = frozenset({"--catalog", "--discover", "--state"})
+_CHECK_MESSAGE_LINES = 10
 
 
 class SingerSource:
-    """A SourceProtocol for every tap. It takes these `flags`."""
+    """The SourceProtocol of a tap that takes these `flags`."""
 
     name: str = "singer"
-    shape: RecordShape = singer_records.SHAPE
-    describes_streams: bool = True
+    record_wire: RecordWire = RECORD_WIRE
+    sends_schemas: bool = True
 
-    def __init__(self, flags: frozenset[str] = _USUAL) -> None:
+    def __init__(self, flags: frozenset[str] = _USUAL_FLAGS) -> None:
         self._flags = flags
 
     def spec(self) -> tuple[Invocation, ...]:
         return Invocation(("--about", "--format=json")), Invocation(("--help",))
 
     def check(self, config: Mapping[str, Any]) -> Invocation:
-        return self._asked(config, "--test") if "--test" in self._flags else self.discover(config)
+        return self._with_flag(config, "--test") if "--test" in self._flags else self.discover(config)
 
     def discover(self, config: Mapping[str, Any]) -> Invocation:
         if "--discover" not in self._flags:
             raise ConnectorError(
                 "asking the tap for its catalog",
                 "it has no --discover",
-                remedy="A tap that cannot tell its streams cannot be run: is there a newer version of it?",
+                remedy="A tap that cannot list its streams cannot be run: is there a newer version of it?",
             )
-        return self._asked(config, "--discover")
+        return self._with_flag(config, "--discover")
 
     def read(self, request: ReadRequest) -> Invocation:
         is_old = "--catalog" not in self._flags and "--properties" in self._flags
         files = {
-            _CONFIG.name: config_file(request.config),
+            _CONFIG.name: encode_config(request.config),
             _CATALOG.name: singer_catalog.selected_catalog(request, marks_schemas=is_old),
         }
         arguments = ("--config", _CONFIG, "--properties" if is_old else "--catalog", _CATALOG)
-        whole = {each.id.name for each in request.streams if each.read is ReadMode.FULL_REFRESH}
-        going_on = {each.id.name for each in request.streams} - whole
-        state = singer_state.state_file(request.states, whole, going_on)
+        full_refresh = {each.id.name for each in request.streams if each.read is ReadMode.FULL_REFRESH}
+        incremental = {each.id.name for each in request.streams} - full_refresh
+        state = singer_states.state_file(request.states, full_refresh, incremental)
         if state is None:
             return Invocation(arguments, files, _CONFIG.name)
         return Invocation((*arguments, "--state", _STATE), {**files, _STATE.name: state}, _CONFIG.name)
 
-    def answer(self, verb: Verb, heard: Heard) -> Iterator[Event]:
-        document = singer_spec.document_in(heard.output)
+    def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
+        document = singer_spec.find_object(transcript.output)
         if verb is Verb.SPEC:
-            found = singer_spec.about(document) if document is not None else None
-            found = found or singer_spec.usage(heard.output.decode(errors="replace"))
-            if found is not None and heard.ended_cleanly:
+            found = singer_spec.spec_from_about(document) if document is not None else None
+            found = found or singer_spec.spec_from_help(transcript.output.decode(errors="replace"))
+            if found is not None and transcript.ended_cleanly:
                 yield found
                 return
         elif verb is Verb.DISCOVER or "--test" not in self._flags:
             if document is not None:
-                yield _offered(verb, document)
+                yield _event_of_catalog(verb, document)
                 return
-        elif heard.ended_cleanly:
+        elif transcript.ended_cleanly:
             yield CheckEvent(True, "")
             return
         if verb is Verb.CHECK:
-            yield CheckEvent(False, "\n".join(heard.last_words[-_LAST_WORDS:]))
-        yield from map(PlainLine, heard.output.splitlines())
+            yield CheckEvent(False, "\n".join(transcript.stderr_tail[-_CHECK_MESSAGE_LINES:]))
+        yield from map(PlainLine, transcript.output.splitlines())
 
-    def kept_spec(self, message: Mapping[str, Any]) -> SpecEvent:
+    def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
         return singer_spec.spec(message)
 
-    def knowing(self, spec: SpecEvent) -> "SingerSource":
-        return SingerSource(singer_spec.flags_of(spec) or _USUAL)
+    def adapted_to(self, spec: SpecEvent) -> "SingerSource":
+        return SingerSource(singer_spec.flags_in_spec(spec) or _USUAL_FLAGS)
 
-    def other_names(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:
-        return singer_catalog.other_names(request)
+    def stream_aliases(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:
+        return singer_catalog.stream_aliases(request)
 
     def event(self, line: bytes) -> Event:
         return singer_messages.event(line)
@@ -107,39 +114,39 @@ class SingerSource:
     def catalog_message(self, catalog: Catalog) -> bytes:
         return catalog_message(stream.raw for stream in catalog.streams)
 
-    def merged(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
-        return singer_state.merged(old, new)
+    def merge_states(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        return singer_states.merge_states(old, new)
 
     def state_value(self, state: State) -> Any:
-        return singer_state.state_value(state)
+        return singer_states.state_value(state)
 
     def state_parts(self, state: State) -> Mapping[StreamId, Any] | None:
-        return singer_state.state_parts(state)
+        return singer_states.state_parts(state)
 
-    def without(self, state: State, stream: StreamId) -> State | None:
-        return singer_state.without(state, stream)
+    def without_stream(self, state: State, stream: StreamId) -> State | None:
+        return singer_states.without_stream(state, stream)
 
-    def sharing(
-        self, state: State, asked: Sequence[PlannedStream], offered: Sequence[PlannedStream]
+    def streams_sharing_position(
+        self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
     ) -> frozenset[StreamId] | None:
-        """Each stream has a bookmark of its own; but those that follow the source's log read one log together, and the
-        source forgets what it has handed out."""
-        if singer_state.state_parts(state) is None:
+        """Each stream has its own bookmark. But streams that follow the source's log share that log, and the source
+        drops what it has sent: if one of them is read, all of them must be read."""
+        if singer_states.state_parts(state) is None:
             return None
-        if not any(map(singer_catalog.follows_the_log, asked)):
+        if not any(map(singer_catalog.follows_the_log, selected)):
             return frozenset()
-        return frozenset(each.id for each in offered if singer_catalog.follows_the_log(each))
+        return frozenset(each.id for each in available if singer_catalog.follows_the_log(each))
 
     def state_from_value(self, stream: StreamId | None, value: Any) -> State:
-        return singer_state.state_from_value(stream, value)
+        return singer_states.state_from_value(stream, value)
 
     @staticmethod
-    def _asked(config: Mapping[str, Any], flag: str) -> Invocation:
-        return Invocation(("--config", _CONFIG, flag), {_CONFIG.name: config_file(config)}, _CONFIG.name)
+    def _with_flag(config: Mapping[str, Any], flag: str) -> Invocation:
+        return Invocation(("--config", _CONFIG, flag), {_CONFIG.name: encode_config(config)}, _CONFIG.name)
 
 
-def _offered(verb: Verb, document: bytes) -> Event:
-    """A tap that can be asked for no test is tested by what it discovers."""
+def _event_of_catalog(verb: Verb, document: bytes) -> Event:
+    """The event of a catalog. A tap without `--test` is checked by its discovery: a valid catalog passes."""
     try:
         catalog = singer_catalog.parse_catalog(document)
     except ProtocolViolation as error:

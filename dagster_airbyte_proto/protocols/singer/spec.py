@@ -1,7 +1,7 @@
-"""What a tap says of itself: which flags it takes, and what config.
+"""The specification of a tap: the flags it takes, and the schema of its config.
 
-Taps of meltano's SDK answer `--about --format=json`; of others the usage that `--help` prints tells the flags. What was
-learnt is kept as one message, in which the schema of the config lies where those of other protocols have it.
+Taps of meltano's SDK answer `--about --format=json`. For other taps the usage text of `--help` shows the flags. The
+result is saved as one message, with the schema of the config in the same member as in Airbyte's specification.
 """
 
 import re
@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster_airbyte_proto.protocols.events import SpecEvent
-from dagster_airbyte_proto.protocols.raw_json import PartError, members, value
+from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
 
 _SCHEMA, _FLAGS = "connectionSpecification", "flags"
 _FLAG = re.compile(r"(?<![\w-])--(catalog|properties|state|discover|test)\b")
 _UNIONS = ("anyOf", "oneOf", "allOf")
 
 
-def about(document: bytes) -> SpecEvent | None:
-    """From the answer to `--about --format=json`; None where it is none."""
+def spec_from_about(document: bytes) -> SpecEvent | None:
+    """The specification in the answer to `--about --format=json`; None if it holds none."""
     try:
-        told = value(document)
-    except PartError:
+        decoded = value(document)
+    except MemberError:
         return None
-    return _about(told)
+    return _spec_from_settings(decoded)
 
 
-def usage(text: str) -> SpecEvent | None:
-    """From what `--help` printed; None where it names no flag of a tap."""
+def spec_from_help(text: str) -> SpecEvent | None:
+    """The specification in the output of `--help`; None if it shows no flag of a tap."""
     flags = sorted({match[0] for match in _FLAG.finditer(text)})
     return spec({_SCHEMA: {}, _FLAGS: flags}) if flags else None
 
@@ -35,40 +35,41 @@ def spec(message: Mapping[str, Any]) -> SpecEvent:
     return SpecEvent(message.get(_SCHEMA, {}), message)
 
 
-def flags_of(found: SpecEvent) -> frozenset[str]:
-    told = found.message.get(_FLAGS)
-    return frozenset(told) if isinstance(told, list) else frozenset()
+def flags_in_spec(found: SpecEvent) -> frozenset[str]:
+    flags = found.message.get(_FLAGS)
+    return frozenset(flags) if isinstance(flags, list) else frozenset()
 
 
-def document_in(output: bytes) -> bytes | None:
-    """The one JSON object that an output is, whatever chatter stands before it."""
+def find_object(output: bytes) -> bytes | None:
+    """Finds the one JSON object at the end of an output. Taps may print other lines before it."""
     starts = (match.start() for match in re.finditer(rb"^\s*\{", output, re.MULTILINE))
     return next((output[start:] for start in starts if members(output[start:]) is not None), None)
 
 
-def _about(document: Mapping[str, Any]) -> SpecEvent | None:
+def _spec_from_settings(document: Mapping[str, Any]) -> SpecEvent | None:
     settings, capabilities = document.get("settings"), document.get("capabilities")
     if not isinstance(settings, dict):
         return None
-    told = capabilities if isinstance(capabilities, list) else ["catalog", "state", "discover"]
-    # All taps of the SDK can be tested, and none lists it.
-    flags = sorted({f"--{each}" for each in told if _FLAG.fullmatch(f"--{each}")} | {"--test"})
+    supported = capabilities if isinstance(capabilities, list) else ["catalog", "state", "discover"]
+    # All taps of the SDK take --test, but none lists it among its capabilities.
+    flags = sorted({f"--{each}" for each in supported if _FLAG.fullmatch(f"--{each}")} | {"--test"})
     rest = {name: part for name, part in document.items() if name != "settings"}
     title = {"title": document["name"]} if isinstance(document.get("name"), str) else {}
-    return spec({_SCHEMA: {**title, **_schema(settings)}, _FLAGS: flags, "about": rest})
+    return spec({_SCHEMA: {**title, **_normalized_schema(settings)}, _FLAGS: flags, "about": rest})
 
 
-def _schema(written: Any) -> Any:
-    """A schema in which secrets are marked as the rest of the house knows them.
+def _normalized_schema(written: Any) -> Any:
+    """The SDK's schema in the form that the rest of the package expects.
 
-    The SDK fills in a default before it looks for what is missing. Where its union of null and something else is "null"
-    itself, no validator would take the schema (0.53).
+    - Secrets are marked as in Airbyte's schemas.
+    - A property with a default is not required: the SDK fills in the default before it checks.
+    - SDK 0.53 writes some union members as the bare string "null", which no validator accepts: these are dropped.
     """
     if isinstance(written, list):
-        return [_schema(each) for each in written]
+        return [_normalized_schema(each) for each in written]
     if not isinstance(written, dict):
         return written
-    found = {name: _schema(part) for name, part in written.items()}
+    found = {name: _normalized_schema(part) for name, part in written.items()}
     for union in _UNIONS:
         if isinstance(found.get(union), list):
             found[union] = [each for each in found[union] if isinstance(each, dict | bool)]

@@ -1,4 +1,4 @@
-"""Parquet files in the table's own schema, field ids included: zstd level 1, row groups of a few segments."""
+"""Writes Parquet files in the table's own schema, with its field ids: zstd level 1, row groups of a few segments."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -13,30 +13,35 @@ from dagster_airbyte_proto.loads.column_ids import FIELD_ID
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.model import SortField
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.columns import META, VARIANT, nulls
-from dagster_airbyte_proto.schema.names import folded
-from dagster_airbyte_proto.staging.files.area import Folder, on_disk, remove, settle
-from dagster_airbyte_proto.staging.files.sorting import Places, in_order
-from dagster_airbyte_proto.staging.files.variant_footer import TellingFile
+from dagster_airbyte_proto.schema.columns import META, VARIANT, null_array
+from dagster_airbyte_proto.schema.names import case_folded
+from dagster_airbyte_proto.staging.files.sorting import SortedPositions, sort_rows
+from dagster_airbyte_proto.staging.files.staging_folder import (
+    StagingFolder,
+    raising_staging_error,
+    remove_file,
+    sync_to_disk,
+)
+from dagster_airbyte_proto.staging.files.variant_footer import VariantFooterWriter
 
 ROW_GROUP_BYTES: Final = 32 << 20
 SORTED_BYTES: Final = 64 << 20
 _SYNC_ID = f"{META}.sync_id"
 _SAMPLED_ROWS = 1024
-# Below this share of distinct values a dictionary costs less than it saves; above it, it is built and thrown away.
-_FEW_DISTINCT = 1 / 8
+# Up to this share of distinct values a dictionary saves more than it costs. Above it, Parquet builds one and drops it.
+_MAX_DISTINCT_SHARE = 1 / 8
 
 
 class OpenFile:
-    """A Parquet file that grows. Batches wait until they make a row group; one that is closed is durable.
+    """A Parquet file that is being written. Batches wait until they fill a row group. A closed file is durable.
 
-    With an `order` the file is of one row group, sorted: it `is_full` once that is written, and `places` tells where in
-    it each row is. So what is sorted at once is bounded, and the whole file is in order.
+    With an `order` the file has one sorted row group: it `is_full` once that is written, and `sorted_positions` has the
+    position of each row. So the whole file is sorted, and the rows that are sorted at once are bounded.
     """
 
     def __init__(
         self,
-        folder: Folder,
+        folder: StagingFolder,
         name: str,
         schema: pa.Schema,
         content: FileContent = FileContent.ROWS,
@@ -47,153 +52,155 @@ class OpenFile:
         self._path, self.uri = folder.file(name)
         self._schema = schema
         self._content = content
-        self._order = [field._replace(column=field_of(schema, field.column).name) for field in order]
-        self._enough_bytes = SORTED_BYTES if order else row_group_bytes
-        self.places: Places | None = None
+        self._order = [field._replace(column=field_named(schema, field.column).name) for field in order]
+        self._row_group_bytes = SORTED_BYTES if order else row_group_bytes
+        self.sorted_positions: SortedPositions | None = None
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._sink: pa.NativeFile | None = None
-        self._telling: TellingFile | None = None
+        self._variant_writer: VariantFooterWriter | None = None
         self.waiting_bytes = 0
         self.rows = 0
 
     @property
     def size_bytes(self) -> int:
-        """What is on disk so far."""
+        """The bytes written so far."""
         return int(self._sink.tell()) if self._sink is not None else 0
 
     @property
     def is_full(self) -> bool:
-        return self.places is not None
+        return self.sorted_positions is not None
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Adds rows; they take a place in the file in the order of these calls."""
-        table = _aligned(batch, self._schema)
+        """Adds rows. Their positions in the file follow the order of the calls."""
+        table = _align(batch, self._schema)
         self._waiting.append(table)
         self.waiting_bytes += table.get_total_buffer_size()  # `nbytes` takes 4 µs a column.
         self.rows += table.num_rows
-        if self.waiting_bytes >= self._enough_bytes:
+        if self.waiting_bytes >= self._row_group_bytes:
             self.write_waiting()
 
     def write_waiting(self) -> None:
-        """Writes what waits as one row group, which frees its memory."""
+        """Writes the waiting rows as one row group, and frees their memory."""
         if not self._waiting:
             return
         table, size_bytes = pa.concat_tables(self._waiting), self.waiting_bytes
         self._waiting, self.waiting_bytes = [], 0
         if self._order:
-            table, self.places = in_order(table, self._order)
-        with on_disk("write a staged file", self.uri, size_bytes=size_bytes):
-            self._opened(table).write_table(table, row_group_size=table.num_rows)
+            table, self.sorted_positions = sort_rows(table, self._order)
+        with raising_staging_error("write a staged file", self.uri, size_bytes=size_bytes):
+            self._open_writer(table).write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> StagedFile:
-        """The file, whole and durable."""
+        """Completes the file and makes it durable."""
         self.write_waiting()
         if self._writer is None or self._sink is None:
             raise InternalError("close a staged file", "it has no rows")
-        with on_disk("close a staged file", self.uri, size_bytes=self.size_bytes):
-            if self._telling is None:
+        with raising_staging_error("close a staged file", self.uri, size_bytes=self.size_bytes):
+            if self._variant_writer is None:
                 self._writer.close()
             else:
-                self._telling.end(self._writer)
+                self._variant_writer.finish(self._writer)
             size_bytes = self.size_bytes
             self._sink.close()
-        settle(self._folder, self._path)
+        sync_to_disk(self._folder, self._path)
         reach("stage.file_closed")
         return StagedFile(self.uri, self._content, self.rows, size_bytes)
 
-    def abandon(self) -> None:
-        """Lets go of the file and removes what there is of it."""
+    def discard(self) -> None:
+        """Closes the file and deletes what was written of it."""
         self._waiting, self.waiting_bytes = [], 0
         if self._writer is not None:
-            with suppress(OSError):  # A full disk cannot take the footer either, and the file goes anyway.
+            with suppress(OSError):  # A full disk has no room for the footer, and the file is deleted anyway.
                 self._writer.close()
         if self._sink is not None:
             with suppress(OSError):
                 self._sink.close()
-            remove(self._folder, self._path)
+            remove_file(self._folder, self._path)
 
-    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+    def _open_writer(self, first: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
             self._sink = self._folder.filesystem.open_output_stream(self._path)
-            if ids := frozenset(_variant_ids(self._schema)):
-                self._telling = TellingFile(self._sink, ids)
+            if ids := frozenset(_variant_field_ids(self._schema)):
+                self._variant_writer = VariantFooterWriter(self._sink, ids)
             self._writer = pq.ParquetWriter(
-                self._telling or self._sink,
+                self._variant_writer or self._sink,
                 self._schema,
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=[
                     _SYNC_ID,
-                    *(field.name for field in self._schema if _repeats(first.column(field.name))),
+                    *(field.name for field in self._schema if _is_repetitive(first.column(field.name))),
                 ],
                 write_statistics=True,
             )
         return self._writer
 
 
-def _repeats(column: pa.ChunkedArray) -> bool:
-    if len(column) < _SAMPLED_ROWS:  # So few that the dictionary's own cost is what counts.
+def _is_repetitive(column: pa.ChunkedArray) -> bool:
+    if len(column) < _SAMPLED_ROWS:  # With so few rows a dictionary costs more than it saves.
         return False
     if pa.types.is_nested(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
         return False
     sample = column.slice(0, _SAMPLED_ROWS)
-    return bool(pc.count_distinct(sample).as_py() <= len(sample) * _FEW_DISTINCT)
+    return bool(pc.count_distinct(sample).as_py() <= len(sample) * _MAX_DISTINCT_SHARE)
 
 
-def _aligned(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
-    """The batch in the table's schema: its order, its types, nulls for what the stream lacks."""
-    if batch.schema.equals(schema):  # The writer has the field ids; rows need not carry them.
+def _align(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the batch in the table's schema: its column order and types, with nulls for columns the stream lacks."""
+    if batch.schema.equals(schema):  # Without field ids: the writer adds them.
         return pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    places = {name: place for place, name in enumerate(batch.schema.names)}
-    if unknown := places.keys() - set(schema.names):
-        # The table's own spelling of a name may differ in case.
-        spelled = {folded(name): name for name in schema.names if name not in places}
-        if lacking := [name for name in unknown if folded(name) not in spelled]:
+    indexes = {name: place for place, name in enumerate(batch.schema.names)}
+    if unknown := indexes.keys() - set(schema.names):
+        # Tables may spell a name in another case.
+        spelled = {case_folded(name): name for name in schema.names if name not in indexes}
+        if lacking := [name for name in unknown if case_folded(name) not in spelled]:
             raise InternalError("write a staged file", f"the table lacks the columns {', '.join(sorted(lacking))}")
-        places |= {spelled[folded(name)]: places[name] for name in unknown}
+        indexes |= {spelled[case_folded(name)]: indexes[name] for name in unknown}
     arrays = [
-        _fitted(batch.column(places[field.name]), field.type) if field.name in places else nulls(len(batch), field.type)
+        _cast_to(batch.column(indexes[field.name]), field.type)
+        if field.name in indexes
+        else null_array(len(batch), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _variant_ids(fields: Iterable[pa.Field]) -> Iterator[int]:
-    """The field ids of VARIANTs, wherever they are."""
+def _variant_field_ids(fields: Iterable[pa.Field]) -> Iterator[int]:
+    """Yields the field ids of VARIANTs at any depth."""
     for field in fields:
         if field.type == VARIANT and FIELD_ID in (field.metadata or {}):
             yield int(field.metadata[FIELD_ID])
         elif pa.types.is_struct(field.type):
-            yield from _variant_ids(field.type)
+            yield from _variant_field_ids(field.type)
         elif pa.types.is_list(field.type):
-            yield from _variant_ids([field.type.value_field])
+            yield from _variant_field_ids([field.type.value_field])
         elif pa.types.is_map(field.type):
-            yield from _variant_ids([field.type.item_field])
+            yield from _variant_field_ids([field.type.item_field])
 
 
-def field_of(schema: pa.Schema, name: str) -> pa.Field:
-    """A table's field, whose spelling may differ in case."""
+def field_named(schema: pa.Schema, name: str) -> pa.Field:
+    """Returns the table's field of this name, whose spelling may differ in case."""
     if name in schema.names:
         return schema.field(name)
-    return next(field for field in schema if folded(field.name) == folded(name))
+    return next(field for field in schema if case_folded(field.name) == case_folded(name))
 
 
-def _fitted(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """In the table's type: structs by the names of their members, with nulls for those that the stream lacks."""
+def _cast_to(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Casts values to the table's type. Struct members are matched by name; those the stream lacks are null."""
     if values.type.equals(kind) or not (pa.types.is_struct(kind) or pa.types.is_list(kind)):
         return values.cast(kind)
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     mask = values.is_null() if values.null_count else None
     if pa.types.is_list(kind):
-        inner = _fitted(values.values, kind.value_type)
+        inner = _cast_to(values.values, kind.value_type)
         return pa.ListArray.from_arrays(values.offsets, inner, type=kind, mask=mask)
-    known = {field.name.casefold(): number for number, field in enumerate(values.type)}
-    inside = [
-        _fitted(values.field(known[field.name.casefold()]), field.type)
-        if field.name.casefold() in known
-        else nulls(len(values), field.type)
+    index_by_name = {field.name.casefold(): number for number, field in enumerate(values.type)}
+    members = [
+        _cast_to(values.field(index_by_name[field.name.casefold()]), field.type)
+        if field.name.casefold() in index_by_name
+        else null_array(len(values), field.type)
         for field in kind
     ]
-    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=mask)
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)

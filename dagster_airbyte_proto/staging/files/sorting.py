@@ -1,4 +1,4 @@
-"""Rows in the order that their table's files have, whole columns at a time; and where each of them went."""
+"""Sorts rows in the order of their table's files, whole columns at a time, and maps positions to the sorted ones."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import SortField
 
-Places = np.ndarray[tuple[int], np.dtype[np.int64]]
-"""For each row, in the order in which they came, its place in the file."""
+SortedPositions = np.ndarray[tuple[int], np.dtype[np.int64]]
+"""The position in the file of each row, in order of arrival."""
 
 
-def in_order(rows: pa.Table, fields: Sequence[SortField]) -> tuple[pa.Table, Places]:
-    """The rows in their order; those that are equal in it stay in the order in which they came."""
+def sort_rows(rows: pa.Table, fields: Sequence[SortField]) -> tuple[pa.Table, SortedPositions]:
+    """Sorts rows. Rows that are equal in all fields stay in order of arrival."""
     rows = rows.combine_chunks()
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     keys: list[tuple[str, str]] = []
@@ -26,17 +26,17 @@ def in_order(rows: pa.Table, fields: Sequence[SortField]) -> tuple[pa.Table, Pla
         columns[str(number)] = column
         keys.append((str(number), way))
     order = pc.sort_indices(pa.table(columns), sort_keys=keys)
-    places = np.empty(len(order), np.int64)
-    places[order.to_numpy()] = np.arange(len(order))
-    return rows.take(order), places
+    sorted_positions = np.empty(len(order), np.int64)
+    sorted_positions[order.to_numpy()] = np.arange(len(order))
+    return rows.take(order), sorted_positions
 
 
-def moved(positions: pa.Table, places: Mapping[str, Places]) -> pa.Table:
-    """Position deletes of rows by the order in which they came, as those of their places in the files."""
+def move_positions(positions: pa.Table, sorted_positions: Mapping[str, SortedPositions]) -> pa.Table:
+    """Turns position deletes by order of arrival into position deletes by the sorted positions in the files."""
     files = positions.column("file_path").combine_chunks().dictionary_encode()
-    owners, found = files.indices.to_numpy(), positions.column("pos").to_numpy().copy()
+    owners, moved_positions = files.indices.to_numpy(), positions.column("pos").to_numpy().copy()
     for number, file in enumerate(files.dictionary.to_pylist()):
-        its = owners == number
-        found[its] = places[file][found[its]]
-    told = positions.set_column(1, positions.schema.field(1), pa.array(found, pa.int64()))
-    return told.sort_by([("file_path", "ascending"), ("pos", "ascending")])
+        is_in_file = owners == number
+        moved_positions[is_in_file] = sorted_positions[file][moved_positions[is_in_file]]
+    in_files = positions.set_column(1, positions.schema.field(1), pa.array(moved_positions, pa.int64()))
+    return in_files.sort_by([("file_path", "ascending"), ("pos", "ascending")])

@@ -1,8 +1,8 @@
-"""The footer of a Parquet file, as it says which groups of columns are VARIANTs: pyarrow has no word for that.
+"""Adds the logical type VARIANT to the footer of a Parquet file, because pyarrow cannot write it.
 
-A footer is a struct of Thrift's in its compact protocol, one field after the other without lengths or places. So what a
-group lacks can be put in where its description ends, and nothing else changes. Only the description of the columns is
-gone through, which is the second field of the footer.
+A footer is a Thrift struct in the compact protocol: one field after the other, without lengths or offsets. So a field
+can be inserted at the end of a group's description, and nothing else changes. Only the schema is read, which is the
+second field of the footer.
 """
 
 from collections.abc import Collection, Iterator
@@ -13,59 +13,62 @@ import pyarrow.parquet as pq
 _MAGIC = b"PAR1"
 _STOP, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 3, 7, 8, 9, 10, 12
 _TRUTHS, _NUMBERS = (1, 2), (4, 5, 6)
-# In Parquet's FileMetaData and SchemaElement.
+# Field numbers of Parquet's FileMetaData and SchemaElement.
 _SCHEMA, _FIELD_ID, _LOGICAL_TYPE = 2, 9, 10
-# The rest of a field whose number came before: a LogicalType whose field 16, VARIANT, has 1 for its version.
+# A LogicalType whose field 16, VARIANT, has specification version 1. The header of the field itself comes before.
 _VARIANT = bytes([_STRUCT, 16 << 1, 1 << 4 | _BYTE, 1, _STOP, _STOP])
 
 
-class TellingFile:
-    """A file that Parquet is written to, whose end is held back until it tells of the VARIANTs, by their field ids."""
+class VariantFooterWriter:
+    """A sink for pyarrow's Parquet writer that marks the groups with these field ids as VARIANTs in the footer.
 
-    def __init__(self, sink: pa.NativeFile, ids: Collection[int]) -> None:
+    It passes all bytes on, except the footer: `finish` keeps it back, changes it and then writes it.
+    """
+
+    def __init__(self, sink: pa.NativeFile, variant_field_ids: Collection[int]) -> None:
         self._sink = sink
-        self._ids = ids
-        self._held: bytearray | None = None
+        self._variant_field_ids = variant_field_ids
+        self._footer_buffer: bytearray | None = None
         self.closed = False
 
     def write(self, data: bytes) -> int:
-        if self._held is None:
+        if self._footer_buffer is None:
             return int(self._sink.write(data))
-        self._held += data
+        self._footer_buffer += data
         return len(data)
 
     def tell(self) -> int:
-        return int(self._sink.tell()) + len(self._held or b"")
+        return int(self._sink.tell()) + len(self._footer_buffer or b"")
 
     def flush(self) -> None:
-        """The sink does as it likes."""
+        """Does nothing: the underlying sink flushes itself."""
 
     def close(self) -> None:
-        """The sink is closed by itself."""
+        """Does nothing: the caller closes the underlying sink."""
 
-    def end(self, writer: pq.ParquetWriter) -> None:
-        """Closes the writer, which leaves the footer."""
-        self._held = bytearray()
+    def finish(self, writer: pq.ParquetWriter) -> None:
+        """Closes the writer, which writes its footer, and writes the footer with the VARIANTs marked."""
+        self._footer_buffer = bytearray()
         writer.close()
-        held, self._held = bytes(self._held), None
-        start = len(held) - 8 - int.from_bytes(held[-8:-4], "little")
-        footer = annotated(held[start:-8], self._ids)
-        self._sink.write(held[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC)
+        footer_bytes, self._footer_buffer = bytes(self._footer_buffer), None
+        start = len(footer_bytes) - 8 - int.from_bytes(footer_bytes[-8:-4], "little")
+        footer = annotate_variants(footer_bytes[start:-8], self._variant_field_ids)
+        self._sink.write(footer_bytes[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC)
 
 
-def annotated(footer: bytes, ids: Collection[int]) -> bytes:
-    """With the groups of these field ids as VARIANTs."""
+def annotate_variants(footer: bytes, variant_field_ids: Collection[int]) -> bytes:
+    """Returns the footer with the groups of these field ids marked as VARIANTs."""
     made, done = [], 0
-    for at, last_field, field_id in _elements(footer):
-        if field_id in ids:
+    for at, last_field, field_id in _schema_elements(footer):
+        if field_id in variant_field_ids:
             made += [footer[done:at], bytes([_LOGICAL_TYPE - last_field << 4 | _STRUCT]), _VARIANT]
             done = at
     return b"".join([*made, footer[done:]])
 
 
-def _elements(footer: bytes) -> Iterator[tuple[int, int, int]]:
-    """Of each column and group: where its description ends, the last field in that, and its field id."""
-    reader = _Reader(footer)
+def _schema_elements(footer: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yields, for each column and group: the end of its description, the number of its last field, and its field id."""
+    reader = _ThriftReader(footer)
     for field, kind in reader.fields():
         if field != _SCHEMA:
             reader.skip(kind)
@@ -81,20 +84,22 @@ def _elements(footer: bytes) -> Iterator[tuple[int, int, int]]:
         return
 
 
-class _Reader:
+class _ThriftReader:
+    """Reads Thrift's compact protocol, as far as a Parquet footer uses it."""
+
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Each field's number and type, up to the end of a struct. The value is to be read in between."""
+        """Yields the number and type of each field of a struct. The caller must read or skip the value in between."""
         number = 0
         while (header := self._byte()) != _STOP:
             number = number + (header >> 4) if header >> 4 else self.signed()
             yield number, header & 0xF
 
     def list_header(self) -> tuple[int, int]:
-        """How many there are, and of which type."""
+        """Reads the header of a list: the number of elements and their type."""
         header = self._byte()
         return self._unsigned() if header >> 4 == 0xF else header >> 4, header & 0xF
 

@@ -1,11 +1,14 @@
-"""Rows that come in a later load than newer ones of their key: found before the load is written down.
+"""Finds late rows: rows of a cut that are older than the table's row of the same key.
 
-What a table says of itself costs nothing: how great cursor and time of emission are at the most. A row that is above
-that cannot be late, and in an ordinary sync all are. Only for the others is the table asked for its rows of their
-keys. The boundary row that a source sends again has the greatest cursor and was emitted later: it is not late.
+The search runs before the load is written down (docs/decisions/0013-late-rows.md):
 
-No other load of the connection comes in between the question and the commit: loads are cut when the one before is in,
-and announced by the holder of the lease alone.
+1. The table's high-water mark costs nothing to read: the greatest cursor, and the greatest time of emission. A row
+   above it cannot be late. In an ordinary sync that is every row: also the boundary row that a source sends again, for
+   it has the greatest cursor and was emitted later.
+2. Only for the other rows, the candidates, are the table's rows of their keys read and compared.
+
+No other load of the connection can land between the search and the commit: a load is cut when the one before has
+landed, and only the holder of the lease announces loads.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,49 +19,52 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.loads.load import Newest
-from dagster_airbyte_proto.loads.table import REPLACING, Sought, Standing
+from dagster_airbyte_proto.loads.load import HighWaterMark
+from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery
 from dagster_airbyte_proto.model import PlannedStream
-from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, Columns, Kind
+from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, Columns, ValueKind
 from dagster_airbyte_proto.staging.keys.ranking import (
     EMITTED,
-    Rows,
+    RowNumbers,
     key_names,
     losing_rows,
     order_names,
-    others,
-    ranked,
+    ranking_columns,
+    remaining_rows,
 )
-from dagster_airbyte_proto.tables.writer import KnowsItsRows, TableWriter
+from dagster_airbyte_proto.tables.writer import SupportsKeyLookup, TableWriter
 
-_LONGEST_TEXT = 500
+_MAX_TEXT_LENGTH = 500
 
 
 class _Greatest(NamedTuple):
-    """The greatest cursor (of several values where it has no single type) and, apart from it, time of emission."""
+    """The greatest cursor and, independent of it, the greatest time of emission.
+
+    The cursor has several values where it is of no single type.
+    """
 
     cursor: Mapping[str, pa.Scalar]
     emitted: pa.Scalar
 
-    def or_greater(self, other: "_Greatest") -> "_Greatest":
+    def greater_of_each(self, other: "_Greatest") -> "_Greatest":
         return _Greatest(
             max(self.cursor, other.cursor, key=lambda cursor: [_comparable(value) for value in cursor.values()]),
             max(self.emitted, other.emitted, key=_comparable),
         )
 
 
-class Judged(NamedTuple):
-    """The numbers of the rows that are late, and what the table will say of itself once the others are in."""
+class LateRows(NamedTuple):
+    """The numbers of the late rows, and the table's high-water mark once the other rows are in."""
 
-    late: Rows
-    newest: Newest | None
+    late: RowNumbers
+    high_water_mark: HighWaterMark | None
 
 
-_NONE_LATE: Rows = np.empty(0, np.int64)
+_NONE_LATE: RowNumbers = np.empty(0, np.int64)
 
 
 class LateRowLookup:
-    """What a stream's table has that a cut of the stream must yield to."""
+    """Looks up which rows of a cut are older than rows that the stream's table has."""
 
     def __init__(
         self,
@@ -72,81 +78,96 @@ class LateRowLookup:
         self._columns = columns
         self._branch = branch
 
-    def on(self, branch: str) -> "LateRowLookup":
-        """Those that lie on a branch of the table."""
+    def on_branch(self, branch: str) -> "LateRowLookup":
+        """Returns a lookup among the rows on a branch of the table."""
         return LateRowLookup(self._tables, self._planned, self._columns, branch)
 
-    def find(self, rows: pa.Table, losing: Rows) -> Judged:
-        """Of a cut's rows, ranked and in order of arrival; those that are `losing` to others of them count no more."""
-        if self._tables is None or self._planned.slice is not None:
-            # A partition replaces its slice of the table, and knows nothing of the others.
-            return Judged(_NONE_LATE, None)
-        own = _greatest(rows)
-        if self._planned.write in REPLACING and self._branch is None:
-            return Judged(_NONE_LATE, self._noted(own, Standing(has_rows=False)))
-        tables = self._tables()
-        cursor = self._columns.order_column
-        if not isinstance(tables, KnowsItsRows) or (cursor is not None and cursor.type.kind is Kind.STRUCT):
-            return Judged(_NONE_LATE, None)
-        standing = tables.standing(self._planned.table, self._branch)
-        if not standing.has_rows:
-            return Judged(_NONE_LATE, self._noted(own, standing))
-        there = self._there(tables, standing, rows)
-        latest = others(losing, rows.num_rows)
-        suspects = latest if there is None else latest[_is_below(rows, there)[latest]]
-        late = self._late(tables, rows, suspects) if len(suspects) else _NONE_LATE
-        return Judged(late, None if there is None else self._noted(there.or_greater(own), standing))
+    def find(self, rows: pa.Table, losing: RowNumbers) -> LateRows:
+        """Finds the late rows of a cut. `rows` are its ranking columns in order of arrival.
 
-    def _there(self, tables: KnowsItsRows, standing: Standing, rows: pa.Table) -> _Greatest | None:
-        """What the table has. None where one would have to read all of it to tell."""
-        names, newest = order_names(rows), standing.newest
-        if newest is not None and newest.cursor == self._columns.cursor and len(newest.values) == len(names):
-            with suppress(pa.ArrowInvalid):  # It was of another type then.
-                cursor = {name: _value(text, rows, name) for name, text in zip(names, newest.values, strict=True)}
-                return _Greatest(cursor, _value(newest.emitted_at, rows, EMITTED))
+        Rows in `losing` are left out: they lose to another row of the cut.
+        """
+        if self._tables is None or self._planned.slice is not None:
+            # The sync of a slice replaces that slice of the table, and does not look at the others.
+            return LateRows(_NONE_LATE, None)
+        own_greatest = _greatest(rows)
+        if self._planned.write in REPLACING and self._branch is None:
+            return LateRows(_NONE_LATE, self._high_water_mark(own_greatest, Freshness(has_rows=False)))
+        tables = self._tables()
+        cursor = self._columns.cursor_column
+        if not isinstance(tables, SupportsKeyLookup) or (cursor is not None and cursor.type.kind is ValueKind.STRUCT):
+            return LateRows(_NONE_LATE, None)
+        freshness = tables.freshness(self._planned.table, self._branch)
+        if not freshness.has_rows:
+            return LateRows(_NONE_LATE, self._high_water_mark(own_greatest, freshness))
+        greatest = self._greatest_in_table(tables, freshness, rows)
+        latest = remaining_rows(losing, rows.num_rows)
+        candidates = latest if greatest is None else latest[_is_below(rows, greatest)[latest]]
+        late = self._late_among(tables, rows, candidates) if len(candidates) else _NONE_LATE
+        return LateRows(
+            late, None if greatest is None else self._high_water_mark(greatest.greater_of_each(own_greatest), freshness)
+        )
+
+    def _greatest_in_table(self, tables: SupportsKeyLookup, freshness: Freshness, rows: pa.Table) -> _Greatest | None:
+        """Returns the greatest values in the table. None if all of its rows would have to be read for them."""
+        names, high_water_mark = order_names(rows), freshness.high_water_mark
+        if (
+            high_water_mark is not None
+            and high_water_mark.cursor == self._columns.cursor
+            and len(high_water_mark.values) == len(names)
+        ):
+            with suppress(pa.ArrowInvalid):  # The column had another type at that time.
+                cursor = {
+                    name: _from_text(text, rows, name) for name, text in zip(names, high_water_mark.values, strict=True)
+                }
+                return _Greatest(cursor, _from_text(high_water_mark.emitted_at, rows, EMITTED))
         if len(names) > 1:
             return None
-        column = self._columns.order_column
-        wanted = {**({names[0]: column.name} if names and column else {}), EMITTED: EXTRACTED_AT}
-        found = tables.greatest(self._planned.table, list(wanted.values()), self._branch)
+        column = self._columns.cursor_column
+        requested = {**({names[0]: column.name} if names and column else {}), EMITTED: EXTRACTED_AT}
+        found = tables.greatest_values(self._planned.table, list(requested.values()), self._branch)
         try:
-            greatest = {name: found[column][0].cast(rows.schema.field(name).type) for name, column in wanted.items()}
-        except pa.ArrowInvalid:  # The table's column is a wider one.
+            greatest = {name: found[column][0].cast(rows.schema.field(name).type) for name, column in requested.items()}
+        except pa.ArrowInvalid:  # The table's column has a wider type.
             return None
         return _Greatest({name: greatest[name] for name in names}, greatest[EMITTED])
 
-    def _late(self, tables: KnowsItsRows, rows: pa.Table, suspects: Rows) -> Rows:
-        """Of these rows those that are older than what the table has of their keys."""
-        asked, keys = rows.take(pa.array(suspects)), self._columns.keys
-        cursor = self._columns.order_column
+    def _late_among(self, tables: SupportsKeyLookup, rows: pa.Table, candidates: RowNumbers) -> RowNumbers:
+        """Returns the candidates that are older than the table's rows of their keys."""
+        candidate_rows, keys = rows.take(pa.array(candidates)), self._columns.keys
+        cursor = self._columns.cursor_column
         columns = tuple(dict.fromkeys([*keys, *([cursor.name] if cursor else []), EXTRACTED_AT]))
-        sought = Sought(asked.select(key_names(self._columns)).rename_columns(list(keys)), columns, self._since(asked))
-        rivals = ranked(tables.rows_of(self._planned.table, sought, self._branch), self._columns)
-        # The table's column may be a wider one.
-        both = pa.concat_tables([rivals, asked], promote_options="permissive")
-        losing = losing_rows(both, key_names(self._columns))
-        late: Rows = suspects[losing[losing >= rivals.num_rows] - rivals.num_rows]
+        key_query = KeyQuery(
+            candidate_rows.select(key_names(self._columns)).rename_columns(list(keys)),
+            columns,
+            self._lower_bound(candidate_rows),
+        )
+        in_table = ranking_columns(tables.rows_with_keys(self._planned.table, key_query, self._branch), self._columns)
+        # The table's column may have a wider type.
+        candidates_and_table = pa.concat_tables([in_table, candidate_rows], promote_options="permissive")
+        losing = losing_rows(candidates_and_table, key_names(self._columns))
+        late: RowNumbers = candidates[losing[losing >= in_table.num_rows] - in_table.num_rows]
         return late
 
-    def _since(self, asked: pa.Table) -> tuple[str, pa.Scalar] | None:
-        """A column, and a value below which none of the table's rows can be newer than any of these."""
-        names, column = order_names(asked), self._columns.order_column
+    def _lower_bound(self, candidate_rows: pa.Table) -> tuple[str, pa.Scalar] | None:
+        """Returns a column and a value: table rows below it cannot be newer than any of these rows."""
+        names, column = order_names(candidate_rows), self._columns.cursor_column
         if not names:
-            return EXTRACTED_AT, pc.min(asked[EMITTED])
-        if column is None or len(names) > 1 or asked[names[0]].null_count:
+            return EXTRACTED_AT, pc.min(candidate_rows[EMITTED])
+        if column is None or len(names) > 1 or candidate_rows[names[0]].null_count:
             return None
-        return column.name, pc.min(asked[names[0]])
+        return column.name, pc.min(candidate_rows[names[0]])
 
-    def _noted(self, greatest: _Greatest, standing: Standing) -> Newest | None:
-        """None where it is not said in a few words."""
+    def _high_water_mark(self, greatest: _Greatest, freshness: Freshness) -> HighWaterMark | None:
+        """Returns the high-water mark to store with the load. None if it cannot be written as short text."""
         try:
-            values = tuple(_text(scalar) for scalar in greatest.cursor.values())
-            emitted_at = _text(greatest.emitted)
+            values = tuple(_as_text(scalar) for scalar in greatest.cursor.values())
+            emitted_at = _as_text(greatest.emitted)
         except pa.ArrowInvalid:
             return None
-        if emitted_at is None or any(len(text or "") > _LONGEST_TEXT for text in values):
+        if emitted_at is None or any(len(text or "") > _MAX_TEXT_LENGTH for text in values):
             return None
-        return Newest(self._columns.cursor, values, emitted_at, standing.version)
+        return HighWaterMark(self._columns.cursor, values, emitted_at, freshness.version)
 
 
 def _greatest(rows: pa.Table) -> _Greatest:
@@ -159,32 +180,32 @@ def _greatest(rows: pa.Table) -> _Greatest:
 
 
 def _is_below(rows: pa.Table, greatest: _Greatest) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Which rows may be older than one that the table has: null is less than any value."""
+    """Returns a mask of the rows that are below the greatest values. Null is less than any value."""
     below = np.zeros(rows.num_rows, dtype=bool)
     equal = np.ones(rows.num_rows, dtype=bool)
     for name, value in (*greatest.cursor.items(), (EMITTED, greatest.emitted)):
         column = rows[name]
         if value.is_valid:
-            below |= equal & _claims(pc.less(column, value), of_null=True)
-            equal &= _claims(pc.equal(column, value), of_null=False)
+            below |= equal & _as_mask(pc.less(column, value), of_null=True)
+            equal &= _as_mask(pc.equal(column, value), of_null=False)
         else:
-            equal &= _claims(column.is_null(), of_null=False)
+            equal &= _as_mask(column.is_null(), of_null=False)
     return below
 
 
-def _claims(column: pa.ChunkedArray, *, of_null: bool) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _as_mask(column: pa.ChunkedArray, *, of_null: bool) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     return np.asarray(pc.fill_null(column, of_null).to_numpy(), dtype=bool)
 
 
 def _comparable(scalar: pa.Scalar) -> tuple[bool, Any]:
-    """Null is less than any value."""
+    """Returns a sort key of a scalar. Null is less than any value."""
     return (scalar.is_valid, scalar.as_py() if scalar.is_valid else 0)
 
 
-def _text(scalar: pa.Scalar) -> str | None:
+def _as_text(scalar: pa.Scalar) -> str | None:
     text = scalar.cast(pa.string()).as_py()
     return None if text is None else str(text)
 
 
-def _value(text: str | None, rows: pa.Table, name: str) -> pa.Scalar:
+def _from_text(text: str | None, rows: pa.Table, name: str) -> pa.Scalar:
     return pa.scalar(text, pa.string()).cast(rows.schema.field(name).type)

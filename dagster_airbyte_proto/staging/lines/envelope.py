@@ -1,4 +1,4 @@
-"""Where a record's parts stand in its line, as an Arrow schema for the parser and as a msgspec decoder for raw text."""
+"""The layout of a record line: as an Arrow schema for the JSON parser, and as msgspec decoders for raw text."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,84 +10,87 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.model import FieldPath
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import CHANGES, Column
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members
 
 _Tree = dict[str, Any]
 
 
-def parse_schema(
-    shape: RecordShape,
+def line_schema(
+    record_wire: RecordWire,
     columns: Sequence[Column],
     first_line: bytes,
     *,
-    without: Sequence[FieldPath] = (),
-    nulls: Sequence[FieldPath] = (),
+    excluded: Sequence[FieldPath] = (),
+    null_paths: Sequence[FieldPath] = (),
 ) -> pa.Schema:
-    """All that a line of this stream is known to hold. The JSON columns are left out: their raw text is cut elsewhere.
+    """Returns the Arrow schema of a line of this stream, for `columns` and the envelope.
 
-    Members of the envelope that we do not need are declared as the first line shows them where they are text or a whole
-    number, so that the parser can be told to refuse what is not declared. The paths in `without` are left undeclared;
-    lines where anything stands at those in `nulls` are refused. The columns stand as in the first line: the parser
-    guesses the next member's column by the one before, and looks all of them up from its first wrong guess on.
+    `columns` has no JSON columns: the caller cuts out their raw text itself. Members of the envelope that we do not
+    need are declared too, where the first line shows them as text or a whole number: so the parser can reject members
+    that are not declared. The paths in `excluded` are not declared. The paths in `null_paths` are declared as nulls:
+    the parser rejects a line that has a value there.
     """
-    places = {name: place for place, name in enumerate(data_members(first_line, shape.data))}
+    # The columns keep the order of the first line: Arrow's parser guesses the column of a member by the member before
+    # it, and after its first wrong guess it looks up every member.
+    places = {name: place for place, name in enumerate(data_members(first_line, record_wire.data))}
     columns = sorted(columns, key=lambda column: places.get(column.path[0], len(places)))
     tree: _Tree = {}
-    for path in nulls:
-        _put(tree, path[: len(shape.data)], pa.null())
-    for path, kind in _plain_members(first_line, shape.data):
+    for path in null_paths:
+        _put(tree, path[: len(record_wire.data)], pa.null())
+    for path, kind in _plain_members(first_line, record_wire.data):
         _put(tree, path, kind)
-    _put(tree, shape.data, pa.struct([(column.path[0], column.type.on_wire) for column in columns]))
-    _put(tree, shape.emitted_at, emitted_type(shape))
-    if shape.version not in without:
-        _put(tree, shape.version, pa.int64())
-    if shape.changes not in nulls:
-        _put(tree, shape.changes, CHANGES)
-    for path in (shape.type, shape.stream, shape.namespace):
-        if path not in without and path not in nulls:
+    _put(tree, record_wire.data, pa.struct([(column.path[0], column.type.wire_type) for column in columns]))
+    _put(tree, record_wire.emitted_at, emitted_at_type(record_wire))
+    if record_wire.version not in excluded:
+        _put(tree, record_wire.version, pa.int64())
+    if record_wire.changes not in null_paths:
+        _put(tree, record_wire.changes, CHANGES)
+    for path in (record_wire.type, record_wire.stream, record_wire.namespace):
+        if path not in excluded and path not in null_paths:
             _put(tree, path, pa.string())
-    return pa.schema(list(_struct(tree)))
+    return pa.schema(list(_build_struct(tree)))
 
 
-def emitted_type(shape: RecordShape) -> pa.DataType:
-    """What it is on the wire that says when a record was emitted."""
-    return pa.string() if shape.emitted_at_is_text else pa.float64()
+def emitted_at_type(record_wire: RecordWire) -> pa.DataType:
+    """Returns the wire type of a record's time of emission."""
+    return pa.string() if record_wire.emitted_at_is_text else pa.float64()
 
 
 def raw_decoder(
-    shape: RecordShape, names: Sequence[str]
+    record_wire: RecordWire, names: Sequence[str]
 ) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
-    """A decoder of lines that cuts the raw text of the data's `names`, and for each a way to get at it."""
+    """Returns a decoder of lines that cuts out the raw text of these members of the data, and a getter for each."""
     fields = [(f"field{number}", Raw, MISSING) for number in range(len(names))]
     rename = {f"field{number}": name for number, name in enumerate(names)}
     data = msgspec.defstruct("Data", fields, rename=rename, gc=False)
-    path = ".".join("inner" for _ in shape.data)
-    return msgspec.json.Decoder(_wrapped(data, shape.data)), [
+    path = ".".join("inner" for _ in record_wire.data)
+    return msgspec.json.Decoder(_wrapper_struct(data, record_wire.data)), [
         attrgetter(f"{path}.field{number}") for number in range(len(names))
     ]
 
 
 @cache
-def whole_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
-    """As `raw_decoder`, for the raw text of all the data at this path."""
-    return msgspec.json.Decoder(_wrapped(Raw, data)), [attrgetter(".".join("inner" for _ in data))]
+def whole_record_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
+    """Returns the same as `raw_decoder`, for the raw text of the whole data object at this path."""
+    return msgspec.json.Decoder(_wrapper_struct(Raw, data)), [attrgetter(".".join("inner" for _ in data))]
 
 
 @cache
-def names_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], Mapping[str, Raw]]]:
-    """A decoder of lines that tells all names in the data at this path. One for all streams: it is dear to make."""
-    return msgspec.json.Decoder(_wrapped(dict[str, Raw], data)), attrgetter(".".join("inner" for _ in data))
+def member_names_decoder(data: FieldPath) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], Mapping[str, Raw]]]:
+    """Returns a decoder of lines that keeps all members of the data at this path, and a getter for them."""
+    # Cached, so that all streams share one: a decoder is expensive to make.
+    return msgspec.json.Decoder(_wrapper_struct(dict[str, Raw], data)), attrgetter(".".join("inner" for _ in data))
 
 
 def data_members(line: bytes, data: FieldPath) -> Mapping[str, Raw]:
-    """What a line's data has, odd as the line may be; nothing where it is no record."""
+    """Returns the members of a line's data; none where the line is not a record. Reads odd lines too."""
     levels = list(_levels(line, data))
     return levels[-1] if len(levels) > len(data) else {}
 
 
-def _wrapped(inner: Any, path: FieldPath) -> Any:
+def _wrapper_struct(inner: Any, path: FieldPath) -> Any:
     for step in reversed(path):
         inner = msgspec.defstruct("Wrapper", [("inner", inner)], rename={"inner": step}, gc=False)
     return inner
@@ -101,13 +104,14 @@ def _put(tree: _Tree, path: FieldPath, value: pa.DataType) -> None:
     tree[path[-1]] = value
 
 
-def _struct(tree: _Tree) -> pa.StructType:
-    return pa.struct([(name, _struct(inner) if isinstance(inner, dict) else inner) for name, inner in tree.items()])
+def _build_struct(tree: _Tree) -> pa.StructType:
+    return pa.struct(
+        [(name, _build_struct(inner) if isinstance(inner, dict) else inner) for name, inner in tree.items()]
+    )
 
 
 def _levels(line: bytes, path: FieldPath) -> Iterator[Mapping[str, Raw]]:
-    """The members of the line, of what stands at each step of the path, and of what stands at its end; as far as there
-    are objects."""
+    """Yields the members of the line, then of the object at each step of the path. Ends at the first other value."""
     level: Raw = Raw(line)
     with suppress(ValueError):
         for step in path:
@@ -118,7 +122,7 @@ def _levels(line: bytes, path: FieldPath) -> Iterator[Mapping[str, Raw]]:
 
 
 def _plain_members(line: bytes, path: FieldPath) -> Iterator[tuple[FieldPath, pa.DataType]]:
-    """The members on the way to the data that are strings or whole numbers."""
+    """Yields the members of the envelope that are strings or whole numbers, down to the object that holds the data."""
     for depth, inside in zip(range(len(path)), _levels(line, path), strict=False):
         for name, raw in inside.items():
             text = bytes(raw)

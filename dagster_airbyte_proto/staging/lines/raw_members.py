@@ -1,7 +1,7 @@
-"""The raw text of JSON members: cut out as it came, never parsed further than needed.
+"""Cuts the raw text of members and elements out of JSON. The text stays as it came and is not parsed further.
 
-msgspec does it for all but the odd line: NaN, half a surrogate pair, nesting of thousands of levels. Those are cut here
-with the standard library's scanner, and where even that recurses too deep, by counting brackets.
+msgspec does this for all but odd texts: NaN, half a surrogate pair, nesting of thousands of levels. Those are split
+here with the standard library's scanner; where even that recurses too deep, by counting brackets.
 """
 
 import json
@@ -25,23 +25,26 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')
 
 
 def members(text: Raw | bytes) -> Mapping[str, Raw]:
-    """The members of a JSON object, the last of equal names. Raises ValueError for anything else."""
+    """Returns the members of a JSON object; of equal names the last. Raises ValueError for anything else."""
     try:
         return _MEMBERS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return dict(_scanned(bytes(text), "{"))
+        return dict(_scan(bytes(text), "{"))
 
 
 def elements(text: Raw) -> Sequence[Raw]:
-    """The elements of a JSON array. Raises ValueError for anything else."""
+    """Returns the elements of a JSON array. Raises ValueError for anything else."""
     try:
         return _ELEMENTS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return [element for _, element in _scanned(bytes(text), "[")]
+        return [element for _, element in _scan(bytes(text), "[")]
 
 
 def text_array(raws: Sequence[Raw]) -> pa.Array:
-    """The texts as one Arrow array, in one copy; missing ones and JSON nulls are null. Not checked to be UTF-8."""
+    """Returns the texts as one Arrow array, in one copy; missing texts and JSON nulls are null.
+
+    The caller must validate the array: it may hold bytes that are not UTF-8.
+    """
     lengths = np.fromiter(map(len, raws), dtype=np.int32, count=len(raws))
     offsets = np.zeros(len(raws) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -58,11 +61,11 @@ def text_array(raws: Sequence[Raw]) -> pa.Array:
     )
 
 
-def _scanned(raw: bytes, opening: str) -> Iterable[tuple[str, Raw]]:
+def _scan(raw: bytes, opening: str) -> Iterable[tuple[str, Raw]]:
     text = raw.decode("utf-8", "surrogateescape")
     at = _after_space(text, 0)
     if text[at : at + 1] != opening:
-        raise ValueError("not what was expected")
+        raise ValueError("neither an object nor an array, as expected")
     closing = "}" if opening == "{" else "]"
     at = _after_space(text, at + 1)
     is_empty = text[at : at + 1] == closing
@@ -85,7 +88,7 @@ def _scanned(raw: bytes, opening: str) -> Iterable[tuple[str, Raw]]:
             raise ValueError("neither a next value nor the end")
         at = _after_space(text, at + 1)
     if _after_space(text, at + 1) != len(text):
-        raise ValueError("something behind the end")
+        raise ValueError("text after the end")
 
 
 def _after_space(text: str, at: int) -> int:

@@ -1,8 +1,11 @@
-"""Raw JSON texts as what their column reads from the wire, where Arrow's parser would not have them.
+"""Reads raw JSON texts into arrays of their column's wire type, for values that Arrow's parser does not read.
 
-A column is taken apart whole: lists into all their elements, objects into their members, down to plain values. Each
-such array is tried whole first; where values in it do not fit, blocks of it are read as whatever they are, and only
-those that are something else are looked at one by one. So a few misfits cost little more than none.
+A column is split as a whole: lists into all their elements, objects into their members, down to plain values. Each
+array of plain values is then read in steps, so that a few values that do not fit cost little more than none:
+
+1. All values at once, by a decoder of the column's type.
+2. If that fails: blocks of values by a decoder of any type. Values of the right type are taken.
+3. Only the values of another type one by one, by the functions at the end of this module.
 """
 
 import json
@@ -19,86 +22,93 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import Column, Kind, Member, ValueType
+from dagster_airbyte_proto.schema.columns import Column, Member, ValueKind, ValueType
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, elements, members, text_array
-from dagster_airbyte_proto.staging.rows.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, Misfit, Slots
+from dagster_airbyte_proto.staging.rows.changes import (
+    SIZE_LIMITATION,
+    TYPECAST_ERROR,
+    Changes,
+    ValueDoesNotFit,
+    ValueLocations,
+)
 
 _NULL = b"null"
 _PLAIN_NUMBERS = {
-    Kind.INTEGER: r"^-?\d{1,18}(\.0+)?$",
-    Kind.BIG_INTEGER: r"^-?\d{1,38}(\.0+)?$",
-    Kind.DECIMAL: r"^-?\d{1,29}(\.\d{1,9})?$",
+    ValueKind.INTEGER: r"^-?\d{1,18}(\.0+)?$",
+    ValueKind.BIG_INTEGER: r"^-?\d{1,38}(\.0+)?$",
+    ValueKind.DECIMAL: r"^-?\d{1,29}(\.\d{1,9})?$",
 }
 _POINT_ZERO = r"\.0+$"
-_BLOCK = 64
+_BLOCK_VALUES = 64
 _NUMBER = re.compile(rb"[+-]?\d++(\.\d++)?([eE][+-]?\d{1,9})?")
-_DIGITS = Context(prec=40)
+_DECIMAL_CONTEXT = Context(prec=40)
 _SCALE = 9
-_TINY = Decimal(1).scaleb(-_SCALE)
+_SMALLEST_FRACTION = Decimal(1).scaleb(-_SCALE)
 _LARGEST_FRACTION = Decimal(f"{'9' * (38 - _SCALE)}.{'9' * _SCALE}")
 _TEXT = msgspec.json.Decoder(str)
 _RAWS = msgspec.json.Decoder(list[Raw])
 _LISTS = msgspec.json.Decoder(list[list[Raw] | None])
-_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.BINARY)
-_OF_ONE_TYPE: Mapping[Kind, msgspec.json.Decoder[list[Any]]] = {
-    Kind.BOOLEAN: msgspec.json.Decoder(list[bool | None]),
-    Kind.INTEGER: msgspec.json.Decoder(list[int | None]),
-    Kind.NUMBER: msgspec.json.Decoder(list[float | None]),
-    **dict.fromkeys((Kind.STRING, *_TIMES), msgspec.json.Decoder(list[str | None])),
+_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_TIMES = (ValueKind.DATE, ValueKind.TIME, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP, ValueKind.BINARY)
+_UNIFORM_DECODERS: Mapping[ValueKind, msgspec.json.Decoder[list[Any]]] = {
+    ValueKind.BOOLEAN: msgspec.json.Decoder(list[bool | None]),
+    ValueKind.INTEGER: msgspec.json.Decoder(list[int | None]),
+    ValueKind.NUMBER: msgspec.json.Decoder(list[float | None]),
+    **dict.fromkeys((ValueKind.STRING, *_TIMES), msgspec.json.Decoder(list[str | None])),
 }
 # A number is a float here whatever it looks like, and so an integer is never one.
 _ANY_NUMBER = msgspec.json.Decoder(list[float | bool | str | list[Any] | dict[str, Any] | None])
 _ANYTHING = msgspec.json.Decoder(list[Any])
-_OF_ANY_TYPE: Mapping[Kind, tuple[msgspec.json.Decoder[list[Any]], type]] = {
-    Kind.BOOLEAN: (_ANYTHING, bool),
-    Kind.NUMBER: (_ANY_NUMBER, float),
-    **dict.fromkeys((Kind.STRING, *_TIMES), (_ANYTHING, str)),
+_MIXED_DECODERS: Mapping[ValueKind, tuple[msgspec.json.Decoder[list[Any]], type]] = {
+    ValueKind.BOOLEAN: (_ANYTHING, bool),
+    ValueKind.NUMBER: (_ANY_NUMBER, float),
+    **dict.fromkeys((ValueKind.STRING, *_TIMES), (_ANYTHING, str)),
 }
 
 
 def wire_array(column: Column, raws: Sequence[Raw], changes: Changes) -> pa.Array:
-    """Raw texts as the column's wire type. What does not fit is null and has its entry in `changes`."""
-    return _array(column.type, raws, Slots(column.path), changes)
+    """Returns raw texts as an array of the column's wire type. A value that does not fit is null, with an entry in
+    `changes`."""
+    return _array(column.type, raws, ValueLocations(column.path), changes)
 
 
-def _array(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+def _array(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, changes: Changes) -> pa.Array:
     if kind.depth:
-        return _lists(kind, raws, slots, changes)
-    if kind.kind is Kind.STRUCT:
-        return _objects(kind, raws, slots, changes)
+        return _lists(kind, raws, locations, changes)
+    if kind.kind is ValueKind.STRUCT:
+        return _objects(kind, raws, locations, changes)
     if kind.is_json_text:
-        return _texts(raws, slots, changes)
-    return _scalars(kind, raws, slots, changes)
+        return _json_texts(raws, locations, changes)
+    return _scalars(kind, raws, locations, changes)
 
 
-def _lists(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
-    lists = _whole(_LISTS, raws)
+def _lists(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, changes: Changes) -> pa.Array:
+    lists = _decode_all(_LISTS, raws)
     if lists is None:
-        lists = _each(raws, slots, changes, elements)
+        lists = _read_each(raws, locations, changes, elements)
     offsets = np.zeros(len(raws) + 1, dtype=np.int32)
     np.cumsum(np.fromiter((len(each or ()) for each in lists), np.int32, len(lists)), out=offsets[1:])
     flat = [element for each in lists if each for element in each]
-    values = _array(kind.item, flat, slots.elements(offsets), changes)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, type=kind.on_wire, mask=_absent(lists))
+    values = _array(kind.element_type, flat, locations.elements(offsets), changes)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=kind.wire_type, mask=_null_mask(lists))
 
 
-def _objects(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
+def _objects(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, changes: Changes) -> pa.Array:
     decoder, getters = _struct_decoder(kind.members)
-    objects = _whole(decoder, raws)
+    objects = _decode_all(decoder, raws)
     if objects is None:
-        objects = _each(raws, slots, changes, members)
+        objects = _read_each(raws, locations, changes, members)
         getters = [_member_getter(member.source) for member in kind.members]
     inside = [
         _array(
             member.type,
             [MISSING if each is None else getter(each) for each in objects],
-            slots.member(member.source),
+            locations.member(member.source),
             changes,
         )
         for member, getter in zip(kind.members, getters, strict=True)
     ]
-    return pa.StructArray.from_arrays(inside, fields=list(kind.on_wire), mask=_absent(objects))
+    return pa.StructArray.from_arrays(inside, fields=list(kind.wire_type), mask=_null_mask(objects))
 
 
 @cache
@@ -112,98 +122,103 @@ def _member_getter(name: str) -> Callable[[Any], Raw]:
     return lambda inside: inside.get(name, MISSING)
 
 
-def _texts(raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
-    if _whole(_RAWS, raws) is not None:
+def _json_texts(raws: Sequence[Raw], locations: ValueLocations, changes: Changes) -> pa.Array:
+    if _decode_all(_RAWS, raws) is not None:
         array = text_array(raws)
         with suppress(pa.ArrowInvalid):
             array.validate(full=True)
             return array
-    return pa.array(_each(raws, slots, changes, _json), pa.string())
+    return pa.array(_read_each(raws, locations, changes, _json), pa.string())
 
 
-def _scalars(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
-    decoder = _OF_ONE_TYPE.get(kind.kind)
-    values = None if decoder is None else _whole(decoder, raws)
+def _scalars(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, changes: Changes) -> pa.Array:
+    decoder = _UNIFORM_DECODERS.get(kind.kind)
+    values = None if decoder is None else _decode_all(decoder, raws)
     if values is not None:
         with suppress(pa.ArrowInvalid, OverflowError):
-            return pa.array(values, kind.on_wire)
+            return pa.array(values, kind.wire_type)
     if kind.kind in _PLAIN_NUMBERS:
-        return _numbers(kind, raws, slots, changes)
+        return _numbers(kind, raws, locations, changes)
     misfits: list[tuple[int, str]] = []
     read = _SCALARS.get(kind.kind, _string_only)
     values = [
         _read(read, raw, position, misfits) if known is _UNREAD else known
-        for position, (raw, known) in enumerate(zip(raws, _guessed(kind.kind, raws), strict=True))
+        for position, (raw, known) in enumerate(zip(raws, _values_by_block(kind.kind, raws), strict=True))
     ]
-    changes.nulled_each(slots, misfits)
-    return pa.array(values, kind.on_wire)
+    changes.note_nulled_each(locations, misfits)
+    return pa.array(values, kind.wire_type)
 
 
-def _numbers(kind: ValueType, raws: Sequence[Raw], slots: Slots, changes: Changes) -> pa.Array:
-    """What is plainly such a number is cast together; the rest is looked at one by one."""
+def _numbers(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, changes: Changes) -> pa.Array:
+    """Casts the texts that are plainly such a number together, and reads the rest one by one."""
     text = text_array(raws)
     is_plain = pc.match_substring_regex(text, _PLAIN_NUMBERS[kind.kind])
     plain = pc.if_else(is_plain, text, pa.scalar(None, pa.string()))
-    if kind.kind is not Kind.DECIMAL and pc.any(pc.match_substring(plain, ".")).as_py():
+    if kind.kind is not ValueKind.DECIMAL and pc.any(pc.match_substring(plain, ".")).as_py():
         plain = pc.replace_substring_regex(plain, _POINT_ZERO, "")
-    plain = plain.cast(kind.on_wire)
+    plain = plain.cast(kind.wire_type)
     is_odd = pc.fill_null(pc.invert(is_plain), False)
     odd = np.flatnonzero(is_odd.to_numpy(zero_copy_only=False))
     if not len(odd):
         return plain
     misfits: list[tuple[int, str]] = []
     values = [_read(_SCALARS[kind.kind], raws[position], position, misfits) for position in odd.tolist()]
-    changes.nulled_each(slots, misfits)
-    if kind.kind is Kind.DECIMAL:
-        values = _scaled(values, odd, slots, changes)
-    return pc.replace_with_mask(plain, is_odd, pa.array(values, kind.on_wire))
+    changes.note_nulled_each(locations, misfits)
+    if kind.kind is ValueKind.DECIMAL:
+        values = _round_to_scale(values, odd, locations, changes)
+    return pc.replace_with_mask(plain, is_odd, pa.array(values, kind.wire_type))
 
 
 _UNREAD: Any = object()
 
 
-def _guessed(kind: Kind, raws: Sequence[Raw]) -> Iterator[Any]:
-    """Each value where it is what it should be, and `_UNREAD` where it has to be looked at."""
-    if kind not in _OF_ANY_TYPE:
+def _values_by_block(kind: ValueKind, raws: Sequence[Raw]) -> Iterator[Any]:
+    """Yields each value that has the right type, and `_UNREAD` for each that must be read alone."""
+    if kind not in _MIXED_DECODERS:
         yield from [_UNREAD] * len(raws)
         return
-    decoder, expected = _OF_ANY_TYPE[kind]
-    for start in range(0, len(raws), _BLOCK):
-        block = raws[start : start + _BLOCK]
-        values = _whole(decoder, block)
+    decoder, expected = _MIXED_DECODERS[kind]
+    for start in range(0, len(raws), _BLOCK_VALUES):
+        block = raws[start : start + _BLOCK_VALUES]
+        values = _decode_all(decoder, block)
         if values is None:
             yield from [_UNREAD] * len(block)
         else:
             yield from (v if v is None or type(v) is expected else _UNREAD for v in values)
 
 
-def _scaled(
+def _round_to_scale(
     values: Sequence[Decimal | None],
     positions: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-    slots: Slots,
+    locations: ValueLocations,
     changes: Changes,
 ) -> list[Decimal | None]:
-    """Rounded to the digits that the column has, where there are more."""
-    rounded = [None if each is None else each.quantize(_TINY, ROUND_HALF_EVEN, _DIGITS) for each in values]
+    """Rounds values to the digits that the column holds, and notes those that had more."""
+    rounded = [
+        None if each is None else each.quantize(_SMALLEST_FRACTION, ROUND_HALF_EVEN, _DECIMAL_CONTEXT)
+        for each in values
+    ]
     is_cut = [old != new for old, new in zip(values, rounded, strict=True)]
-    changes.truncated(slots, positions[np.array(is_cut, bool)])
+    changes.note_truncated(locations, positions[np.array(is_cut, bool)])
     return rounded
 
 
-def _whole(decoder: msgspec.json.Decoder[Any], raws: Sequence[Raw]) -> Any | None:
-    """All of it at once; None where it cannot be read that way."""
+def _decode_all(decoder: msgspec.json.Decoder[Any], raws: Sequence[Raw]) -> Any | None:
+    """Decodes all texts in one call; None if that fails."""
     try:
         texts = raws if all(map(len, raws)) else [raw if len(raw) else _NULL for raw in raws]
         values = decoder.decode(b"[%b]" % b",".join(texts))
-    except _REFUSALS:
+    except _DECODE_ERRORS:
         return None
     return values if len(values) == len(raws) else None
 
 
-def _each(raws: Sequence[Raw], slots: Slots, changes: Changes, read: Callable[[Any], Any]) -> list[Any]:
+def _read_each(
+    raws: Sequence[Raw], locations: ValueLocations, changes: Changes, read: Callable[[Any], Any]
+) -> list[Any]:
     misfits: list[tuple[int, str]] = []
     values = [_read(read, raw, position, misfits) for position, raw in enumerate(raws)]
-    changes.nulled_each(slots, misfits)
+    changes.note_nulled_each(locations, misfits)
     return values
 
 
@@ -213,14 +228,14 @@ def _read(read: Callable[[Any], Any], raw: Raw, position: int, misfits: list[tup
         return None
     try:
         return read(text)
-    except Misfit as misfit:
+    except ValueDoesNotFit as misfit:
         misfits.append((position, misfit.reason))
     except ValueError:
         misfits.append((position, TYPECAST_ERROR))
     return None
 
 
-def _absent(values: Sequence[Any]) -> pa.Array | None:
+def _null_mask(values: Sequence[Any]) -> pa.Array | None:
     absent = np.fromiter((each is None for each in values), bool, len(values))
     return pa.array(absent) if absent.any() else None
 
@@ -229,11 +244,11 @@ def _string_only(text: bytes) -> str:
     try:
         return _TEXT.decode(text)
     except msgspec.MsgspecError as error:
-        raise Misfit from error
+        raise ValueDoesNotFit from error
 
 
 def _string(text: bytes) -> str:
-    """A string; any other value as its own JSON text."""
+    """Returns a string's value; of any other value its own JSON text."""
     return _string_only(text) if text.startswith(b'"') else _json(text)
 
 
@@ -241,32 +256,32 @@ def _json(text: bytes) -> str:
     try:
         msgspec.json.decode(text, type=Raw)
     except RecursionError:
-        pass  # Too deep to look into: it was cut at matching brackets.
+        pass  # Too deep to check. It was cut out at matching brackets.
     except msgspec.MsgspecError:
         _require_strict(text)
     return text.decode("utf-8")
 
 
 def _require_strict(text: bytes) -> None:
-    """msgspec refuses half a surrogate pair too, which is JSON; NaN is not."""
+    """Raises for a text that is not JSON. msgspec refuses half a surrogate pair too, which is JSON; NaN is not."""
     with suppress(RecursionError):
-        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_reject_constant)
 
 
-def _refuse(_constant: str) -> None:
-    raise Misfit
+def _reject_constant(_constant: str) -> None:
+    raise ValueDoesNotFit
 
 
 def _boolean(text: bytes) -> bool:
     if text not in (b"true", b"false"):
-        raise Misfit
+        raise ValueDoesNotFit
     return text == b"true"
 
 
 def _integer(text: bytes) -> int:
     number = int(_whole_number(text))
     if not -(1 << 63) <= number < 1 << 63:
-        raise Misfit(SIZE_LIMITATION)
+        raise ValueDoesNotFit(SIZE_LIMITATION)
     return number
 
 
@@ -275,48 +290,48 @@ def _big_integer(text: bytes) -> Decimal:
 
 
 def _whole_number(text: bytes) -> Decimal:
-    """A whole number of at most 38 digits, however it is written (1, 1.0, 1e3)."""
+    """Reads a whole number of at most 38 digits, in any spelling (1, 1.0, 1e3)."""
     number = _decimal(text, 38)
     try:
-        whole = number.to_integral_value(context=_DIGITS)
+        whole = number.to_integral_value(context=_DECIMAL_CONTEXT)
     except InvalidOperation as error:
-        raise Misfit(SIZE_LIMITATION) from error
+        raise ValueDoesNotFit(SIZE_LIMITATION) from error
     if whole != number:
-        raise Misfit
+        raise ValueDoesNotFit
     return whole
 
 
 def _fraction(text: bytes) -> Decimal:
-    """A number of at most 29 digits before its point."""
+    """Reads a number of at most 29 digits before its decimal point."""
     number = _decimal(text, 38 - _SCALE)
-    if abs(number) > _LARGEST_FRACTION:  # It would be rounded up to a digit more.
-        raise Misfit(SIZE_LIMITATION)
+    if abs(number) > _LARGEST_FRACTION:  # Rounding would give it one digit more.
+        raise ValueDoesNotFit(SIZE_LIMITATION)
     return number
 
 
 def _decimal(text: bytes, digits: int) -> Decimal:
     if not _NUMBER.fullmatch(text):
-        raise Misfit
+        raise ValueDoesNotFit
     number = Decimal(text.decode())
     if number and number.adjusted() >= digits:
-        raise Misfit(SIZE_LIMITATION)
+        raise ValueDoesNotFit(SIZE_LIMITATION)
     return number
 
 
 def _float(text: bytes) -> float:
     if not _NUMBER.fullmatch(text):
-        raise Misfit
+        raise ValueDoesNotFit
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise Misfit(SIZE_LIMITATION)
+        raise ValueDoesNotFit(SIZE_LIMITATION)
     return number
 
 
 _SCALARS = {
-    Kind.STRING: _string,
-    Kind.BOOLEAN: _boolean,
-    Kind.INTEGER: _integer,
-    Kind.BIG_INTEGER: _big_integer,
-    Kind.NUMBER: _float,
-    Kind.DECIMAL: _fraction,
+    ValueKind.STRING: _string,
+    ValueKind.BOOLEAN: _boolean,
+    ValueKind.INTEGER: _integer,
+    ValueKind.BIG_INTEGER: _big_integer,
+    ValueKind.NUMBER: _float,
+    ValueKind.DECIMAL: _fraction,
 }

@@ -1,7 +1,8 @@
-"""Record lines taken apart: the members of the envelope and the record's fields, each as its raw text.
+"""Splits record lines into the members of the envelope and the record's fields, each as its raw text.
 
-All lines of a segment at once where none is odd. An odd one (NaN, half a surrogate pair, nesting of thousands of
-levels) is taken apart by the slower means of `raw_json`, and the others as before.
+msgspec decodes all lines of a segment in one call if none is odd. It refuses the whole segment for one odd line (NaN,
+half a surrogate pair, nesting of thousands of levels); then each line is decoded alone, and the odd ones by the slower
+scanner of `raw_members`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,16 +14,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.model import FieldPath
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members
 
-REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NOWHERE = ("",)
 
 
-class Parts(NamedTuple):
-    """Raw texts; empty where there are none. `data` is None where the record has no object for it."""
+class RecordParts(NamedTuple):
+    """The parts of a record line as raw texts; empty where the line has none. `data` is None if it is not an object."""
 
     data: Mapping[str, Raw] | None
     namespace: Raw
@@ -32,7 +33,7 @@ class Parts(NamedTuple):
 
 
 class Envelope:
-    """A line's members by path. Each level is cut once, however many of its members are asked for."""
+    """The members of a line by path. Each object is split once, however many of its members are read."""
 
     __slots__ = ("_levels",)
 
@@ -40,7 +41,7 @@ class Envelope:
         self._levels: dict[FieldPath, Mapping[str, Raw]] = {(): members(line)}
 
     def at(self, path: FieldPath) -> Raw:
-        """The raw text at `path`; empty where there is none."""
+        """Returns the raw text at `path`; empty where there is none."""
         return self._level(path[:-1]).get(path[-1], MISSING) if path else MISSING
 
     def _level(self, path: FieldPath) -> Mapping[str, Raw]:
@@ -55,64 +56,67 @@ class Envelope:
         return level
 
 
-def parts_of_lines(segment: bytes, shape: RecordShape, *, is_whole: bool = False) -> Iterator[Parts | None]:
-    """The parts of each line; None for one that is no JSON object. The data of records that land whole is one field."""
-    decoder, parts_of = _decoder(shape, is_whole=is_whole)
-    made = _whole_parts if is_whole else Parts._make
+def split_lines(segment: bytes, record_wire: RecordWire, *, is_whole: bool = False) -> Iterator[RecordParts | None]:
+    """Yields the parts of each line; None for a line that is not a JSON object.
+
+    With `is_whole` the data is one field, WHOLE_RECORD, that holds its whole text.
+    """
+    decoder, get_parts = _line_decoder(record_wire, is_whole=is_whole)
+    make = _whole_parts if is_whole else RecordParts._make
     lines = segment.split(b"\n")[:-1]
-    with suppress(*REFUSALS):
+    with suppress(*DECODE_ERRORS):
         found = decoder.decode_lines(segment)
         if len(found) == len(lines):
-            yield from map(made, map(parts_of, found))
+            yield from map(make, map(get_parts, found))
             return
     for line in lines:
         try:
-            yield made(parts_of(decoder.decode(line)))
-        except REFUSALS:
-            yield _odd_parts(line, shape, is_whole=is_whole)
+            yield make(get_parts(decoder.decode(line)))
+        except DECODE_ERRORS:
+            yield _odd_line_parts(line, record_wire, is_whole=is_whole)
 
 
-def _whole_parts(found: Sequence[Any]) -> Parts:
+def _whole_parts(found: Sequence[Any]) -> RecordParts:
     data, *others = found
-    return Parts({WHOLE_RECORD: data} if bytes(data).startswith(b"{") else None, *others)
+    return RecordParts({WHOLE_RECORD: data} if bytes(data).startswith(b"{") else None, *others)
 
 
-def _odd_parts(line: bytes, shape: RecordShape, *, is_whole: bool) -> Parts | None:
+def _odd_line_parts(line: bytes, record_wire: RecordWire, *, is_whole: bool) -> RecordParts | None:
     try:
         envelope = Envelope(line)
     except ValueError:
         return None
     try:
-        data = members(envelope.at(shape.data))
+        data = members(envelope.at(record_wire.data))
     except ValueError:
         data = None
     if is_whole and data is not None:
-        data = {WHOLE_RECORD: envelope.at(shape.data)}
-    return Parts(data, *map(envelope.at, _paths(shape)))
+        data = {WHOLE_RECORD: envelope.at(record_wire.data)}
+    return RecordParts(data, *map(envelope.at, _paths(record_wire)))
 
 
-def _paths(shape: RecordShape) -> tuple[FieldPath, ...]:
-    return (shape.namespace, shape.emitted_at, shape.changes, shape.version)
+def _paths(record_wire: RecordWire) -> tuple[FieldPath, ...]:
+    return (record_wire.namespace, record_wire.emitted_at, record_wire.changes, record_wire.version)
 
 
 @cache
-def _decoder(
-    shape: RecordShape, *, is_whole: bool
+def _line_decoder(
+    record_wire: RecordWire, *, is_whole: bool
 ) -> tuple[msgspec.json.Decoder[Any], Callable[[Any], tuple[Any, ...]]]:
-    """Refuses a line that has no data, or something else where an object should be."""
+    """Returns a decoder that refuses a line without data, or with another value where an object must be."""
     tree: dict[str, Any] = {}
-    paths = [path or _NOWHERE for path in _paths(shape)]
-    for path, leaf in ((shape.data, Raw if is_whole else dict[str, Raw]), *((path, Raw) for path in paths)):
+    paths = [path or _NOWHERE for path in _paths(record_wire)]
+    for path, leaf in ((record_wire.data, Raw if is_whole else dict[str, Raw]), *((path, Raw) for path in paths)):
         level = tree
         for step in path[:-1]:
             level = level.setdefault(step, {})
         level[path[-1]] = leaf
-    getter = attrgetter(*(".".join(map(_attribute, path)) for path in (shape.data, *paths)))
-    return msgspec.json.Decoder(_line_struct(tree, shape.data)), getter
+    getter = attrgetter(*(".".join(map(_attribute, path)) for path in (record_wire.data, *paths)))
+    return msgspec.json.Decoder(_line_struct(tree, record_wire.data)), getter
 
 
 def _line_struct(tree: Mapping[str, Any], needed: FieldPath) -> Any:
-    """Only what lies on the way to the data has to be there."""
+    """Builds the struct of a line. Only the members on the path to the data are required."""
     fields: list[Any] = []
     for name, inner in tree.items():
         is_needed = needed[:1] == (name,)

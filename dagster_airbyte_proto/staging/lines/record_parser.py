@@ -1,6 +1,6 @@
-"""The slow road: a segment that the JSON parser refused, record by record, and value by value where it must be.
+"""Parses a segment that the columnar parser refused: record by record, and value by value where necessary.
 
-Nothing is refused here but what is no record at all.
+It rejects only lines that are not records. A value that does not fit its column becomes null, and the row stays.
 """
 
 from collections import Counter
@@ -10,13 +10,13 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.wire import RecordShape
+from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import CHANGES, Columns
-from dagster_airbyte_proto.staging.lines.parsed import ANOTHER_NAMESPACE, WireRows
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, elements, members
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
-from dagster_airbyte_proto.staging.lines.record_line import REFUSALS, Envelope, Parts, parts_of_lines
-from dagster_airbyte_proto.staging.lines.undeclared import Declared
+from dagster_airbyte_proto.staging.lines.record_line import DECODE_ERRORS, Envelope, RecordParts, split_lines
+from dagster_airbyte_proto.staging.lines.undeclared_fields import DeclaredFields
+from dagster_airbyte_proto.staging.lines.wire_rows import ANOTHER_NAMESPACE, WireRows
 from dagster_airbyte_proto.staging.rows.changes import Changes
 
 NOT_JSON = "the line is no JSON object"
@@ -26,23 +26,25 @@ _TEXT = msgspec.json.Decoder(str)
 _NUMBERS = msgspec.json.Decoder(list[float | None])
 
 
-def redo(segment: bytes, columns: Columns, shape: RecordShape, stream: StreamId) -> WireRows:
-    """All records of a segment. Never raises for what the connector sent."""
+def parse_by_record(segment: bytes, columns: Columns, record_wire: RecordWire, stream: StreamId) -> WireRows:
+    """Parses all records of a segment. Never raises for what the connector sent."""
     rejected: Counter[str] = Counter()
     foreign: Counter[StreamId] = Counter()
     records = list(
-        _records(parts_of_lines(segment, shape, is_whole=columns.is_whole), shape, stream, rejected, foreign)
+        _records(
+            split_lines(segment, record_wire, is_whole=columns.is_schemaless), record_wire, stream, rejected, foreign
+        )
     )
     changes = Changes()
-    declared = Declared(columns)
+    declared = DeclaredFields(columns)
     fields = [record.data or {} for record in records]
-    ignored = Counter(name for data in fields for name in declared.unknown(data))
+    ignored = Counter(name for data in fields for name in declared.undeclared_in(data))
     return WireRows(
         arrays=tuple(
             wire_array(column, [data.get(column.path[0], MISSING) for data in fields], changes)
-            for column in columns.top
+            for column in columns.parsed_columns
         ),
-        emitted_at=_emitted_at([record.emitted_at for record in records], shape),
+        emitted_at=_emitted_at([record.emitted_at for record in records], record_wire),
         source_changes=_source_changes([record.changes for record in records]),
         changes=changes,
         rejected=rejected,
@@ -52,30 +54,30 @@ def redo(segment: bytes, columns: Columns, shape: RecordShape, stream: StreamId)
     )
 
 
-def namespace_of(line: bytes, shape: RecordShape) -> str | None:
-    """The namespace that a record's line carries behind its data. Raises ValueError for what is no JSON object."""
-    return _text(Envelope(line).at(shape.namespace))
+def namespace_of(line: bytes, record_wire: RecordWire) -> str | None:
+    """Returns the namespace of a record line whose head does not have it. Raises ValueError for no JSON object."""
+    return _text(Envelope(line).at(record_wire.namespace))
 
 
 def _records(
-    lines: Iterable[Parts | None],
-    shape: RecordShape,
+    lines: Iterable[RecordParts | None],
+    record_wire: RecordWire,
     stream: StreamId,
     rejected: Counter[str],
     foreign: Counter[StreamId],
-) -> Iterator[Parts]:
-    for parts in lines:
-        if parts is None:
+) -> Iterator[RecordParts]:
+    for record_parts in lines:
+        if record_parts is None:
             rejected[NOT_JSON] += 1
             continue
-        namespace = _text(parts.namespace) if shape.namespace else stream.namespace
+        namespace = _text(record_parts.namespace) if record_wire.namespace else stream.namespace
         if (namespace or None) != stream.namespace:
             rejected[ANOTHER_NAMESPACE] += 1
             foreign[StreamId.of(stream.name, namespace)] += 1
-        elif parts.data is None:
+        elif record_parts.data is None:
             rejected[NO_DATA] += 1
         else:
-            yield parts
+            yield record_parts
 
 
 def _text(raw: Raw) -> str | None:
@@ -87,9 +89,10 @@ def _text(raw: Raw) -> str | None:
         return None
 
 
-def _emitted_at(raws: Sequence[Raw], shape: RecordShape) -> pa.Array:
-    """Where it is text, what is none has said nothing that could be read: an empty text says so too."""
-    if not shape.emitted_at_is_text:
+def _emitted_at(raws: Sequence[Raw], record_wire: RecordWire) -> pa.Array:
+    # Where it is text, a value that is not a string becomes an empty text: that is no time, so the row gets an entry,
+    # which a missing one does not get.
+    if not record_wire.emitted_at_is_text:
         return _numbers(raws)
     return pa.array([None if bytes(raw) in (b"", b"null") else _text(raw) or "" for raw in raws], pa.string())
 
@@ -97,7 +100,7 @@ def _emitted_at(raws: Sequence[Raw], shape: RecordShape) -> pa.Array:
 def _numbers(raws: Sequence[Raw]) -> pa.Array:
     try:
         values = _NUMBERS.decode(b"[%b]" % b",".join([raw if len(raw) else b"null" for raw in raws]))
-    except REFUSALS:
+    except DECODE_ERRORS:
         values = [_number(raw) for raw in raws]
     return pa.array(values, pa.float64())
 
@@ -112,7 +115,7 @@ def _number(raw: Raw) -> float | None:
 def _whole_number(raw: Raw) -> int | None:
     try:
         number = msgspec.json.decode(raw, type=int)
-    except REFUSALS:
+    except DECODE_ERRORS:
         return None
     return number if -(1 << 63) <= number < 1 << 63 else None
 
@@ -124,7 +127,7 @@ def _source_changes(raws: Sequence[Raw]) -> pa.Array | None:
 
 
 def _changes(raw: Raw) -> list[dict[str, str | None]] | None:
-    """The source's entries as far as they can be read: they are remarks, and no reason to refuse a row."""
+    """Returns the source's entries as far as they are readable. Bad entries are no reason to reject a row."""
     try:
         entries = [members(element) for element in elements(raw)]
     except ValueError:

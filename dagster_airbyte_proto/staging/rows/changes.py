@@ -1,6 +1,7 @@
-"""What did not fit: entries of `_airbyte_meta.changes`, kept for the few rows that have any.
+"""Collects the entries of `_airbyte_meta.changes`: values that did not fit their column.
 
-An entry stands for many rows at once, so that a source whose every timestamp has nanoseconds costs no object a row.
+One entry is noted for many rows at once: a source that sends nanoseconds in every timestamp must not cost a Python
+object per row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,24 +21,25 @@ SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 _Positions = Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-class Misfit(ValueError):
-    """A value that its column cannot hold. `reason` is a word of the protocol's."""
+class ValueDoesNotFit(ValueError):
+    """Raised for a value that its column cannot hold. `reason` is one of the Airbyte protocol's reasons."""
 
     def __init__(self, reason: str = TYPECAST_ERROR) -> None:
         self.reason = reason
         super().__init__(reason)
 
 
-class Slots:
-    """The places of an array's values: a column's rows, the elements of its lists, a member of its objects.
+class ValueLocations:
+    """Maps positions in an array to rows and paths in the record.
 
-    Columns are taken apart whole; only of a value that does not fit is it asked which row and path it is of.
+    The array is a column, the elements of its lists, or a member of its objects. Columns are split as a whole, and the
+    row and path are computed only for values that do not fit.
     """
 
     def __init__(
         self,
         path: FieldPath,
-        outer: "Slots | None" = None,
+        outer: "ValueLocations | None" = None,
         offsets: "np.ndarray[tuple[int], np.dtype[np.int32]] | None" = None,
     ) -> None:
         self._path = path
@@ -46,7 +48,7 @@ class Slots:
 
     @property
     def field(self) -> str | None:
-        """The path of all of them where they are one a row; None where each has its own."""
+        """The path of all values, if each row has one; None if each value has its own path."""
         if self._offsets is not None:
             return None
         if self._outer is None:
@@ -54,22 +56,22 @@ class Slots:
         outer = self._outer.field
         return None if outer is None else ".".join([outer, *self._path])
 
-    def member(self, name: str) -> "Slots":
-        return Slots((name,), self)
+    def member(self, name: str) -> "ValueLocations":
+        return ValueLocations((name,), self)
 
-    def elements(self, offsets: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> "Slots":
-        """Those of the lists that stand in these slots, from offset to offset."""
-        return Slots((), self, offsets)
+    def elements(self, offsets: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> "ValueLocations":
+        """Returns the locations of the elements of the lists at these locations, by the lists' offsets."""
+        return ValueLocations((), self, offsets)
 
-    def place(self, position: int) -> tuple[int, FieldPath]:
-        """The row, and the path within the record."""
+    def locate(self, position: int) -> tuple[int, FieldPath]:
+        """Returns the row of a value, and its path in the record."""
         if self._outer is None:
             return position, self._path
         if self._offsets is None:
-            row, path = self._outer.place(position)
+            row, path = self._outer.locate(position)
             return row, path + self._path
         owner = int(np.searchsorted(self._offsets, position, side="right")) - 1
-        row, path = self._outer.place(owner)
+        row, path = self._outer.locate(owner)
         return row, (*path, str(position - int(self._offsets[owner])))
 
 
@@ -80,7 +82,7 @@ class _Entry(NamedTuple):
 
 
 class Changes:
-    """The values of one batch that were nulled or cut, by row."""
+    """The entries of one batch: the values that were nulled or truncated."""
 
     def __init__(self) -> None:
         self._rows: list[_Positions] = []
@@ -90,48 +92,50 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def nulled(self, slots: Slots, positions: _Positions, reason: str = TYPECAST_ERROR) -> None:
-        """The values there are no more."""
-        self._note(slots, positions, NULLED, reason)
+    def note_nulled(self, locations: ValueLocations, positions: _Positions, reason: str = TYPECAST_ERROR) -> None:
+        """Notes values that became null."""
+        self._add_entries(locations, positions, NULLED, reason)
 
-    def truncated(self, slots: Slots, positions: _Positions) -> None:
-        """The values keep what their column holds of them."""
-        self._note(slots, positions, TRUNCATED, SIZE_LIMITATION)
+    def note_truncated(self, locations: ValueLocations, positions: _Positions) -> None:
+        """Notes values that lost digits which their column does not hold."""
+        self._add_entries(locations, positions, TRUNCATED, SIZE_LIMITATION)
 
-    def nulled_each(self, slots: Slots, misfits: Iterable[tuple[int, str]]) -> None:
-        """Positions with their reasons."""
+    def note_nulled_each(self, locations: ValueLocations, misfits: Iterable[tuple[int, str]]) -> None:
+        """Notes values that became null, given as positions with their reasons."""
         by_reason: dict[str, list[int]] = {}
         for position, reason in misfits:
             by_reason.setdefault(reason, []).append(position)
         for reason, positions in by_reason.items():
-            self.nulled(slots, positions, reason)
+            self.note_nulled(locations, positions, reason)
 
     def rows_nulled(self, field: str) -> Sequence[int]:
-        """The rows in which a field had a value that is not there any more."""
+        """Returns the rows in which the field's value became null."""
         wanted = {number for entry, number in self._entries.items() if (entry.field, entry.change) == (field, NULLED)}
         noted = zip(self._rows, self._numbers, strict=True)
         return [int(row) for rows, number in noted if number in wanted for row in rows]
 
-    def lists(self, rows: int) -> pa.Array:
-        """For each of so many rows the list of its entries, in the order they were noted."""
+    def entry_lists(self, rows: int) -> pa.Array:
+        """Returns the list of entries of each row, in the order in which they were noted. `rows` is their number."""
         if not self._entries:
-            return _lists(bytes(4 * (rows + 1)), pa.nulls(0, CHANGES.value_type))
+            return _list_array(bytes(4 * (rows + 1)), pa.nulls(0, CHANGES.value_type))
         noted = np.concatenate([np.asarray(some, dtype=np.int64) for some in self._rows])
         entries = np.repeat(np.asarray(self._numbers), [len(some) for some in self._rows])
         offsets = np.zeros(rows + 1, dtype=np.int32)
         np.cumsum(np.bincount(noted, minlength=rows), out=offsets[1:])
         which = pa.array(entries[np.argsort(noted, kind="stable")])
-        return _lists(offsets, pa.array([entry._asdict() for entry in self._entries], CHANGES.value_type).take(which))
+        return _list_array(
+            offsets, pa.array([entry._asdict() for entry in self._entries], CHANGES.value_type).take(which)
+        )
 
-    def _note(self, slots: Slots, positions: _Positions, change: str, reason: str) -> None:
+    def _add_entries(self, locations: ValueLocations, positions: _Positions, change: str, reason: str) -> None:
         if not len(positions):
             return
-        field = slots.field
+        field = locations.field
         if field is not None:
             self._add(positions, _Entry(field, change, reason))
             return
         for position in positions:
-            row, path = slots.place(int(position))
+            row, path = locations.locate(int(position))
             self._add((row,), _Entry(".".join(path), change, reason))
 
     def _add(self, rows: _Positions, entry: _Entry) -> None:
@@ -139,6 +143,6 @@ class Changes:
         self._numbers.append(self._entries.setdefault(entry, len(self._entries)))
 
 
-def _lists(offsets: bytes | np.ndarray[tuple[int], np.dtype[np.int32]], values: pa.Array) -> pa.Array:
+def _list_array(offsets: bytes | np.ndarray[tuple[int], np.dtype[np.int32]], values: pa.Array) -> pa.Array:
     buffer = pa.py_buffer(offsets)
     return pa.Array.from_buffers(CHANGES, buffer.size // 4 - 1, [None, buffer], children=[values])

@@ -1,7 +1,8 @@
-"""From arrays as the JSON parser reads them to arrays as the table wants them, whole columns at a time.
+"""Coerces arrays of wire types to arrays of the table's types, whole columns at a time.
 
 Arrow's JSON parser takes a plain date for a timestamp, shifts a local time by an offset, and lets NaN pass. So times
-are read as text and cast here (`times.py`), where each rule is ours. Both roads end here, which is why they agree.
+are read as text and cast here by our own rules (`times.py`). The results of both parsers are coerced here, which is
+why they agree.
 """
 
 import base64
@@ -12,90 +13,93 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import Column, Kind, ValueType, nulls
-from dagster_airbyte_proto.staging.rows.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, Slots
+from dagster_airbyte_proto.schema.columns import Column, ValueKind, ValueType, null_array
+from dagster_airbyte_proto.staging.rows.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, ValueLocations
 from dagster_airbyte_proto.staging.rows.times import (
     Coerced,
+    are_out_of_range,
     dates,
-    is_out_of_range,
     local_timestamps,
     times,
     timestamps,
 )
-from dagster_airbyte_proto.staging.rows.variants import variants
+from dagster_airbyte_proto.staging.rows.variants import encode_variants
 
 _Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def coerced(column: Column, wire: pa.Array, changes: Changes) -> pa.Array:
-    """The column's values as its table has them. What does not fit is null and has its entry in `changes`."""
-    return _coerced(column.type, wire, Slots(column.path), changes)
+def coerce(column: Column, wire: pa.Array, changes: Changes) -> pa.Array:
+    """Returns the values in the table's type. A value that does not fit is null, with an entry in `changes`."""
+    return _coerce(column.type, wire, ValueLocations(column.path), changes)
 
 
-def _coerced(kind: ValueType, wire: pa.Array, slots: Slots, changes: Changes) -> pa.Array:
-    if kind.kind not in _COERCIONS and kind.kind not in (Kind.STRUCT, Kind.VARIANT):
+def _coerce(kind: ValueType, wire: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
+    if kind.kind not in _COERCIONS and kind.kind not in (ValueKind.STRUCT, ValueKind.VARIANT):
         return wire
     if wire.null_count == len(wire):
-        return nulls(len(wire), kind.in_table)
+        return null_array(len(wire), kind.table_type)
     if kind.depth:
-        inner = _coerced(kind.item, wire.values, slots.elements(wire.offsets.to_numpy()), changes)
+        inner = _coerce(kind.element_type, wire.values, locations.elements(wire.offsets.to_numpy()), changes)
         return pa.ListArray.from_arrays(wire.offsets, inner, mask=wire.is_null())
-    if kind.kind is Kind.STRUCT:
-        return _struct(kind, wire, slots, changes)
-    if kind.kind is Kind.VARIANT:
-        return variants(wire, slots, changes)
-    return _leaf(kind.kind, wire, slots, changes)
+    if kind.kind is ValueKind.STRUCT:
+        return _coerce_struct(kind, wire, locations, changes)
+    if kind.kind is ValueKind.VARIANT:
+        return encode_variants(wire, locations, changes)
+    return _coerce_leaf(kind.kind, wire, locations, changes)
 
 
-def _struct(kind: ValueType, wire: pa.StructArray, slots: Slots, changes: Changes) -> pa.Array:
+def _coerce_struct(kind: ValueType, wire: pa.StructArray, locations: ValueLocations, changes: Changes) -> pa.Array:
     inside = [
-        _coerced(member.type, wire.field(number), slots.member(member.source), changes)
+        _coerce(member.type, wire.field(number), locations.member(member.source), changes)
         for number, member in enumerate(kind.members)
     ]
     mask = wire.is_null() if wire.null_count else None
-    return pa.StructArray.from_arrays(inside, fields=list(kind.in_table), mask=mask)
+    return pa.StructArray.from_arrays(inside, fields=list(kind.table_type), mask=mask)
 
 
-def _leaf(kind: Kind, wire: pa.Array, slots: Slots, changes: Changes) -> pa.Array:
+def _coerce_leaf(kind: ValueKind, wire: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
     values, is_cut = _COERCIONS[kind](wire)
     if values.null_count != wire.null_count:
-        misfits = _hits(pc.and_(wire.is_valid(), values.is_null()))
-        is_size = is_out_of_range(kind, wire.take(pa.array(misfits)))
-        changes.nulled(slots, misfits[~is_size], TYPECAST_ERROR)
-        changes.nulled(slots, misfits[is_size], SIZE_LIMITATION)
+        misfits = _true_positions(pc.and_(wire.is_valid(), values.is_null()))
+        is_size = are_out_of_range(kind, wire.take(pa.array(misfits)))
+        changes.note_nulled(locations, misfits[~is_size], TYPECAST_ERROR)
+        changes.note_nulled(locations, misfits[is_size], SIZE_LIMITATION)
     if is_cut is not None:
-        changes.truncated(slots, _hits(pc.and_(is_cut, values.is_valid())))
+        changes.note_truncated(locations, _true_positions(pc.and_(is_cut, values.is_valid())))
     return values
 
 
-def _hits(claims: pa.Array) -> _Positions:
-    """Where it is true; null is not."""
+def _true_positions(claims: pa.Array) -> _Positions:
+    """Returns the positions where the mask is true; null is not true."""
     return np.flatnonzero(pc.fill_null(claims, False).to_numpy(zero_copy_only=False))
 
 
-def _finite(values: pa.Array) -> Coerced:
-    # The slots of nulls may hold anything, so that a hit is looked at again with the nulls known.
+def _null_non_finite(values: pa.Array) -> Coerced:
+    # In a null's place Arrow's buffer may hold anything, also NaN. So the fast check may fail for nulls alone, and the
+    # exact one follows.
     if np.isfinite(values.to_numpy(zero_copy_only=False)).all():
         return Coerced(values)
     return Coerced(pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64())))
 
 
-def _bytes(text: pa.Array) -> Coerced:
-    return Coerced(pa.array([None if value is None else _decoded(value) for value in text.to_pylist()], pa.binary()))
+def _decode_base64(text: pa.Array) -> Coerced:
+    return Coerced(
+        pa.array([None if value is None else _base64_or_none(value) for value in text.to_pylist()], pa.binary())
+    )
 
 
-def _decoded(text: str) -> bytes | None:
+def _base64_or_none(text: str) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
 
 
-_COERCIONS: dict[Kind, Callable[[pa.Array], Coerced]] = {
-    Kind.NUMBER: _finite,
-    Kind.DATE: dates,
-    Kind.TIME: times,
-    Kind.TIMESTAMP: timestamps,
-    Kind.LOCAL_TIMESTAMP: local_timestamps,
-    Kind.BINARY: _bytes,
+_COERCIONS: dict[ValueKind, Callable[[pa.Array], Coerced]] = {
+    ValueKind.NUMBER: _null_non_finite,
+    ValueKind.DATE: dates,
+    ValueKind.TIME: times,
+    ValueKind.TIMESTAMP: timestamps,
+    ValueKind.LOCAL_TIMESTAMP: local_timestamps,
+    ValueKind.BINARY: _decode_base64,
 }

@@ -1,7 +1,10 @@
-"""What a table does not take is left out of a batch: the values, or the rows that have one (`schema/evolution.py`).
+"""Applies a stream's schema policy to a batch: leaves out the values that its table does not take, or their rows.
 
-Only streams whose table lacks something come here. A value that has no column is counted as an ignored field; one whose
-column is of another type is null from here on, with an entry in the row's changes.
+`schema/evolution.py` decides what is left out; most streams have nothing to leave out and do not come here.
+
+- Under `discard_row` a row with such a value is rejected.
+- Otherwise a value without a column is counted as an ignored field, and a value whose column has another type becomes
+  null, with an entry in the row's changes.
 """
 
 from collections import Counter
@@ -13,47 +16,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import FieldPath, SchemaPolicy
-from dagster_airbyte_proto.schema.columns import CHANGES, META, nulls
-from dagster_airbyte_proto.schema.evolution import Misfit
-from dagster_airbyte_proto.schema.names import folded
-from dagster_airbyte_proto.staging.rows.batches import Parsed
-from dagster_airbyte_proto.staging.rows.changes import Changes, Slots
+from dagster_airbyte_proto.schema.columns import CHANGES, META, null_array
+from dagster_airbyte_proto.schema.evolution import ColumnMismatch
+from dagster_airbyte_proto.schema.names import case_folded
+from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations
+from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 
 
-class _Found(NamedTuple):
-    """Which rows have a value that the table does not take."""
+class _ExcludedValues(NamedTuple):
+    """The rows that have a value which the table does not take."""
 
-    misfit: Misfit
+    mismatch: ColumnMismatch
     has_value: pa.Array
 
     @property
-    def values(self) -> int:
+    def value_count(self) -> int:
         return int(self.has_value.true_count)
 
 
-def without_withheld(parsed: Parsed, withheld: Sequence[Misfit], policy: SchemaPolicy, schema: pa.Schema) -> Parsed:
-    """The batch as a table of this `schema` takes it. Every row and every value that is left out is counted."""
-    found = [_Found(misfit, _to_land(parsed, misfit)) for misfit in withheld]
+def apply_schema_policy(
+    parsed: ParsedBatch, excluded: Sequence[ColumnMismatch], policy: SchemaPolicy, schema: pa.Schema
+) -> ParsedBatch:
+    """Returns the batch as a table of this `schema` takes it. Counts every row and value that is left out."""
+    found = [_ExcludedValues(mismatch, _landing_values(parsed, mismatch)) for mismatch in excluded]
     if policy is SchemaPolicy.DISCARD_ROW:
-        return _projected(_without_rows(parsed, found), withheld, schema)
-    ignored = Counter({each.misfit.column: each.values for each in found if not each.misfit.in_table and each.values})
-    nulled = [each for each in found if each.misfit.in_table and each.values]
-    noted = _noted(parsed, nulled) if nulled else parsed
-    return _projected(noted._replace(ignored=parsed.ignored + ignored), withheld, schema)
+        return _project(_reject_rows(parsed, found), excluded, schema)
+    ignored = Counter(
+        {each.mismatch.column: each.value_count for each in found if not each.mismatch.in_table and each.value_count}
+    )
+    nulled = [each for each in found if each.mismatch.in_table and each.value_count]
+    noted = _note_nulled(parsed, nulled) if nulled else parsed
+    return _project(noted._replace(ignored=parsed.ignored + ignored), excluded, schema)
 
 
-def _without_rows(parsed: Parsed, found: Sequence[_Found]) -> Parsed:
-    """A row is rejected for the first column that it has such a value in. One that deletes its key is not: what it has
-    beside the key is left out."""
+def _reject_rows(parsed: ParsedBatch, found: Sequence[_ExcludedValues]) -> ParsedBatch:
+    """Rejects the rows that have such a value, for the first column with one.
+
+    A row that deletes its key is not rejected: its values beside the key are left out.
+    """
     rows = parsed.batch.num_rows
-    deletes = np.zeros(rows, dtype=bool) if parsed.deletions is None else _numpy(parsed.deletions)
+    deletes = np.zeros(rows, dtype=bool) if parsed.deletions is None else _as_numpy(parsed.deletions)
     stays = np.ones(rows, dtype=bool)
     rejected: Counter[str] = Counter()
     ignored: Counter[str] = Counter()
     for each in found:
-        has_value = _numpy(each.has_value)
-        rejected[_reason(each.misfit)] = int(np.count_nonzero(stays & has_value & ~deletes))
-        ignored[each.misfit.column] = int(np.count_nonzero(has_value & deletes))
+        has_value = _as_numpy(each.has_value)
+        rejected[_reason(each.mismatch)] = int(np.count_nonzero(stays & has_value & ~deletes))
+        ignored[each.mismatch.column] = int(np.count_nonzero(has_value & deletes))
         stays &= ~has_value | deletes
     counted = parsed._replace(rejected=parsed.rejected + rejected, ignored=parsed.ignored + ignored)
     if stays.all():
@@ -61,42 +70,42 @@ def _without_rows(parsed: Parsed, found: Sequence[_Found]) -> Parsed:
     left = pa.array(stays)
     batch = parsed.batch.filter(left)
     deletions = None if parsed.deletions is None else parsed.deletions.filter(left)
-    gone = None if parsed.gone is None else parsed.gone.filter(left)
-    kept = counted._replace(batch=batch, deletions=deletions, gone=gone)
-    return kept._replace(changed=_changed(kept))
+    filtered_out = None if parsed.filtered_out is None else parsed.filtered_out.filter(left)
+    remaining = counted._replace(batch=batch, deletions=deletions, filtered_out=filtered_out)
+    return remaining._replace(changed=_count_changed(remaining))
 
 
-def _numpy(mask: pa.BooleanArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _as_numpy(mask: pa.BooleanArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = mask.to_numpy(zero_copy_only=False)
     return found
 
 
-def _reason(misfit: Misfit) -> str:
-    if not misfit.in_table:
-        return f"it has a value in {misfit.column}, a column that the table does not have"
-    return f"it has a value in {misfit.column}, which is {misfit.in_table} in the table and no longer in the stream"
+def _reason(mismatch: ColumnMismatch) -> str:
+    if not mismatch.in_table:
+        return f"it has a value in {mismatch.column}, a column that the table does not have"
+    return f"it has a value in {mismatch.column}, which is {mismatch.in_table} in the table and no longer in the stream"
 
 
-def _noted(parsed: Parsed, nulled: Sequence[_Found]) -> Parsed:
-    """With an entry for each value that is about to be nulled."""
+def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues]) -> ParsedBatch:
+    """Adds an entry to the row's changes for each value that will become null."""
     changes = Changes()
     for each in nulled:
-        rows = np.flatnonzero(_numpy(each.has_value))
-        changes.nulled(Slots(tuple(step for step in each.misfit.path if step != "element")), rows)
+        rows = np.flatnonzero(_as_numpy(each.has_value))
+        changes.note_nulled(ValueLocations(tuple(step for step in each.mismatch.path if step != "element")), rows)
     batch = parsed.batch
-    place, meta = batch.schema.get_field_index(META), batch.column(META)
+    index, meta = batch.schema.get_field_index(META), batch.column(META)
     inside = meta.type.get_field_index("changes")
     parts = [meta.field(number) for number in range(meta.type.num_fields)]
-    parts[inside] = _joined(parts[inside], changes.lists(batch.num_rows))
+    parts[inside] = _concat_lists(parts[inside], changes.entry_lists(batch.num_rows))
     batch = batch.set_column(
-        place, batch.schema.field(place), pa.StructArray.from_arrays(parts, fields=list(meta.type))
+        index, batch.schema.field(index), pa.StructArray.from_arrays(parts, fields=list(meta.type))
     )
     noted = parsed._replace(batch=batch)
-    return noted._replace(changed=_changed(noted))
+    return noted._replace(changed=_count_changed(noted))
 
 
-def _joined(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
-    """Row by row the one list and then the other."""
+def _concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
+    """Concatenates two columns of lists row by row."""
     owners = np.concatenate([pc.list_parent_indices(lists).to_numpy() for lists in (first, second)])
     values = pa.concat_arrays([pc.list_flatten(lists) for lists in (first, second)])
     offsets = np.zeros(len(first) + 1, dtype=np.int32)
@@ -105,41 +114,41 @@ def _joined(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values.take(order), type=CHANGES)
 
 
-def _changed(parsed: Parsed) -> int:
-    batch = parsed.rows
-    lengths = pc.list_value_length(pc.struct_field(batch.column(META), [_changes_place(batch)]))
+def _count_changed(parsed: ParsedBatch) -> int:
+    batch = parsed.landing_rows
+    lengths = pc.list_value_length(pc.struct_field(batch.column(META), [_changes_index(batch)]))
     return int(pc.sum(pc.greater(lengths, 0)).as_py() or 0)
 
 
-def _changes_place(batch: pa.RecordBatch) -> int:
+def _changes_index(batch: pa.RecordBatch) -> int:
     return int(batch.schema.field(META).type.get_field_index("changes"))
 
 
-def _projected(parsed: Parsed, withheld: Sequence[Misfit], schema: pa.Schema) -> Parsed:
-    """Without the columns that the table lacks. Nested fields that it lacks go when the batch is written."""
+def _project(parsed: ParsedBatch, excluded: Sequence[ColumnMismatch], schema: pa.Schema) -> ParsedBatch:
+    """Removes the columns that the table lacks. Nested fields that it lacks are removed when the batch is written."""
     batch = parsed.batch
-    for misfit in withheld:
-        place = _place(batch.schema, misfit.path[0])
-        if misfit.in_table:
-            name, kind = batch.schema.names[place], schema.field(_place(schema, misfit.path[0])).type
-            batch = batch.set_column(place, name, _nulled(batch.column(place), misfit.path[1:], kind))
-        elif len(misfit.path) == 1:
-            batch = batch.remove_column(place)
+    for mismatch in excluded:
+        index = _field_index(batch.schema, mismatch.path[0])
+        if mismatch.in_table:
+            name, kind = batch.schema.names[index], schema.field(_field_index(schema, mismatch.path[0])).type
+            batch = batch.set_column(index, name, _replace_with_nulls(batch.column(index), mismatch.path[1:], kind))
+        elif len(mismatch.path) == 1:
+            batch = batch.remove_column(index)
     return parsed._replace(batch=batch)
 
 
-def _to_land(parsed: Parsed, misfit: Misfit) -> pa.BooleanArray:
-    """The rows that have a value there, but for those that are gone already."""
-    column = parsed.batch.column(_place(parsed.batch.schema, misfit.path[0]))
-    has_value = _has_value(column, misfit.path[1:])
-    return has_value if parsed.gone is None else pc.and_(has_value, pc.invert(parsed.gone))
+def _landing_values(parsed: ParsedBatch, mismatch: ColumnMismatch) -> pa.BooleanArray:
+    """Returns a mask of the rows that have a value there, without those that the filter left out."""
+    column = parsed.batch.column(_field_index(parsed.batch.schema, mismatch.path[0]))
+    has_value = _has_value(column, mismatch.path[1:])
+    return has_value if parsed.filtered_out is None else pc.and_(has_value, pc.invert(parsed.filtered_out))
 
 
 def _has_value(array: pa.Array, path: FieldPath) -> pa.Array:
     if not path or pa.types.is_map(array.type):
         return array.is_valid()
     if pa.types.is_struct(array.type):
-        return _has_value(pc.struct_field(array, [_place(array.type, path[0])]), path[1:])
+        return _has_value(pc.struct_field(array, [_field_index(array.type, path[0])]), path[1:])
     inside = _has_value(pc.list_flatten(array), path[1:])
     rows = pc.list_parent_indices(array).filter(inside).to_numpy()
     found = np.zeros(len(array), dtype=bool)
@@ -147,22 +156,25 @@ def _has_value(array: pa.Array, path: FieldPath) -> pa.Array:
     return pa.array(found)
 
 
-def _nulled(array: pa.Array, path: FieldPath, kind: pa.DataType) -> pa.Array:
-    """Nulls where `path` leads, of the type that the table has there."""
+def _replace_with_nulls(array: pa.Array, path: FieldPath, kind: pa.DataType) -> pa.Array:
+    """Replaces the values at `path` with nulls of the type that the table has there."""
     if not path or pa.types.is_map(array.type):
-        return nulls(len(array), kind)
+        return null_array(len(array), kind)
     if pa.types.is_struct(array.type):
-        place, parts = _place(array.type, path[0]), [pc.struct_field(array, [i]) for i in range(array.type.num_fields)]
+        index, parts = (
+            _field_index(array.type, path[0]),
+            [pc.struct_field(array, [i]) for i in range(array.type.num_fields)],
+        )
         names = [field.name for field in array.type]
-        parts[place] = _nulled(parts[place], path[1:], kind.field(_place(kind, path[0])).type)
+        parts[index] = _replace_with_nulls(parts[index], path[1:], kind.field(_field_index(kind, path[0])).type)
         return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
-    items = _nulled(pc.list_flatten(array), path[1:], kind.value_type)
+    items = _replace_with_nulls(pc.list_flatten(array), path[1:], kind.value_type)
     offsets = np.zeros(len(array) + 1, dtype=np.int32)
     np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(), out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), items, mask=array.is_null())
 
 
-def _place(fields: pa.Schema | pa.StructType, name: str) -> int:
-    """Where a column stands, whose name may differ in case."""
+def _field_index(fields: pa.Schema | pa.StructType, name: str) -> int:
+    """Returns the index of a field, whose name may differ in case."""
     names = [field.name for field in fields]
-    return names.index(name) if name in names else [folded(each) for each in names].index(folded(name))
+    return names.index(name) if name in names else [case_folded(each) for each in names].index(case_folded(name))

@@ -1,10 +1,11 @@
-"""Dates and times from text, whole arrays at a time.
+"""Parses dates and times from text, whole arrays at a time.
 
-Tables hold the years 1 to 9999 and microseconds. Digits beyond the sixth are cut off, and where they were not zeros,
-noted. What is outside of those years is null, and so is a second that tables do not have (23:59:60).
-
-Text that all looks alike is cast by Arrow as it is. Otherwise what is plain is cast together, by kind of zone, and only
-the rest is tidied first: so a few odd values cost little. Whichever way a value goes, the outcome is the same.
+- Tables hold the years 1 to 9999, and microseconds. A value outside of these years is null, and so is a leap second
+  (23:59:60).
+- Digits after the sixth are cut off. If they were not all zeros, the value is noted as cut.
+- An array of one format is cast by Arrow in one call. Otherwise the plain values are cast together, by kind of zone,
+  and only the rest is tidied first. So a few odd values cost little.
+- The result of a value does not depend on its neighbours, whichever of these ways it takes.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import INSTANT, Kind
+from dagster_airbyte_proto.schema.columns import INSTANT, ValueKind
 
 _LOCAL: Final = pa.timestamp("us")
 _INT: Final = pa.int64()
@@ -23,7 +24,7 @@ _DAY: Final = 86_400_000_000
 _FIRST: Final = _FIRST_DAY * _DAY
 _LAST: Final = 2_932_897 * _DAY - 1
 _SHORTEST_TIMESTAMP: Final = len("2020-01-01T00:00")
-_TRIED_FIRST: Final = 32
+_PROBED_VALUES: Final = 32
 
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
 _DATE = (
@@ -36,7 +37,7 @@ _PLAIN_DATE: Final = rf"^{_DATE}$"
 _PLAIN_LOCAL: Final = rf"^{_DATE}[T ]{_CLOCK}$"
 _PLAIN_ZULU: Final = rf"^{_DATE}[T ]{_CLOCK}Z$"
 _PLAIN_ZONED: Final = rf"^{_DATE}[T ]{_CLOCK}(Z|{_OFFSET})$"
-_TIME_SHAPE: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}[0-9:.]*([Z+-][0-9:]*)?$"
+_TIME_PATTERN: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}[0-9:.]*([Z+-][0-9:]*)?$"
 _ZONE: Final = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 _ZERO_ZONE: Final = r"(Z|[+-]00(:?00)?)$"
 _DIGITS_BEYOND: Final = r":\d{2}[.,]\d{6}\d*[1-9]"
@@ -49,7 +50,7 @@ _OUTSIDE_DATE: Final = rf"^({_OTHER_YEAR}|{_BEFORE_CHRIST} ?BC)$"
 _OUTSIDE_TIME: Final = (
     rf"^({_OTHER_YEAR}{_ANY_CLOCK}|{_BEFORE_CHRIST}{_ANY_CLOCK} ?BC|(0001-01-01|9999-12-31){_ANY_CLOCK})$"
 )
-_TIDYING: Final = (
+_TIDYING_STEPS: Final = (
     (r"^(\d{4}-\d{2}-\d{2})t", r"\1T"),
     (r"(:\d{2}),(\d)", r"\1.\2"),
     (r"(:\d{2}\.\d{6})\d+", r"\1"),
@@ -61,46 +62,50 @@ _TIDYING: Final = (
 
 
 class Coerced(NamedTuple):
-    """`is_cut` says of which values the table holds less than was sent; None: of none."""
+    """Values of a column's type. `is_cut` is a mask of the values that lost digits; None if there are none."""
 
     values: pa.Array
     is_cut: pa.Array | None = None
 
 
 def dates(text: pa.Array) -> Coerced:
-    """Days of the years 1 to 9999."""
+    """Parses dates of the years 1 to 9999."""
     try:
         days = text.cast(pa.date32())
     except pa.ArrowInvalid:
-        plain = _where(pc.match_substring_regex(text, _PLAIN_DATE), text)
+        plain = _null_unless(pc.match_substring_regex(text, _PLAIN_DATE), text)
         days = _cast_each(plain, pa.date32())
-    return Coerced(_within(days, pa.int32(), _FIRST_DAY))
+    return Coerced(_null_outside(days, pa.int32(), _FIRST_DAY))
 
 
 def times(text: pa.Array) -> Coerced:
-    """Times of a day, as text."""
-    return Coerced(_where(pc.match_substring_regex(text, _TIME), text))
+    """Checks times of day, which stay text."""
+    return Coerced(_null_unless(pc.match_substring_regex(text, _TIME), text))
 
 
 def timestamps(text: pa.Array) -> Coerced:
-    """Instants; a time without zone is one in UTC."""
-    found = _cast_whole(text, "UTC", None)
+    """Parses instants. A time without a zone is in UTC."""
+    found = _cast_all(text, "UTC", None)
     if found is None:
-        found = _by_groups(text, ((_PLAIN_ZONED, "UTC"), (_PLAIN_LOCAL, None)), INSTANT, _odd_timestamps)
-    return _in_range(found._replace(values=found.values.cast(INSTANT)))
+        found = _cast_by_groups(text, ((_PLAIN_ZONED, "UTC"), (_PLAIN_LOCAL, None)), INSTANT, _cast_odd_timestamps)
+    return _null_out_of_range(found._replace(values=found.values.cast(INSTANT)))
 
 
 def local_timestamps(text: pa.Array) -> Coerced:
-    """A zone that shifts nothing may stand there; any other makes it unclear which time is meant."""
-    found = _cast_whole(text, None)
+    """Parses local times. The zone UTC may follow; with any other it is unclear which time is meant."""
+    found = _cast_all(text, None)
     if found is None:
-        found = _by_groups(text, ((_PLAIN_LOCAL, None), (_PLAIN_ZULU, "UTC")), _LOCAL, _odd_local_timestamps)
-    return _in_range(found)
+        found = _cast_by_groups(text, ((_PLAIN_LOCAL, None), (_PLAIN_ZULU, "UTC")), _LOCAL, _cast_odd_local_timestamps)
+    return _null_out_of_range(found)
 
 
-def is_out_of_range(kind: Kind, misfits: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Of which misfits it is the size that does not fit: they are dates or times, of years that tables do not have."""
-    patterns = {Kind.DATE: _OUTSIDE_DATE, Kind.TIMESTAMP: _OUTSIDE_TIME, Kind.LOCAL_TIMESTAMP: _OUTSIDE_TIME}
+def are_out_of_range(kind: ValueKind, misfits: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Returns a mask of the misfits that are dates or times, but of years that tables do not hold."""
+    patterns = {
+        ValueKind.DATE: _OUTSIDE_DATE,
+        ValueKind.TIMESTAMP: _OUTSIDE_TIME,
+        ValueKind.LOCAL_TIMESTAMP: _OUTSIDE_TIME,
+    }
     if kind not in patterns:
         return np.zeros(len(misfits), bool)
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = pc.match_substring_regex(misfits, patterns[kind]).to_numpy(
@@ -109,48 +114,46 @@ def is_out_of_range(kind: Kind, misfits: pa.Array) -> "np.ndarray[tuple[int], np
     return found
 
 
-def _by_groups(
+def _cast_by_groups(
     text: pa.Array,
     groups: Sequence[tuple[str, str | None]],
     target: pa.DataType,
-    odd: Callable[[pa.Array], Coerced],
+    cast_odd: Callable[[pa.Array], Coerced],
 ) -> Coerced:
-    """What matches a group's pattern is cast together in its zone; the rest is left to `odd`."""
+    """Casts the values that match a group's pattern together, in the group's zone, and the rest with `cast_odd`."""
     values, is_cut = pa.nulls(len(text), target), pa.nulls(len(text), pa.bool_())
     left = text.is_valid()
     for pattern, zone in groups:
         is_of_group = pc.and_(left, pc.fill_null(pc.match_substring_regex(text, pattern), False))
-        found = _cast_whole(_where(is_of_group, text), zone)
+        found = _cast_all(_null_unless(is_of_group, text), zone)
         if found is not None:
             left = pc.and_not(left, is_of_group)
             values = pc.coalesce(values, found.values.cast(target))
             is_cut = is_cut if found.is_cut is None else pc.coalesce(is_cut, found.is_cut)
-    rest = odd(text.filter(left))
+    rest = cast_odd(text.filter(left))
     values = pc.replace_with_mask(values, left, rest.values)
     return Coerced(values, is_cut if rest.is_cut is None else pc.replace_with_mask(is_cut, left, rest.is_cut))
 
 
-def _odd_timestamps(text: pa.Array) -> Coerced:
-    is_cut, text = pc.match_substring_regex(text, _DIGITS_BEYOND), _tidied(text)
+def _cast_odd_timestamps(text: pa.Array) -> Coerced:
+    is_cut, text = pc.match_substring_regex(text, _DIGITS_BEYOND), _tidy(text)
     is_zoned = pc.match_substring_regex(text, _ZONE)
-    zoned = _cast_each(_where(is_zoned, text), INSTANT)
-    local = _cast_each(_where(pc.invert(is_zoned), text), _LOCAL)
+    zoned = _cast_each(_null_unless(is_zoned, text), INSTANT)
+    local = _cast_each(_null_unless(pc.invert(is_zoned), text), _LOCAL)
     return Coerced(pc.coalesce(zoned, local.cast(INSTANT)), is_cut)
 
 
-def _odd_local_timestamps(text: pa.Array) -> Coerced:
-    local = pc.replace_substring_regex(_tidied(text), _ZERO_ZONE, "")
+def _cast_odd_local_timestamps(text: pa.Array) -> Coerced:
+    local = pc.replace_substring_regex(_tidy(text), _ZERO_ZONE, "")
     return Coerced(_cast_each(local, _LOCAL), pc.match_substring_regex(text, _DIGITS_BEYOND))
 
 
-def _cast_whole(text: pa.Array, *zones: str | None) -> Coerced | None:
-    """All of it as Arrow reads it, in one of the zones; None where that would fail, or take a date for a time.
-
-    A few are tried first: where a cast fails, Arrow words an error for each value that it cannot read.
-    """
+def _cast_all(text: pa.Array, *zones: str | None) -> Coerced | None:
+    """Casts all values with Arrow, in one of the zones; None if that fails, or would take a date for a time."""
+    # A few values are cast first: a failing cast is expensive, because Arrow formats an error for each bad value.
     if not _is_long_enough(text):
         return None
-    few = text[:_TRIED_FIRST]
+    few = text[:_PROBED_VALUES]
     for unit in ("us", "ns"):
         for zone in zones:
             try:
@@ -158,12 +161,12 @@ def _cast_whole(text: pa.Array, *zones: str | None) -> Coerced | None:
                 found = text.cast(pa.timestamp(unit, zone))
             except pa.ArrowInvalid:
                 continue
-            return Coerced(found) if unit == "us" else _in_microseconds(found, zone)
+            return Coerced(found) if unit == "us" else _floor_to_microseconds(found, zone)
     return None
 
 
-def _in_microseconds(found: pa.Array, zone: str | None) -> Coerced:
-    """Cut towards the past, as the digits are; Arrow's division cuts towards 1970."""
+def _floor_to_microseconds(found: pa.Array, zone: str | None) -> Coerced:
+    """Rounds nanoseconds down to microseconds, as cutting digits does. Arrow's division rounds towards 1970."""
     nanoseconds = found.cast(_INT)
     microseconds = pc.divide(nanoseconds, 1000)
     back = pc.multiply(microseconds, 1000)
@@ -173,27 +176,27 @@ def _in_microseconds(found: pa.Array, zone: str | None) -> Coerced:
 
 def _is_long_enough(text: pa.Array) -> bool:
     if not len(text):
-        return True  # There may be no buffer to look at.
+        return True  # An empty array may have no buffer.
     lengths = np.diff(np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset))
     if lengths.min(initial=_SHORTEST_TIMESTAMP) >= _SHORTEST_TIMESTAMP:
         return True
     return bool(pc.all(pc.greater_equal(pc.binary_length(text), _SHORTEST_TIMESTAMP)).as_py())
 
 
-def _tidied(text: pa.Array) -> pa.Array:
-    """Nulls what is a date or less, and brings the rest nearer to what Arrow reads."""
-    text = _where(pc.greater_equal(pc.binary_length(text), _SHORTEST_TIMESTAMP), text)
-    for pattern, replacement in _TIDYING:
+def _tidy(text: pa.Array) -> pa.Array:
+    """Replaces texts no longer than a date with null, and rewrites the rest towards the formats that Arrow reads."""
+    text = _null_unless(pc.greater_equal(pc.binary_length(text), _SHORTEST_TIMESTAMP), text)
+    for pattern, replacement in _TIDYING_STEPS:
         text = pc.replace_substring_regex(text, pattern, replacement)
-    return _where(pc.match_substring_regex(text, _TIME_SHAPE), text)
+    return _null_unless(pc.match_substring_regex(text, _TIME_PATTERN), text)
 
 
-def _in_range(found: Coerced) -> Coerced:
-    return found._replace(values=_within(found.values, _INT, _FIRST, _LAST))
+def _null_out_of_range(found: Coerced) -> Coerced:
+    return found._replace(values=_null_outside(found.values, _INT, _FIRST, _LAST))
 
 
-def _within(values: pa.Array, raw: pa.DataType, first: int, last: int | None = None) -> pa.Array:
-    """Nulls what tables have no room for. A text of four digits for the year cannot be beyond the last day."""
+def _null_outside(values: pa.Array, raw: pa.DataType, first: int, last: int | None = None) -> pa.Array:
+    """Replaces values out of range with null. `last` may be None: four digits for the year cannot exceed it."""
     numbers = values.view(raw)
     lowest, highest = pc.min_max(numbers).values()
     if lowest.as_py() is None or (lowest.as_py() >= first and (last is None or highest.as_py() <= last)):
@@ -201,16 +204,16 @@ def _within(values: pa.Array, raw: pa.DataType, first: int, last: int | None = N
     fits = pc.greater_equal(numbers, pa.scalar(first, raw))
     if last is not None:
         fits = pc.and_(fits, pc.less_equal(numbers, pa.scalar(last, raw)))
-    return _where(fits, values)
+    return _null_unless(fits, values)
 
 
-def _where(claims: pa.Array, values: pa.Array) -> pa.Array:
-    """The values of which the claim holds; the others are null."""
+def _null_unless(claims: pa.Array, values: pa.Array) -> pa.Array:
+    """Returns the values for which the claim is true; the others are null."""
     return pc.if_else(claims, values, pa.scalar(None, values.type))
 
 
 def _cast_each(text: pa.Array, target: pa.DataType) -> pa.Array:
-    """Casts what can be cast, and nulls the rest; finds the rest by halving, so that a few cost little."""
+    """Casts the values that can be cast; the rest is null. Finds the rest by halving, so that a few cost little."""
     try:
         return text.cast(target)
     except pa.ArrowInvalid:

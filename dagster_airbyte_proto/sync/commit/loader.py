@@ -1,8 +1,10 @@
-"""Cuts loads at states and has them committed while the next one is staged: one of each at the most.
+"""Cuts loads at states, and has one committed while the next one is staged.
 
-What replaces a table may land in several loads too, aside of what readers see; the last one then publishes them. Where
-one load is all there is, it replaces the table by itself, unless it changes the table's columns too: then it is put
-aside and published in one.
+- At most one load is being committed and one being staged.
+- A generation that replaces a table may land in several loads, on a branch that readers do not see. Its last load
+  publishes the branch.
+- A generation that fits into one load replaces the table directly. If it also changes the columns of the table, it goes
+  to a branch and is published in the same commit.
 """
 
 import time
@@ -17,32 +19,33 @@ import msgspec
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ProtoError
-from dagster_airbyte_proto.loads.load import Aside, Load, ResumePoint, StagedRows
+from dagster_airbyte_proto.loads.load import BranchPosition, Load, ResumePoint, StagedRows
 from dagster_airbyte_proto.model import State, StreamId
-from dagster_airbyte_proto.staging.memory import give_back
+from dagster_airbyte_proto.staging.memory import release_free_memory
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.committer import Committer, LoadOutcome, rows_of
-from dagster_airbyte_proto.sync.plan.stream_plan import lands_aside, replaces
+from dagster_airbyte_proto.sync.plan.stream_plan import may_land_on_branch, replaces_table
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
-_Given = TypeVar("_Given", Load, LoadOutcome)
+_Input = TypeVar("_Input", Load, LoadOutcome)
 
 
-LEAST_ASIDE_BYTES = 8 << 20
-"""Fewer bytes of a stream without states are not worth a load of their own: nothing but memory is won by it."""
+MIN_BRANCH_LOAD_BYTES = 8 << 20
+"""The least size of a load on a branch for a stream without states. Landing such a load early only saves memory."""
 
 
-class LoadLimits(NamedTuple):
-    """A load is closed at the first state after either is reached."""
+class LoadThresholds(NamedTuple):
+    """The limits of a load. It is closed at the first state after one of them is reached."""
 
     max_bytes: int = 128 << 20
     max_seconds: float = 60.0
 
 
 class Loader:
-    """Belongs to the reading thread. A slow table makes `close` wait, and so the connector: nothing piles up.
+    """Cuts and commits the loads of one sync. Belongs to the reading thread.
 
-    `whole` completes a shared state with what it leaves unsaid.
+    A slow table makes `close_load` wait, and with it the connector (back-pressure), so that nothing piles up.
+    `complete_state` adds to a shared state the streams that it says nothing of.
     """
 
     def __init__(
@@ -50,139 +53,142 @@ class Loader:
         lease: Lease,
         parts: tuple[Stage, Ledger, Committer],
         runs: Mapping[StreamId, StreamRun],
-        limits: LoadLimits,
-        whole: Callable[[State], State],
+        limits: LoadThresholds,
+        complete_state: Callable[[State], State],
     ) -> None:
         self._lease = lease
         self._stage, self._ledger, self._committer = parts
         self._runs = runs
         self._limits = limits
-        self._whole = whole
+        self._complete_state = complete_state
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._at_work: Future[LoadOutcome] | None = None
-        self._unpromoted: LoadOutcome | None = None
+        self._running_commit: Future[LoadOutcome] | None = None
+        self._last_landed: LoadOutcome | None = None
         self._opened = time.monotonic()
         self.committed_loads = 0
         self.seconds_committing = 0.0
 
     def is_due(self) -> bool:
-        """Whether the load has grown or waited enough. Ask when a state has come."""
+        """True when the load is large or old enough to be closed. Asked at each state."""
         return (
             self._stage.marked_bytes >= self._limits.max_bytes
             or time.monotonic() - self._opened >= self._limits.max_seconds
         )
 
-    def is_large(self, size_bytes: int) -> bool:
-        """Whether rows of so many bytes are worth a load aside, wherever their stream stands."""
-        return size_bytes >= max(self._limits.max_bytes, LEAST_ASIDE_BYTES)
+    def is_worth_a_load(self, size_bytes: int) -> bool:
+        """True when rows of this size are worth a load on a branch, without a state."""
+        return size_bytes >= max(self._limits.max_bytes, MIN_BRANCH_LOAD_BYTES)
 
-    def close(self, streams: Sequence[StreamId], *, is_last: bool = False) -> None:
-        """Cuts what the marks allow and sets the commit going, once the load before it is in.
+    def close_load(self, streams: Sequence[StreamId], *, is_last: bool = False) -> None:
+        """Cuts a load up to the marks and starts its commit, once the load before it is committed.
 
-        The last load only lands: when it is settled, `last_landed` tells of it, and `promote_last` is to follow.
+        The last load of a sync only lands. After `wait_for_commit` it is `last_landed`, and `promote_last` must follow.
         """
-        self.settle()
+        self.wait_for_commit()
         self._opened = time.monotonic()
         run_id = self._lease.run_id
         load_id = f"{run_id}-{uuid4().hex[:12]}"
         parts = tuple(part for stream in streams if (part := self._cut(stream, load_id, is_last=is_last)) is not None)
         if not is_last:
-            give_back()
-        states = tuple(map(self._whole, self._ledger.freed_by(rows_of(parts))))
+            release_free_memory()
+        states = tuple(map(self._complete_state, self._ledger.freed_by(rows_of(parts))))
         resume_points = tuple(self._resume_points(parts))
         if not parts and not states and not resume_points:
             return
         load = Load(load_id, self._lease.connection, run_id, parts, states, resume_points)
-        self._at_work = self._pool.submit(self._timed, self._land_last if is_last else self._committer.commit, load)
+        self._running_commit = self._pool.submit(
+            self._measure, self._land_last if is_last else self._committer.commit, load
+        )
 
-    def settle(self) -> None:
-        """Waits for the load at work and takes note of it. Raises what stopped it; no table is at work then."""
-        if self._at_work is None:
+    def wait_for_commit(self) -> None:
+        """Waits for the running commit and records its outcome. Raises its error; no table is being written then."""
+        if self._running_commit is None:
             return
-        at_work, self._at_work = self._at_work, None
-        self._note(at_work.result())
+        running, self._running_commit = self._running_commit, None
+        self._record_outcome(running.result())
 
-    def look(self) -> None:
-        """`settle`, if that takes no waiting."""
-        if self._at_work is not None and self._at_work.done():
-            self.settle()
+    def poll(self) -> None:
+        """Records the outcome of the running commit if it has ended. Never waits."""
+        if self._running_commit is not None and self._running_commit.done():
+            self.wait_for_commit()
 
     @property
     def last_landed(self) -> LoadOutcome | None:
-        """The sync's last load, from when its rows are in until its states move. None also where it has none."""
-        return self._unpromoted
+        """The last load of the sync, between its landing and its promotion; None otherwise."""
+        return self._last_landed
 
     def promote_last(self) -> None:
-        """The states of the last load move."""
-        if self._unpromoted is not None:
-            self._states_moved(self._timed(self._committer.promote, self._unpromoted))
-            self._unpromoted = None
+        """Moves the states of the last load."""
+        if self._last_landed is not None:
+            self._record_moved_states(self._measure(self._committer.promote, self._last_landed))
+            self._last_landed = None
 
-    def shut(self) -> None:
-        """Waits for the load at work. Raises nothing, whatever became of it: an earlier error is on its way."""
+    def shutdown(self) -> None:
+        """Waits for the running commit. Raises no error of it: an earlier error is being raised already."""
         with suppress(ProtoError):
-            self.settle()
+            self.wait_for_commit()
         self._pool.shutdown(wait=True)
 
     def _cut(self, stream: StreamId, load_id: str, *, is_last: bool) -> StagedRows | None:
         run = self._runs[stream]
         if run.is_refused:
-            # Rows behind those that the table refused must not land without them.
+            # Rows that follow refused ones must not land without them.
             self._stage.discard(stream)
             return None
-        part = self._stage.cut(stream, None if run.newest_aside is None else run.branch)
+        part = self._stage.cut(stream, None if run.newest_branch_load is None else run.branch)
         is_whole = is_last and run.is_complete
-        if part is None and is_whole and replaces(run.planned):
+        if part is None and is_whole and replaces_table(run.planned):
+            # A complete generation without rows must still empty its table, or its slice.
             planned = run.planned
             part = StagedRows(stream, planned.table, planned.write, planned.generation_id, slice=planned.slice)
-        is_all_there_is = is_whole and run.newest_aside is None and run.schema_id is None
-        if part is None or not lands_aside(run.planned) or is_all_there_is:
+        is_only_load = is_whole and run.newest_branch_load is None and run.schema_id is None
+        if part is None or not may_land_on_branch(run.planned) or is_only_load:
             return part
-        aside = Aside(run.branch, run.newest_aside, is_whole, run.likeness, run.schema_id)
-        run.newest_aside = load_id
-        return msgspec.structs.replace(part, aside=aside)
+        position = BranchPosition(run.branch, run.newest_branch_load, is_whole, run.fingerprint, run.schema_id)
+        run.newest_branch_load = load_id
+        return msgspec.structs.replace(part, branch_position=position)
 
     def _resume_points(self, parts: Sequence[StagedRows]) -> Iterable[ResumePoint]:
         for state in self._ledger.resumable_by(rows_of(parts)):
             run = self._runs[state.stream] if state.stream else None
-            if run is not None and run.newest_aside is not None and not run.is_refused and not run.is_complete:
+            if run is not None and run.newest_branch_load is not None and not run.is_refused and not run.is_complete:
                 yield ResumePoint(run.planned.generation_id, state)
 
-    def _timed(self, step: Callable[[_Given], LoadOutcome], given: _Given) -> LoadOutcome:
+    def _measure(self, step: Callable[[_Input], LoadOutcome], value: _Input) -> LoadOutcome:
         began = time.monotonic()
         try:
-            return step(given)
+            return step(value)
         finally:
             self.seconds_committing += time.monotonic() - began
 
     def _land_last(self, load: Load) -> LoadOutcome:
-        self._unpromoted = self._committer.land(load)
-        return self._unpromoted
+        self._last_landed = self._committer.land(load)
+        return self._last_landed
 
-    def _note(self, outcome: LoadOutcome) -> None:
+    def _record_outcome(self, outcome: LoadOutcome) -> None:
         landed = {committed.stream: committed for committed in outcome.committed}
         for part in outcome.load.parts:
             if part.stream in landed:
-                self._runs[part.stream].land(outcome.load.load_id, part, landed[part.stream])
+                self._runs[part.stream].record_commit(outcome.load.load_id, part, landed[part.stream])
             else:
-                self._runs[part.stream].refuse(part, outcome.refused[part.stream])
+                self._runs[part.stream].record_refusal(part, outcome.refused[part.stream])
                 self._ledger.failed(part.stream)
         for point in outcome.load.resume_points:
             if point.state.stream is not None:
-                self._runs[point.state.stream].can_go_on = True
+                self._runs[point.state.stream].can_be_resumed = True
         good = tuple(part for part in outcome.load.parts if part.stream in landed)
         self._ledger.landed(rows_of(good))
         self.committed_loads += 1
         for state in outcome.moved:
-            for run in self._covered(state):
+            for run in self._runs_covered_by(state):
                 run.next_state = state
-        if outcome is not self._unpromoted:
-            self._states_moved(outcome)
+        if outcome is not self._last_landed:
+            self._record_moved_states(outcome)
 
-    def _states_moved(self, outcome: LoadOutcome) -> None:
+    def _record_moved_states(self, outcome: LoadOutcome) -> None:
         for state in outcome.moved:
-            for run in self._covered(state):
+            for run in self._runs_covered_by(state):
                 run.state = state
 
-    def _covered(self, state: State) -> Iterable[StreamRun]:
+    def _runs_covered_by(self, state: State) -> Iterable[StreamRun]:
         return self._runs.values() if state.stream is None else (self._runs[state.stream],)

@@ -1,6 +1,6 @@
-"""A config against the connector's own spec, before the connector is started.
+"""Checks a config against the connector's own spec before the connector is started.
 
-No fault shows a value that was found, only what is allowed in its place: any of them may be secret.
+A fault never shows the value that was found, only what is allowed in its place: any value may be secret.
 """
 
 import re
@@ -14,19 +14,19 @@ from referencing.exceptions import Unresolvable
 from dagster_airbyte_proto.connection.faults import (
     Fault,
     KeyPath,
+    config_error,
     kind_of,
     nearest,
     not_allowed,
-    refusal,
     type_words,
     unknown_key,
 )
 
 
 def check_config(config: Mapping[str, Any], spec_schema: Any, *, where: str) -> tuple[str, ...]:
-    """Raises ConfigError with every fault and its path; returns warnings.
+    """Raises ConfigError with every fault and its path. Returns warnings.
 
-    A spec that is itself no valid JSON Schema stops nobody: the connector judges the config then.
+    A spec that is no valid JSON Schema is only a warning: the connector itself then judges the config.
     """
     try:
         if not isinstance(spec_schema, Mapping):
@@ -39,7 +39,7 @@ def check_config(config: Mapping[str, Any], spec_schema: Any, *, where: str) -> 
         reason = error.message if isinstance(error, SchemaError) else str(error)
         return (f"{where} was not checked: the connector's spec is not a valid JSON schema ({reason[:200]})",)
     if faults:
-        raise refusal(where, sorted(faults, key=lambda fault: [str(part) for part in fault.path]))
+        raise config_error(where, sorted(faults, key=lambda fault: [str(part) for part in fault.path]))
     return ()
 
 
@@ -60,7 +60,7 @@ _BOUNDS = {
 
 
 def _expected(error: ValidationError) -> Any:
-    """What the rule of the schema says; jsonschema types it as possibly unset, which it never is here."""
+    """The value of the schema's rule. jsonschema types it as possibly unset, which it never is here."""
     return error.validator_value
 
 
@@ -117,7 +117,11 @@ def _mapping(schema: Any, keyword: str) -> Mapping[str, Any]:
 
 
 def _branch_faults(error: ValidationError, path: KeyPath) -> Iterator[Fault]:
-    """The faults of the branch that was meant, which tell more than "fits none of them"."""
+    """The faults of the `oneOf` branch that the user most likely meant. "Fits none of them" would help nobody.
+
+    In this order: branches for another kind of value are left out; then those whose discriminator has another value. If
+    several remain, the key that would tell them apart is missing, or the branch with the fewest faults is meant.
+    """
     branches: dict[int, list[ValidationError]] = {}
     for inner in error.context or ():
         branches.setdefault(int(inner.relative_schema_path[0]), []).append(inner)
@@ -139,12 +143,13 @@ def _branch_faults(error: ValidationError, path: KeyPath) -> Iterator[Fault]:
 
 
 def _is_own_type(error: ValidationError) -> bool:
-    """Whether the branch as a whole is for another kind of value."""
+    """True if the whole branch is for values of another type."""
     return error.validator == "type" and not error.relative_path
 
 
 def _is_discriminator(error: ValidationError) -> bool:
-    """Whether a key says that another branch was meant: `const`, or in older specs an `enum` of one."""
+    """True if a discriminator key says that another branch is meant. It is a `const`, or in older specs an `enum` of
+    one value."""
     is_single = error.validator == "const" or (error.validator == "enum" and len(_expected(error)) == 1)
     return is_single and len(error.relative_path) == 1
 
@@ -167,7 +172,7 @@ def _wrong_discriminator(branches: list[list[ValidationError]], path: KeyPath) -
 
 
 def _missing_discriminator(branches: list[list[ValidationError]]) -> tuple[str, list[Any]] | None:
-    """The key that every branch lacks and would tell them apart, with its values."""
+    """The discriminator that is missing for every branch, with the values that it may have."""
     allowed: dict[str, list[Any]] = {}
     for each in (each for errors in branches for each in errors):
         if each.validator == "required" and not each.relative_path:

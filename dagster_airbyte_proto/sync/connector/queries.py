@@ -1,6 +1,7 @@
-"""Short conversations with a connector: spec, check, discover. One question, one answer, and it is gone.
+"""Queries a connector: spec, check or discover. Each query starts a process, reads its answer and ends it.
 
-Where a question can be put in several ways, they are tried in turn until one is answered.
+Some protocols have several ways to ask for the same thing, which older connectors do not all know. They are tried in
+turn until one is answered; the timeout holds for all of them together.
 """
 
 import time
@@ -10,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
 from dagster_airbyte_proto.masking import Mask
-from dagster_airbyte_proto.protocols.conversation import Heard, Invocation, SourceProtocol, Verb, config_in
+from dagster_airbyte_proto.protocols.conversation import Invocation, SourceProtocol, Transcript, Verb, parse_config_file
 from dagster_airbyte_proto.protocols.events import (
     ConfigEvent,
     ErrorEvent,
@@ -22,17 +23,18 @@ from dagster_airbyte_proto.protocols.events import (
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
 
-PATIENCE_SECONDS = 600.0
+QUERY_TIMEOUT_SECONDS = 600.0
 
+# Airbyte's own platform sets these for the connectors that it runs.
 _ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
 _READ_TIMEOUT_SECONDS = 1.0
-_QUESTIONS = {Verb.SPEC: "for its spec", Verb.CHECK: "to check its config", Verb.DISCOVER: "for its catalog"}
+_PURPOSES = {Verb.SPEC: "for its spec", Verb.CHECK: "to check its config", Verb.DISCOVER: "for its catalog"}
 _MAX_ANSWER_BYTES = 256 << 20
 
 Answer = TypeVar("Answer", bound=Event)
 
 
-class Connector(NamedTuple):
+class LaunchableConnector(NamedTuple):
     """A program and the protocol that it speaks."""
 
     launcher: Launcher
@@ -42,73 +44,76 @@ class Connector(NamedTuple):
         return self.launcher.launch(invocation, environment=_ENVIRONMENT)
 
 
-class Listener(NamedTuple):
-    """Who hears what a connector says beside its answer. `mask` takes the secrets out of what errors will show."""
+class QueryListener(NamedTuple):
+    """Receives what a connector sends beside its answer. `mask` removes secrets from the texts of errors."""
 
     log: RunLog
     mask: Mask
-    keep_config: Callable[[ConfigEvent], None]
+    save_config: Callable[[ConfigEvent], None]
 
 
-def ask(
-    connector: Connector,
-    question: tuple[Verb, Sequence[Invocation]],
-    answer: type[Answer],
-    listener: Listener,
+def query_connector(
+    connector: LaunchableConnector,
+    query: tuple[Verb, Sequence[Invocation]],
+    answer_type: type[Answer],
+    listener: QueryListener,
     *,
-    patience_seconds: float = PATIENCE_SECONDS,
+    timeout_seconds: float = QUERY_TIMEOUT_SECONDS,
 ) -> Answer:
-    """The answer, whatever the exit code: some connectors answer and then fail. None at all is a ConnectorError."""
-    verb, ways = question
-    deadline = time.monotonic() + patience_seconds
-    for way in ways:
-        running = connector.launch(way)
+    """Returns the answer, whatever the exit code is: some connectors answer and then fail. Raises ConnectorError if
+    there is no answer."""
+    verb, invocations = query
+    deadline = time.monotonic() + timeout_seconds
+    for invocation in invocations:
+        running = connector.launch(invocation)
         try:
             output, report = _output(running, verb, deadline - time.monotonic())
         finally:
-            # Whatever it answered: the token that it replaced may be good for nothing any more.
-            _hear_changed_config(running, listener)
-        heard = _heard(output, report)
-        found, errors, unread = _listened(connector.protocol.answer(verb, heard), answer, listener)
+            # Also after a failure: if the connector renewed a token, the old one may be invalid by now.
+            _save_changed_config(running, listener)
+        transcript = _transcript(output, report)
+        found, errors, unreadable = _dispatch(
+            connector.protocol.events_of_answer(verb, transcript), answer_type, listener
+        )
         if found is not None:
             return found
-    raise _no_answer(verb, (errors, unread), report, listener.mask)
+    raise _missing_answer_error(verb, (errors, unreadable), report, listener.mask)
 
 
-def _heard(output: bytes, report: ExitReport | None) -> Heard:
+def _transcript(output: bytes, report: ExitReport | None) -> Transcript:
     if report is None:
-        return Heard(output, ended_cleanly=False)
-    return Heard(output, report.ended_cleanly, report.stderr_tail)
+        return Transcript(output, ended_cleanly=False)
+    return Transcript(output, report.ended_cleanly, report.stderr_tail)
 
 
-def _listened(
-    events: Iterable[Event], answer: type[Answer], listener: Listener
+def _dispatch(
+    events: Iterable[Event], answer_type: type[Answer], listener: QueryListener
 ) -> tuple[Answer | None, list[ErrorEvent], list[UnknownEvent]]:
-    """The answer, if there is one, and what of the rest may tell why there is none."""
+    """Writes the events to the log. Returns the answer, if there is one, and the events that may explain why not."""
     log = listener.log
     found: Answer | None = None
     errors: list[ErrorEvent] = []
-    unread: list[UnknownEvent] = []
+    unreadable: list[UnknownEvent] = []
     for event in events:
-        if isinstance(event, answer):
+        if isinstance(event, answer_type):
             found = event
         elif isinstance(event, ErrorEvent):
             errors.append(event)
             log.write("ERROR", "\n".join(filter(None, (event.message, event.internal_message, event.stack_trace))))
         elif isinstance(event, ConfigEvent):
-            listener.keep_config(event)
+            listener.save_config(event)
         elif isinstance(event, LogEvent):
             log.write(event.level, event.message)
         elif isinstance(event, UnknownEvent):
-            unread.append(event)
-            log.write("WARN", f"a message {event.kind} was passed over: {event.reason}")
+            unreadable.append(event)
+            log.write("WARN", f"a message {event.kind} was skipped: {event.reason}")
         elif isinstance(event, PlainLine):
             log.write("DEBUG", event.line.decode(errors="replace")[:4000])
-    return found, errors, unread
+    return found, errors, unreadable
 
 
-def _output(running: RunningConnector, verb: Verb, patience_seconds: float) -> tuple[bytes, ExitReport | None]:
-    deadline = time.monotonic() + patience_seconds
+def _output(running: RunningConnector, verb: Verb, timeout_seconds: float) -> tuple[bytes, ExitReport | None]:
+    deadline = time.monotonic() + timeout_seconds
     pieces: list[bytes] = []
     size = 0
     try:
@@ -119,37 +124,42 @@ def _output(running: RunningConnector, verb: Verb, patience_seconds: float) -> t
             if size > _MAX_ANSWER_BYTES:
                 raise ProtocolViolation(_doing(verb), f"it wrote over {_MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
-                raise ConnectorError(_doing(verb), f"no end within {patience_seconds:.0f} s", retryable=True)
+                raise ConnectorError(_doing(verb), f"no end within {timeout_seconds:.0f} s", retryable=True)
         return b"".join(pieces), running.wait(max(0.0, deadline - time.monotonic()))
     finally:
         running.stop()
 
 
-def _hear_changed_config(running: RunningConnector, listener: Listener) -> None:
-    content = running.changed_file()
-    event = None if content is None else config_in(content)
+def _save_changed_config(running: RunningConnector, listener: QueryListener) -> None:
+    content = running.rewritten_file()
+    event = None if content is None else parse_config_file(content)
     if event is not None:
-        listener.keep_config(event)
+        listener.save_config(event)
 
 
 def _doing(verb: Verb) -> str:
-    return f"asking the connector {_QUESTIONS[verb]}"
+    return f"asking the connector {_PURPOSES[verb]}"
 
 
-def _no_answer(
-    verb: Verb, said: tuple[list[ErrorEvent], list[UnknownEvent]], report: ExitReport | None, mask: Mask
+def _missing_answer_error(
+    verb: Verb, events: tuple[list[ErrorEvent], list[UnknownEvent]], report: ExitReport | None, mask: Mask
 ) -> ConnectorError:
     doing = _doing(verb)
-    errors, unread = said
+    errors, unreadable = events
     if errors:
+        # The first error in time is the cause; connectors often send others after it.
         first = min(errors, key=lambda error: error.emitted_at_milliseconds)
         return ConnectorError(doing, mask.text(first.message), retryable=first.kind is FailureKind.TRANSIENT)
     if report is None or report.ended_cleanly:
         found = (
-            f"its answer cannot be read ({mask.text(unread[-1].reason)})" if unread else "it ended without an answer"
+            f"its answer cannot be read ({mask.text(unreadable[-1].reason)})"
+            if unreadable
+            else "it ended without an answer"
         )
         return ProtocolViolation(doing, found)
     tail = mask.text("\n".join(report.stderr_tail[-10:]))
     return ConnectorError(
-        doing, f"it {report.how}, and gave no answer", remedy=f"Its last words on stderr:\n{tail}" if tail else ""
+        doing,
+        f"it {report.how_it_ended}, and gave no answer",
+        remedy=f"Its last words on stderr:\n{tail}" if tail else "",
     )

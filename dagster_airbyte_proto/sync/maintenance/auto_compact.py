@@ -1,7 +1,8 @@
-"""What a sync does for its tables once it is over: those that have grown slow to read are compacted.
+"""Compacts the tables that have become slow to read, at the end of a sync.
 
-No lease is held by then, and all rows and states are where they belong: the next sync need not wait, and a table that
-refuses is a warning. Snapshots are let go of by a schedule or by hand alone (`care.py`).
+- The lease has been released by then, and all rows and states are committed: the next sync need not wait.
+- A table that refuses gives a warning. The sync has succeeded all the same.
+- Snapshots are not expired here: only a schedule or a person does that (`care.py`).
 """
 
 import threading
@@ -13,31 +14,32 @@ from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.maintenance.care import Cared, CareTerms, care_of, cared
+from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, care_of
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
-_COMPACTING = CareTerms(keep_seconds=None)
+_COMPACT_ONLY = CareOptions(keep_seconds=None)
 _FULL_FILE_BYTES = 128 << 20
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
-class Upkeep(NamedTuple):
-    """The tables that were compacted, and what went wrong with others."""
+class AutoCompactResult(NamedTuple):
+    """The tables that were compacted, and warnings about those that could not be."""
 
     compacted: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-def kept_up(engine: Engine, runs: Iterable[StreamRun], log: RunLog, cancel: threading.Event) -> Upkeep:
+def auto_compact(engine: Engine, runs: Iterable[StreamRun], log: RunLog, cancel: threading.Event) -> AutoCompactResult:
     """Compacts, one after the other, the tables that the sync wrote to and that are due.
 
-    Once `cancel` is set nothing is begun, and what is at work is not waited for: what it has not committed is nobody's.
+    Once `cancel` is set, no compaction starts and a running one is not waited for. If the process ends before it
+    commits, no reader sees its files, and they are removed later as orphans.
     """
     compacted: list[str] = []
     warnings: list[str] = []
     for name in _due(runs, engine.settings.compact_after):
-        done = None if cancel.is_set() else _finished(_begun(engine, name), cancel)
+        done = None if cancel.is_set() else _wait_for(_start(engine, name), cancel)
         if done is None:
             break
         if done.error is not None:
@@ -46,11 +48,14 @@ def kept_up(engine: Engine, runs: Iterable[StreamRun], log: RunLog, cancel: thre
             files, into = done.compacted.rewritten_files, done.compacted.written_files
             log.write("NOTE", f"table {name} was compacted: {files} files into {into}")
             compacted.append(str(name))
-    return Upkeep(tuple(compacted), tuple(warnings))
+    return AutoCompactResult(tuple(compacted), tuple(warnings))
 
 
 def is_due(totals: TableTotals, after: CompactAfter, *, has_slices: bool) -> bool:
-    """Whether a reader of the table opens too many files. Those of slices do not pile up: each is replaced whole."""
+    """True when a reader of the table has to open too many files.
+
+    Small files of slices do not count: each slice is replaced whole, so they do not pile up.
+    """
     if after.delete_files and totals.delete_files >= after.delete_files:
         return True
     small_files = totals.data_files - totals.size_bytes // _FULL_FILE_BYTES
@@ -61,28 +66,28 @@ def _due(runs: Iterable[StreamRun], after: CompactAfter) -> Sequence[TableName]:
     return [
         run.planned.table
         for run in runs
-        if run.landed is not None
-        and run.landed.totals is not None
-        and is_due(run.landed.totals, after, has_slices=run.planned.slice is not None)
+        if run.last_commit is not None
+        and run.last_commit.totals is not None
+        and is_due(run.last_commit.totals, after, has_slices=run.planned.slice is not None)
     ]
 
 
-def _begun(engine: Engine, name: TableName) -> "Future[Cared]":
-    """In a thread that need not end before the process does."""
-    asked: Future[Cared] = Future()
+def _start(engine: Engine, name: TableName) -> "Future[CareResult]":
+    """Starts the compaction in a daemon thread, so that the process can end before it does."""
+    future: Future[CareResult] = Future()
 
     def compact() -> None:
         try:
-            asked.set_result(cared(engine.store, care_of(engine.tables), name, _COMPACTING))
+            future.set_result(care_for_table(engine.store, care_of(engine.tables), name, _COMPACT_ONLY))
         except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised again where it is waited for
-            asked.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=compact, name="compact", daemon=True).start()
-    return asked
+    return future
 
 
-def _finished(at_work: "Future[Cared]", cancel: threading.Event) -> Cared | None:
-    while not wait([at_work], _LOOK_SECONDS).done:
+def _wait_for(future: "Future[CareResult]", cancel: threading.Event) -> CareResult | None:
+    while not wait([future], _POLL_SECONDS).done:
         if cancel.is_set():
             return None
-    return at_work.result()
+    return future.result()

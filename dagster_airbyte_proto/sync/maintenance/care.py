@@ -1,15 +1,15 @@
-"""The care of a connection's tables, by one who knows the states: what may be let go of, and what must stay.
+"""Compacts tables, expires their old snapshots and removes orphan files, as far as states and loads allow it.
 
-A table's log is what tells whether a load is in, and its snapshots are what a rollback goes back to. So snapshots go in
-the order in which they came, and none goes that came in with, or after, the oldest of these:
+Recovery finds out from the log of a table whether a load has landed, and a rollback goes back to a snapshot. So
+snapshots expire from the oldest on, and the first of these and all later ones stay:
 
-- what readers were shown at the beginning of the keep time;
-- the load that a connection had landed last by then: a rollback to the version that stood then goes back to it;
-- a load that is announced: it may be committed again, and must be found;
+- the snapshot that readers saw at the beginning of the keep time;
+- the last load that each connection had landed by then: a rollback to the version of that time goes back to it;
+- a load that is announced: it may be committed again, and the log must say whether it has landed;
 - a load that ended within the keep time.
 
-The log is read before the states are: a load that lands after that is younger than all that may go. No lease is taken:
-syncs go on meanwhile.
+The log is read before the store: a load that lands in between is younger than all snapshots that may expire. No lease
+is taken, so syncs go on meanwhile.
 """
 
 import time
@@ -21,11 +21,11 @@ from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, Stat
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import (
-    Compacted,
+    CompactionResult,
     FolderCare,
+    ProtectedFiles,
     TableCare,
     TableHistory,
-    Untouchable,
 )
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
@@ -33,30 +33,31 @@ from dagster_airbyte_proto.tables.writer import TableWriter
 
 KEEP_SECONDS = 7 * 86400.0
 ORPHAN_SECONDS = 3 * 86400.0
-LEAST_ORPHAN_SECONDS = 3600.0
-"""What another writer has not committed yet is an orphan to everybody else: a compaction's files, for one."""
+MIN_ORPHAN_SECONDS = 3600.0
+"""The least age of orphans to remove. Files that a running writer, such as a compaction, has not committed yet look
+like orphans too."""
 
-_ALL = 1_000_000_000
+_NO_LIMIT = 1_000_000_000
 
 
-class LetGo(NamedTuple):
-    """What a table was rid of: so many snapshots, and the files of these paths, which no snapshot had."""
+class Cleanup(NamedTuple):
+    """The number of snapshots that were expired, and the paths of the orphan files that were removed."""
 
     snapshots: int
     orphans: tuple[str, ...]
 
 
-class Cared(NamedTuple):
-    """What was done to one table. `error` stopped what is None."""
+class CareResult(NamedTuple):
+    """The result of the care of one table. Steps that `error` prevented are None."""
 
     table: TableName
-    compacted: Compacted | None = None
-    let_go: LetGo | None = None
+    compacted: CompactionResult | None = None
+    cleanup: Cleanup | None = None
     error: TableError | None = None
 
 
-class CareTerms(NamedTuple):
-    """What is done to each table. Without a keep time no snapshot goes."""
+class CareOptions(NamedTuple):
+    """The steps of the care of a table. Without `keep_seconds` no snapshot expires."""
 
     compact: bool = True
     keep_seconds: float | None = KEEP_SECONDS
@@ -64,7 +65,7 @@ class CareTerms(NamedTuple):
 
 
 def care_of(tables: TableWriter) -> TableCare:
-    """Raises ConfigError for tables that nothing is known of."""
+    """The care of the tables of a writer. Raises ConfigError for a format that is not supported."""
     if isinstance(tables, FolderTables):
         return FolderCare(tables)
     if isinstance(tables, ParquetTables):
@@ -79,64 +80,68 @@ def care_of(tables: TableWriter) -> TableCare:
         return IcebergCare(tables)
     if isinstance(tables, DeltaTables):
         return DeltaCare(tables)
-    raise ConfigError("caring for tables", f"tables of the format {tables.abilities.format} are not looked into")
+    raise ConfigError("caring for tables", f"tables of the format {tables.abilities.format} are not supported")
 
 
 def tables_of(store: StateStore, connection: str) -> list[TableName]:
-    """The tables that loads of the connection went into, by name."""
-    return sorted({part.table for entry in store.loads(connection, limit=_ALL) for part in entry.load.parts})
+    """The names of the tables that loads of the connection went into, sorted."""
+    return sorted({part.table for entry in store.loads(connection, limit=_NO_LIMIT) for part in entry.load.parts})
 
 
-def cared(store: StateStore, care: TableCare, name: TableName, terms: CareTerms) -> Cared:
-    """Compacts a table and lets go of what is old. A table that refuses is told of in the answer."""
-    compacted = let_go = None
+def care_for_table(store: StateStore, care: TableCare, name: TableName, options: CareOptions) -> CareResult:
+    """Compacts a table and removes what is old. The error of a table that refuses is in the result."""
+    compacted = cleanup = None
     try:
-        if terms.compact:
+        if options.compact:
             compacted = care.compact(name)
-        if terms.keep_seconds is not None:
-            let_go = clean(store, care, name, keep_seconds=terms.keep_seconds, orphan_seconds=terms.orphan_seconds)
+        if options.keep_seconds is not None:
+            cleanup = clean(store, care, name, keep_seconds=options.keep_seconds, orphan_seconds=options.orphan_seconds)
     except TableError as error:
-        return Cared(name, compacted, let_go, error)
-    return Cared(name, compacted, let_go)
+        return CareResult(name, compacted, cleanup, error)
+    return CareResult(name, compacted, cleanup)
 
 
-def clean(store: StateStore, care: TableCare, name: TableName, *, keep_seconds: float, orphan_seconds: float) -> LetGo:
+def clean(
+    store: StateStore, care: TableCare, name: TableName, *, keep_seconds: float, orphan_seconds: float
+) -> Cleanup:
     """Expires the snapshots that nobody needs any more, and removes the files that no snapshot has."""
-    if orphan_seconds < LEAST_ORPHAN_SECONDS:
+    if orphan_seconds < MIN_ORPHAN_SECONDS:
         raise ConfigError(
             f"removing orphan files of table {name}",
-            f"files of the last {orphan_seconds:.0f} seconds may be of writers that are at work",
-            remedy="Leave those of an hour at least.",
+            f"files of the last {orphan_seconds:.0f} seconds may belong to running writers",
+            remedy="Keep files of at least the last hour.",
         )
     now = datetime.fromtimestamp(time.time(), UTC)
     history = care.history(name)
-    old = expirable(history, loads_named(store, history), store, now - timedelta(seconds=keep_seconds))
+    old = expirable_snapshots(history, known_loads(store, history), store, now - timedelta(seconds=keep_seconds))
     expired = care.expire(name, old)
-    # Who is at work is asked before the files are listed: whatever begins after that writes younger ones.
-    but = _untouchable(store, name)
-    return LetGo(expired, care.remove_orphans(name, before=now - timedelta(seconds=orphan_seconds), but=but))
+    # Running writers are looked up before files are listed: a writer that starts later writes younger files.
+    protected = _protected_files(store, name)
+    return Cleanup(
+        expired, care.remove_orphans(name, before=now - timedelta(seconds=orphan_seconds), protected=protected)
+    )
 
 
-def expirable(
+def expirable_snapshots(
     history: TableHistory, loads: Mapping[str, LoggedLoad], store: StateStore, cutoff: datetime
 ) -> frozenset[str]:
-    """The snapshots that may go: see the top of this module."""
-    place = {change.snapshot_id: number for number, change in enumerate(history.changes)}
-    stood = [snapshot_id for at, snapshot_id in history.shown if at <= cutoff and snapshot_id in place]
-    if not stood:
+    """The snapshots that may expire, by the rules at the top of this module."""
+    position = {change.snapshot_id: number for number, change in enumerate(history.changes)}
+    shown_by_then = [snapshot_id for at, snapshot_id in history.shown if at <= cutoff and snapshot_id in position]
+    if not shown_by_then:
         return frozenset()
-    first = min(place[each] for each in (stood[-1], history.current) if each in place)
-    first = min([first, *_needed(history, loads, store, cutoff)])
+    first = min(position[each] for each in (shown_by_then[-1], history.current) if each in position)
+    first = min([first, *_needed_positions(history, loads, store, cutoff)])
     return frozenset(change.snapshot_id for change in history.changes[:first])
 
 
-def _needed(
+def _needed_positions(
     history: TableHistory,
     loads: Mapping[str, LoggedLoad],
     store: StateStore,
     cutoff: datetime,
 ) -> Iterator[int]:
-    """Where in the history stands what recovery, or a rollback within the keep time, may ask for."""
+    """The positions in the history of snapshots that recovery, or a rollback within the keep time, may need."""
     last_landed: dict[str, int] = {}
     last_rewound = -1
     for number, change in enumerate(history.changes):
@@ -157,8 +162,10 @@ def _needed(
 
 
 def _is_in_use(store: StateStore, connection: str, cutoff: datetime) -> bool:
-    """Whether anything happened to the connection since: else a rollback to any version that stood since leaves its
-    tables as they are."""
+    """True when states or loads of the connection changed after the cutoff.
+
+    Otherwise a rollback to any version since then leaves its tables as they are, and needs no older snapshot.
+    """
     changes, loads = store.history(connection, limit=1), store.loads(connection, limit=1)
     times = [
         changes[0].changed_at if changes else None,
@@ -167,19 +174,20 @@ def _is_in_use(store: StateStore, connection: str, cutoff: datetime) -> bool:
     return any(at is not None and at > cutoff for at in times)
 
 
-def _untouchable(store: StateStore, name: TableName) -> Untouchable:
-    """Of every connection: which of them writes to the table is known only once it has announced a load."""
+def _protected_files(store: StateStore, name: TableName) -> ProtectedFiles:
+    """The files of announced loads and of running runs, of every connection: a run's tables are known only once it has
+    announced a load."""
     paths: set[str] = set()
     run_ids: set[str] = set()
     for connection in store.connections():
-        if (lease := store.holder(connection)) is not None:
+        if (lease := store.current_lease(connection)) is not None:
             run_ids.add(lease.run_id)
-        for load in store.announced(connection):
+        for load in store.announced_loads(connection):
             paths.update(file.path for part in load.parts if part.table == name for file in part.files)
-    return Untouchable(frozenset(paths), frozenset(run_ids))
+    return ProtectedFiles(frozenset(paths), frozenset(run_ids))
 
 
-def loads_named(store: StateStore, history: TableHistory) -> dict[str, LoggedLoad]:
-    """Those that the table's log names and the store knows; others are of somebody else's making."""
+def known_loads(store: StateStore, history: TableHistory) -> dict[str, LoggedLoad]:
+    """The loads that the table's log names and the store knows. Others come from other stores."""
     named = {change.load_id for change in history.changes if change.load_id is not None}
     return {load_id: entry for load_id in named if (entry := store.load(load_id)) is not None}

@@ -1,4 +1,4 @@
-"""A stream's state, or all of a connection's, forgotten by hand."""
+"""Resets the state of a stream, or all states of a connection, by hand."""
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.model import StreamId
@@ -6,11 +6,14 @@ from dagster_airbyte_proto.protocols.lookup import protocol_of_state
 
 
 def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who: str) -> StateChange:
-    """Where streams share a state that has a part for each, the stream's part goes and the others stay. Raises
-    ConfigError where all of it is one position."""
+    """Resets the state of the stream, or every state for None.
+
+    Where streams share a state with a part for each, only the part of this stream is removed. Raises ConfigError where
+    the shared state has no parts.
+    """
     for stored in store.states(lease.connection) if stream is not None else ():
         if stored.state.stream is None and stream is not None:
-            rest = protocol_of_state(stored.state).without(stored.state, stream)
+            rest = protocol_of_state(stored.state).without_stream(stored.state, stream)
             if rest is not None:
                 return store.change_state(lease, None, rest, who=who)
     return store.change_state(lease, stream, None, who=who)

@@ -1,12 +1,12 @@
 """Takes the state of a connection and the rows of its tables back together.
 
-State first, then the tables. Dying in between leaves rows that their state does not cover: where rows are told apart by
-a key the next sync heals that, and to ask for the same rollback again does in any case. The other way round the state
-would be ahead of the rows, and what is missing would never be sent again. A table that another run has changed since it
-was looked at, before the states moved, is left alone: who lost the connection meanwhile undoes nothing of that run.
-
-A table goes back to what it was at the last moment at which the version stood: just before the next version was made.
-What came in since then without moving a state, as a full refresh does, is undone with the rest.
+- States move first, then the tables. A crash in between leaves rows that their state does not cover. The next sync
+  replaces such rows where the table has a key, and repeating the rollback removes them in any case. In the other order
+  the state would be ahead of the rows, and the missing rows would never be sent again.
+- A table that another run has changed since it was read, before the states moved, is left alone: a run that lost its
+  lease meanwhile must not undo rows of the run that took over.
+- A table goes back to what it was just before the next version was made. Loads since then that moved no state, such as
+  a full refresh, are undone too.
 """
 
 from bisect import bisect_right
@@ -20,14 +20,14 @@ from dagster_airbyte_proto.model import TableName
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
-    from dagster_airbyte_proto.tables.care import Rewinder, TablePast
+    from dagster_airbyte_proto.tables.care import TablePast, TableRewinder
 
-_ALL = 1_000_000_000
+_NO_LIMIT = 1_000_000_000
 
 
-class Rewound(NamedTuple):
-    """A table as it is after a rollback. `snapshot_id` is None where it has no rows; without `has_moved` it stood there
-    already."""
+class RolledBackTable(NamedTuple):
+    """A table after a rollback. `snapshot_id` is None where it has no rows. `has_moved` is false where it had these
+    rows already."""
 
     table: TableName
     snapshot_id: str | None
@@ -35,61 +35,64 @@ class Rewound(NamedTuple):
 
 
 class Rollback(NamedTuple):
+    """The result of a rollback: the changes of the states, and the tables."""
+
     changes: tuple[StateChange, ...]
-    tables: tuple[Rewound, ...]
+    tables: tuple[RolledBackTable, ...]
 
 
-class _Landed(NamedTuple):
-    """A load's rows in one table, and the version that stood when they were in."""
+class _LandedLoad(NamedTuple):
+    """The snapshot of one load in one table, and the version of the states once it had landed."""
 
     version: int
     snapshot_id: str
 
 
 def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Rollback:
-    """Durable on return. May be asked for again after a failure.
+    """Rolls back the states of the connection to a version, and its tables with them. Durable on return, and
+    repeatable.
 
-    Raises ConfigError before anything has moved: for a version that there is not, while a load is announced, for a
-    table that has lost what it was, for tables that keep no snapshots. Of a TableError the states may have moved, and
-    some of the tables.
+    Raises ConfigError before anything has moved: for an unknown version, while a load is announced, for a table whose
+    snapshot has expired, for tables without snapshots. When a TableError is raised, the states and some of the tables
+    may have moved.
     """
-    # Spark's modules take most of a second to import, which who only looks at states need not wait for.
+    # Importing Spark takes most of a second, which commands that only read states are spared.
     from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 
     store, tables = engine.store, rewinder_of(engine.tables)
-    targets = list(_targets(store, lease.connection, version, tables))
+    targets = list(_tables_to_move(store, lease.connection, version, tables))
     changes = store.rollback(lease, version, who=who)
     newest = store.history(lease.connection, limit=1)
-    stands = newest[0].version if newest else 0
-    rewound = [
-        Rewound(name, snapshot_id, tables.rewind(name, snapshot_id, seen=seen, version=stands))
+    newest_version = newest[0].version if newest else 0
+    moved = [
+        RolledBackTable(name, snapshot_id, tables.rewind(name, snapshot_id, seen=seen, version=newest_version))
         for name, seen, snapshot_id in targets
     ]
-    return Rollback(tuple(changes), tuple(rewound))
+    return Rollback(tuple(changes), tuple(moved))
 
 
-def _targets(
-    store: StateStore, connection: str, version: int, tables: "Rewinder"
+def _tables_to_move(
+    store: StateStore, connection: str, version: int, tables: "TableRewinder"
 ) -> Iterator[tuple[TableName, "TablePast", str | None]]:
-    """The tables that something has come into since the version, each as it is, and the snapshot it goes back to."""
+    """The tables that have changed since the version: each with its past, and the snapshot that it goes back to."""
     for name, landed in _landed(store, connection).items():
         past = tables.past(name)
-        if max([landed[-1].version, *(each.version for each in past.rewindings)]) <= version:
+        if max([landed[-1].version, *(each.version for each in past.rewinds)]) <= version:
             continue
-        snapshot_id = _standing(landed, past, version)
+        snapshot_id = _snapshot_at(landed, past, version)
         if snapshot_id is not None and snapshot_id not in past.snapshots:
             raise ConfigError(
                 f"rolling back connection {connection} to version {version}",
-                f"table {name} no longer has snapshot {snapshot_id}, which it was then: it has expired",
+                f"table {name} no longer has snapshot {snapshot_id}, which it had then: it has expired",
                 remedy="Roll back the state alone, or refresh the stream.",
             )
         yield name, past, snapshot_id
 
 
-def _standing(landed: Sequence[_Landed], past: "TablePast", version: int) -> str | None:
-    """What the table was at the version: by its last load until then, or by a rewinding after that."""
+def _snapshot_at(landed: Sequence[_LandedLoad], past: "TablePast", version: int) -> str | None:
+    """The snapshot of the table at the version: that of its last load by then, or of a later rollback."""
     load = next((each for each in reversed(landed) if each.version <= version), None)
-    rewinding = next((each for each in reversed(past.rewindings) if each.version <= version), None)
+    rewinding = next((each for each in reversed(past.rewinds) if each.version <= version), None)
     if load is None or rewinding is None:
         last = load or rewinding
         return last.snapshot_id if last else None
@@ -98,16 +101,16 @@ def _standing(landed: Sequence[_Landed], past: "TablePast", version: int) -> str
     return max(both)[2]
 
 
-def _landed(store: StateStore, connection: str) -> Mapping[TableName, list[_Landed]]:
-    """What each table of the connection has taken in, oldest first."""
-    changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=_ALL)})
-    found: dict[TableName, list[_Landed]] = {}
-    for entry in _done(store.loads(connection, limit=_ALL)):
+def _landed(store: StateStore, connection: str) -> Mapping[TableName, list[_LandedLoad]]:
+    """The loads that landed in each table of the connection, oldest first."""
+    changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=_NO_LIMIT)})
+    found: dict[TableName, list[_LandedLoad]] = {}
+    for entry in _done(store.loads(connection, limit=_NO_LIMIT)):
         snapshots = {committed.stream: committed.snapshot_id for committed in entry.committed}
         for part in entry.load.parts:
-            # What lies aside, readers have never seen.
+            # Readers never saw a load that stayed on a branch.
             if part.is_shown and (snapshot_id := snapshots.get(part.stream)):
-                landed = _Landed(_version_at(changes, entry.ended_at), snapshot_id)
+                landed = _LandedLoad(version_at(changes, entry.ended_at), snapshot_id)
                 found.setdefault(part.table, []).append(landed)
     return found
 
@@ -116,8 +119,8 @@ def _done(loads: Sequence[LoggedLoad]) -> Iterator[LoggedLoad]:
     return (entry for entry in reversed(loads) if entry.status is LoadStatus.DONE)
 
 
-def _version_at(changes: Sequence[tuple[int, datetime]], when: datetime | None) -> int:
-    """The version that stood at a time; a load that moves states ends at the very time of its version."""
+def version_at(changes: Sequence[tuple[int, datetime]], when: datetime | None) -> int:
+    """The version of the states at a time. A load that moves states ends at the very time of its version."""
     if when is None:
         return 0
     number = bisect_right(changes, when, key=lambda change: change[1])

@@ -1,21 +1,22 @@
-"""Whether the tables can take what is planned: asked before anything is started."""
+"""Checks before anything is started that tables of the chosen format can take the planned streams."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import Merge, ObjectsAs, PlannedStream, Shaping
+from dagster_airbyte_proto.model import MergeMode, ObjectsAs, PlannedStream, Shaping
 from dagster_airbyte_proto.schema.partitioning import transform_of
 from dagster_airbyte_proto.tables.formats import FOLDER, FORMATS, Abilities
 
 
 class _Misfit(NamedTuple):
     found: str
-    way_out: str
+    remedy: str
 
 
-def refuse_unfit(connection: str, planned: Sequence[PlannedStream], abilities: Abilities) -> None:
-    """Raises ConfigError for the first stream that tables of the format do not take, with the ways out."""
+def check_format(connection: str, planned: Sequence[PlannedStream], abilities: Abilities) -> None:
+    """Raises ConfigError for the first stream that tables of the format cannot take. Its remedy names what to change,
+    and the formats that can take the stream."""
     for each in planned:
         for misfit in _misfits(each, abilities):
             able = [other for other in FORMATS.values() if other != FOLDER and not any(_misfits(each, other))]
@@ -23,7 +24,7 @@ def refuse_unfit(connection: str, planned: Sequence[PlannedStream], abilities: A
             raise ConfigError(
                 f"planning the sync of connection {connection}",
                 misfit.found,
-                remedy=f"{misfit.way_out}{others if able else ''}.",
+                remedy=f"{misfit.remedy}{others if able else ''}.",
                 stream=str(each.id),
             )
 
@@ -46,7 +47,7 @@ def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:
         yield _Misfit(found, "Name a column that has few values, such as a date, or leave it out")
     if shaping.cluster and not abilities.has_clustering:
         yield _Misfit(f"{tables} have no cluster", "Leave it out, or use sort_by")
-    if planned.merge is Merge.COPY_ON_WRITE and not abilities.has_copy_on_write:
+    if planned.merge is MergeMode.COPY_ON_WRITE and not abilities.has_copy_on_write:
         yield _Misfit(f"{tables} have no merge: {planned.merge}", "Leave it out")
     if planned.types.objects is ObjectsAs.VARIANT and not abilities.has_variants:
         yield _Misfit(f"objects are to land as VARIANT, and {tables} have none", "Set types: {objects: json}")

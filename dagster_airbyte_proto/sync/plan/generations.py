@@ -1,9 +1,14 @@
-"""Generations that an earlier run left unfinished, and which of them this one goes on with.
+"""Finds the unfinished generations of earlier runs that this run continues.
 
-A run is the next attempt of such a generation if it would begin a new one of the same stream, of the same likeness (all
-that is planned for it, its columns, the config), within a day of the last load, and the source said where it stood. It
-need not have the run id of the first: after a kill -9 nobody retries by that. A run that reads the stream in another
-way ends the generation, and so does a state that is reset, set or rolled back by hand.
+A run continues a generation if all of these hold:
+
+- it would otherwise begin a new generation of the same stream;
+- the fingerprint is the same: the stream's plan, its columns and the config;
+- the last load of the generation is at most a day old;
+- the source sent a state for what landed, and the branch of the table still ends with that load.
+
+The run need not have the run id of the first attempt: after a `kill -9` nobody retries with that id. A run that reads
+the stream in another way ends the generation. So does a state that is reset, set or rolled back by hand.
 """
 
 import hashlib
@@ -15,73 +20,80 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import OpenGeneration
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.table import ASIDE_PREFIX
+from dagster_airbyte_proto.loads.table import BRANCH_PREFIX
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.sync.plan.stream_plan import is_resumable
+from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation
 from dagster_airbyte_proto.sync.stream_run import StreamRun
-from dagster_airbyte_proto.tables.writer import KeepsAside, TableWriter
+from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 
-_ATTEMPTS_WITHIN = timedelta(days=1)
-
-
-def branch_of(connection: str, planned: PlannedStream) -> str:
-    """Where loads of the stream's generation land until it is complete."""
-    return f"{ASIDE_PREFIX}{connection}_generation_{planned.generation_id}"
+_MAX_AGE = timedelta(days=1)
 
 
-def likenesses_of(
+def branch_name(connection: str, planned: PlannedStream) -> str:
+    """The branch of the table on which the generation's loads land until it is complete."""
+    return f"{BRANCH_PREFIX}{connection}_generation_{planned.generation_id}"
+
+
+def fingerprints(
     chosen: Iterable[PlannedStream], columns: Mapping[StreamId, Columns], config_digest: str
 ) -> dict[StreamId, str]:
-    """Of each stream that can be gone on with what has to be the same for rows of two attempts to be of one
+    """A hash for each resumable stream of everything that two attempts must share for their rows to form one
     generation."""
-    return {each.id: _likeness(each, columns[each.id], config_digest) for each in chosen if is_resumable(each)}
+    return {
+        each.id: _fingerprint(each, columns[each.id], config_digest) for each in chosen if can_resume_generation(each)
+    }
 
 
-def continued(
-    begun: Iterable[OpenGeneration],
-    likenesses: Mapping[StreamId, str],
+def continued_generations(
+    open_generations: Iterable[OpenGeneration],
+    fingerprints: Mapping[StreamId, str],
     states: Iterable[State],
     tables: Callable[[], TableWriter],
 ) -> dict[StreamId, OpenGeneration]:
-    """What is gone on with, by stream, beside the `states` that the connector is handed. Asks for the tables only where
-    there is something to find in them."""
+    """The generations that this run continues, by stream. `states` are those that the connector gets in any case.
+
+    Opening the tables may start a Spark session, so `tables` is called only if some generation matches otherwise.
+    """
     if any(state.scope is not StateScope.STREAM for state in states):
-        return {}  # A connector is handed states of one kind.
-    oldest = datetime.fromtimestamp(time.time(), UTC) - _ATTEMPTS_WITHIN
-    fit = [
+        return {}  # A connector gets either stream states or one shared state, and a generation has a stream state.
+    oldest = datetime.fromtimestamp(time.time(), UTC) - _MAX_AGE
+    matching = [
         each
-        for each in begun
-        if each.state is not None and each.changed_at > oldest and likenesses.get(each.stream) == each.likeness
+        for each in open_generations
+        if each.state is not None and each.changed_at > oldest and fingerprints.get(each.stream) == each.fingerprint
     ]
-    return {each.stream: each for each in fit if _stands(tables(), each)}
+    return {each.stream: each for each in matching if _branch_is_intact(tables(), each)}
 
 
-def note(
+def assign_generations(
     runs: Mapping[StreamId, StreamRun],
-    likenesses: Mapping[StreamId, str],
+    fingerprints: Mapping[StreamId, str],
     continued: Mapping[StreamId, OpenGeneration],
     connection: str,
 ) -> None:
-    """Tells each stream where its generation lies, and how far it has come."""
+    """Sets the branch and fingerprint of each stream's generation, and the last load and state of a continued one."""
     for stream, run in runs.items():
-        run.branch, run.likeness = branch_of(connection, run.planned), likenesses.get(stream, "")
-        if begun := continued.get(stream):
-            run.branch, run.newest_aside, run.state_before = begun.branch, begun.load_id, begun.state
+        run.branch, run.fingerprint = branch_name(connection, run.planned), fingerprints.get(stream, "")
+        if generation := continued.get(stream):
+            run.branch, run.newest_branch_load = generation.branch, generation.load_id
+            run.state_before = generation.state
 
 
-def _stands(tables: TableWriter, generation: OpenGeneration) -> bool:
-    """Whether its branch ends with the load that its state covers."""
-    if not isinstance(tables, KeepsAside):
+def _branch_is_intact(tables: TableWriter, generation: OpenGeneration) -> bool:
+    """True if the generation's branch ends with the load that its state covers."""
+    if not isinstance(tables, SupportsBranches):
         return False
     try:
-        return tables.aside(generation.table).get(generation.branch) == generation.load_id
+        return tables.branches(generation.table).get(generation.branch) == generation.load_id
     except TableError:
         return False
 
 
-def _likeness(planned: PlannedStream, columns: Columns, config_digest: str) -> str:
+def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -> str:
     fields = [(field.name, str(field.type)) for field in columns.schema]
-    # What is remembered of older runs is no choice, and what came of it is among the fields.
-    plan = msgspec.structs.replace(planned, generation_id=0, minimum_generation_id=0, wish=None, names=())
+    # Numbers and names that come from older runs are not the user's choice. Their effect on columns is in `fields`.
+    plan = msgspec.structs.replace(
+        planned, generation_id=0, minimum_generation_id=0, preferred_table=None, column_names=()
+    )
     return hashlib.sha256(msgspec.json.encode((plan, fields, columns.keys, config_digest))).hexdigest()[:16]

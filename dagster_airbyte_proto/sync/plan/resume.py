@@ -1,4 +1,4 @@
-"""What a connector is handed beside its config: where it stood, and what is read of its records."""
+"""Selects what a connector gets beside its config: the states to resume from, and the fields that we read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,24 +7,26 @@ from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 
 
-def resumed(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:
-    """Where it stood: shared state whole, else of the streams that go on from it."""
-    going_on = {planned.id for planned in streams if planned.read is ReadMode.INCREMENTAL}
+def states_to_resume(streams: Sequence[PlannedStream], stored: Iterable[State]) -> tuple[State, ...]:
+    """The stored states of the incremental streams. A shared state is passed whole if any stream is incremental."""
+    incremental = {planned.id for planned in streams if planned.read is ReadMode.INCREMENTAL}
     return tuple(
-        state for state in stored if (state.stream in going_on if state.scope is StateScope.STREAM else going_on)
+        state for state in stored if (state.stream in incremental if state.scope is StateScope.STREAM else incremental)
     )
 
 
-def note_states(runs: Mapping[StreamId, StreamRun], stored: Iterable[State]) -> None:
-    """Tells each stream where it stood."""
+def set_states_before(runs: Mapping[StreamId, StreamRun], stored: Iterable[State]) -> None:
+    """Sets each incremental stream's state before this sync, for its report."""
     for state in stored:
         for stream in runs if state.stream is None else (state.stream,):
             if stream in runs and runs[stream].planned.read is ReadMode.INCREMENTAL:
                 runs[stream].state_before = state
 
 
-def fields_read(columns: Mapping[StreamId, Columns]) -> dict[StreamId, frozenset[str]]:
-    """The fields of a record that are read, for streams of which not all are."""
+def selected_fields(columns: Mapping[StreamId, Columns]) -> dict[StreamId, frozenset[str]]:
+    """The top-level fields that are read, for each stream of which some fields are left out."""
     return {
-        stream: frozenset(column.path[0] for column in each.top) for stream, each in columns.items() if each.passed_over
+        stream: frozenset(column.path[0] for column in each.parsed_columns)
+        for stream, each in columns.items()
+        if each.skipped_fields
     }

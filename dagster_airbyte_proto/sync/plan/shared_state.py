@@ -1,7 +1,7 @@
 """Streams that share one state (GLOBAL, LEGACY) are synced together, or not at all.
 
-Such a state is one position in the source for all of them. Where it moves on for some streams only, what the others
-have in between is never sent again.
+Such a state is one position in the source for all of them. If it moved while only some of the streams were synced, the
+source would never send again what the others had up to there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,27 +10,28 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.sync.connector.source import Source
-from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, SharedState, Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, SharedStatePolicy, SyncRequest, planned_streams
 
 
-def planned_together(
+def plan_with_shared_state(
     source: Source,
     catalog: Catalog,
-    wanted: Wanted,
+    request: SyncRequest,
     stored: Iterable[State],
-    known: Mapping[StreamId, KnownTable],
+    known_tables: Mapping[StreamId, KnownTable],
 ) -> tuple[PlannedStream, ...]:
-    """The plan with every stream that shares a stored state with one of it, or ConfigError that names them."""
-    chosen = planned_streams(source.connection, catalog, wanted, known)
+    """Returns the plan, extended by every stream that shares a `stored` state with a planned one if the request's
+    policy allows it. Raises ConfigError that names the missing streams if it does not."""
+    chosen = planned_streams(source.connection, catalog, request, known_tables)
     shared = [state for state in stored if state.scope is not StateScope.STREAM]
-    if wanted.only is None or not shared or not _incremental(chosen):
+    if request.only is None or not shared or not _incremental(chosen):
         return chosen
-    every = planned_streams(source.connection, catalog, wanted._replace(only=None), known)
-    group = _group(source.protocol, shared, _incremental(chosen), _incremental(every))
-    asked = {planned.id for planned in chosen}
-    missing = [planned for planned in group if planned.id not in asked]
-    if not missing or wanted.shared is SharedState.WHOLE:
-        together = asked | {planned.id for planned in missing}
+    every = planned_streams(source.connection, catalog, request._replace(only=None), known_tables)
+    group = _streams_sharing(source.protocol, shared, _incremental(chosen), _incremental(every))
+    requested = {planned.id for planned in chosen}
+    missing = [planned for planned in group if planned.id not in requested]
+    if not missing or request.shared_state is SharedStatePolicy.SYNC_ALL:
+        together = requested | {planned.id for planned in missing}
         return tuple(planned for planned in every if planned.id in together)
     raise ConfigError(
         f"planning the sync of connection {source.connection.name}",
@@ -44,13 +45,14 @@ def _incremental(planned: Iterable[PlannedStream]) -> list[PlannedStream]:
     return [each for each in planned if each.read is ReadMode.INCREMENTAL]
 
 
-def _group(
+def _streams_sharing(
     protocol: SourceProtocol,
     shared: Iterable[State],
-    asked: Sequence[PlannedStream],
+    requested: Sequence[PlannedStream],
     incremental: Sequence[PlannedStream],
 ) -> list[PlannedStream]:
-    """A state that does not tell whose it is counts as everyone's."""
-    told = [protocol.sharing(state, asked, incremental) for state in shared]
-    named = None if None in told else frozenset().union(*(each for each in told if each is not None))
+    """The incremental streams that share one of these states. A state that does not name its streams counts as
+    everyone's."""
+    members = [protocol.streams_sharing_position(state, requested, incremental) for state in shared]
+    named = None if None in members else frozenset().union(*(each for each in members if each is not None))
     return [each for each in incremental if named is None or each.id in named]

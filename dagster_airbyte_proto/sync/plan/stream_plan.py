@@ -1,4 +1,12 @@
-"""From what the user chose and what the connector offers to one definite plan, or an error that names the fault."""
+"""Plans a sync: the user's choices and the connector's catalog become one planned stream each, or a ConfigError.
+
+- A stream's read and write modes follow from what the user chose, and else from what the source offers: incremental
+  where there is a cursor, deduplicated where there is a key, a replaced table for a full refresh.
+- A stream keeps the table that it was given first, so that a stream that is synced alone, or after another one with a
+  similar name came, finds its own rows again.
+- `replaces_table`, `may_land_on_branch`, `can_resume_generation` and `is_checkpointed` are the questions by which the
+  commit decides when rows of a planned stream may land.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
@@ -13,7 +21,7 @@ from dagster_airbyte_proto.loads.table import DEDUPLICATING, REPLACING
 from dagster_airbyte_proto.model import (
     Catalog,
     FieldPath,
-    Merge,
+    MergeMode,
     PlannedStream,
     ReadMode,
     Shaping,
@@ -23,108 +31,117 @@ from dagster_airbyte_proto.model import (
     TypeChoices,
     WriteMode,
 )
-from dagster_airbyte_proto.schema.names import LONGEST_TABLE_BYTES, folded, shortened, table_name, unique_names
+from dagster_airbyte_proto.schema.names import MAX_TABLE_NAME_BYTES, case_folded, shortened, table_name, unique_names
 
-_KEYED = DEDUPLICATING | {WriteMode.SOFT_DELETE}
-_IN_TABLE = {WriteMode.SOFT_DELETE: WriteMode.APPEND_DEDUP}
-_REFRESHED = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
+_NEEDS_KEY = DEDUPLICATING | {WriteMode.SOFT_DELETE}
+_TABLE_MODES = {WriteMode.SOFT_DELETE: WriteMode.APPEND_DEDUP}
+_REPLACING_MODES = {WriteMode.APPEND: WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP: WriteMode.OVERWRITE_DEDUP}
 
 
-class SharedState(StrEnum):
-    """Streams that share a state are synced together: the call is refused, or asks for the whole of them."""
+class SharedStatePolicy(StrEnum):
+    """The answer to a request that leaves out streams that share a state with requested ones: refuse, or sync all."""
 
     REFUSE = "refuse"
-    WHOLE = "whole"
+    SYNC_ALL = "whole"
 
 
 class Slice(NamedTuple):
     """One partition of a connection: a slice of each table, with states of its own.
 
-    `window` is what templates of the config find beside `key`: `start` and `end`, or the names of dimensions.
+    `window` has what templates of the config may use beside `key`: `start` and `end`, or the partition's dimensions.
     """
 
     key: str
     window: Mapping[str, str] = {}
 
     @property
-    def words(self) -> Mapping[str, str]:
-        """Each template's name with what fills it."""
+    def template_values(self) -> Mapping[str, str]:
+        """The value of each template variable, by its name."""
         return {**self.window, "key": self.key}
 
 
 class KnownTable(NamedTuple):
-    """What a stream's table is called since the stream was first synced, and what it was to be called then."""
+    """The table that a stream got when it was first synced, and the name that it would have got without conflicts."""
 
-    wish: TableName
+    preferred_table: TableName
     table: TableName
 
 
-class Wanted(NamedTuple):
-    """What one call asks for beyond the connection: some of its streams, or all anew, or one partition.
+class SyncRequest(NamedTuple):
+    """The part of a connection that one sync reads: all streams or some, from their states or from the start, or one
+    partition.
 
-    `catalog` is planned from instead of what the connector offers today. `shared` says what becomes of streams that
-    were not asked for and share their state with those that were. A `slice` is read from nothing and replaced whole
-    once its stream is complete; the states that come with it are kept for people to look at. A `refresh` replaces what
-    is there too, unless it `merges`: then the new generation comes into the table as its rows always do.
+    `only` names streams; None means all of them. A `catalog` takes the place of what the connector offers today.
+    `shared_state` says what to do about streams that were not requested and share a state with requested ones.
+    A `slice` is read from the start and replaced as a whole once its stream is complete; its states are saved only for
+    people to look at. A `refresh` replaces the tables' rows too, unless it `merges`: then the rows of the new
+    generation are written in the stream's usual write mode.
     """
 
     only: Collection[str] | None = None
     refresh: bool = False
     catalog: Catalog | None = None
-    shared: SharedState = SharedState.REFUSE
+    shared_state: SharedStatePolicy = SharedStatePolicy.REFUSE
     slice: Slice | None = None
     merges: bool = False
 
     @property
     def replaces(self) -> bool:
-        """Whether rows take the place of older ones in every mode."""
-        return self.is_anew and not self.merges
+        """True if new rows replace all older ones, whatever the stream's write mode."""
+        return self.starts_over and not self.merges
 
     @property
-    def is_anew(self) -> bool:
-        """Whether streams start from nothing, whatever their states say."""
+    def starts_over(self) -> bool:
+        """True if streams are read from the start, whatever their states say."""
         return self.refresh or self.slice is not None
 
-    def begins(self, planned: PlannedStream) -> bool:
-        """Whether what the stream brings is of a generation of its own."""
-        return self.is_anew or planned.read is ReadMode.FULL_REFRESH
+    def begins_generation(self, planned: PlannedStream) -> bool:
+        """True if the rows of the stream form a generation of their own."""
+        return self.starts_over or planned.read is ReadMode.FULL_REFRESH
 
     @property
     def partition(self) -> str:
-        """Where the states are kept; empty where it is no partition's."""
+        """The partition whose states the sync reads and saves; empty for a connection without partitions."""
         return self.slice.key if self.slice else ""
 
 
 def planned_streams(
     connection: Connection,
     catalog: Catalog,
-    wanted: Wanted,
-    known: Mapping[StreamId, KnownTable] = {},
+    request: SyncRequest,
+    known_tables: Mapping[StreamId, KnownTable] = {},
 ) -> tuple[PlannedStream, ...]:
-    """The streams of one sync, each with its table and modes; generations are the state store's to fill in. `known` are
-    the tables that streams of the connection have had, of today and gone."""
-    if wanted.slice is not None and not wanted.slice.key:
-        raise ConfigError(_planning(connection), "the partition has no key")
+    """Returns the streams of one sync, each with its table and modes. The state store fills in their generations later.
+
+    `known_tables` are the tables of all streams that the connection has ever had. Raises ConfigError.
+    """
+    if request.slice is not None and not request.slice.key:
+        raise ConfigError(_doing(connection), "the partition has no key")
     offered = {str(stream.id): stream for stream in catalog.streams}
-    chosen = _chosen(connection, offered)
-    # Told apart among all that the connection has: a stream that is synced alone must find its own table again.
-    wishes = {offered[name].id: _wish(connection, offered[name], options) for name, options in chosen.items()}
-    tables = _tables(wishes, known)
-    if wanted.only is not None:
-        asked = [_known(name, chosen, "--streams") for name in wanted.only]
-        chosen = {name: chosen[name] for name in asked}
+    chosen = _chosen_streams(connection, offered)
+    # Names are made unique among all chosen streams, not only the requested ones: a stream that is synced alone must
+    # find its own table again.
+    preferred = {
+        offered[name].id: _preferred_table(connection, offered[name], options) for name, options in chosen.items()
+    }
+    tables = _table_names(preferred, known_tables)
+    if request.only is not None:
+        requested = [_full_name(name, chosen, "--streams") for name in request.only]
+        chosen = {name: chosen[name] for name in requested}
     if not chosen:
         raise ConfigError(
-            _planning(connection),
+            _doing(connection),
             "no stream is chosen",
             remedy=f"The connector offers: {', '.join(sorted(offered)) or 'none'}",
         )
-    planned = (_planned(connection, offered[name], options, wanted) for name, options in chosen.items())
-    return tuple(msgspec.structs.replace(each, table=tables[each.id], wish=wishes[each.id]) for each in planned)
+    planned = (_planned_stream(connection, offered[name], options, request) for name, options in chosen.items())
+    return tuple(
+        msgspec.structs.replace(each, table=tables[each.id], preferred_table=preferred[each.id]) for each in planned
+    )
 
 
-def _wish(connection: Connection, stream: Stream, options: StreamOptions) -> TableName:
-    """What a stream's table would be called if there was no other."""
+def _preferred_table(connection: Connection, stream: Stream, options: StreamOptions) -> TableName:
+    """The name of the stream's table if no other stream wanted the same one."""
     source_namespace = stream.id.namespace or connection.name
     namespace = connection.namespace.replace("${source_namespace}", source_namespace)
     name = connection.destination.table_prefix + (options.rename or stream.id.name)
@@ -134,67 +151,71 @@ def _wish(connection: Connection, stream: Stream, options: StreamOptions) -> Tab
 def with_generations(
     streams: Sequence[PlannedStream], generations: Mapping[StreamId, int]
 ) -> tuple[PlannedStream, ...]:
-    """The streams with the generations of this run; one that replaces its table asks for nothing older."""
+    """Returns the streams with the generations of this run. A stream that replaces its table needs no older rows, so
+    its minimum generation is its own."""
     return tuple(
         msgspec.structs.replace(
             planned,
             generation_id=generations[planned.id],
-            minimum_generation_id=generations[planned.id] if replaces(planned) else 0,
+            minimum_generation_id=generations[planned.id] if replaces_table(planned) else 0,
         )
         for planned in streams
     )
 
 
-def replaces(planned: PlannedStream) -> bool:
-    """Whether the sync's rows take the place of all older ones, at once, when the stream is complete."""
+def replaces_table(planned: PlannedStream) -> bool:
+    """True if the rows of this sync replace all older ones at once, when the stream is complete."""
     return planned.write in REPLACING
 
 
-def lands_aside(planned: PlannedStream) -> bool:
-    """Whether loads of it may land on a branch of its table before the stream is complete. A slice lands as one, and so
-    does what must leave no deletes in the table: from the second load on keys would be deleted."""
-    leaves_no_deletes = planned.merge is Merge.COPY_ON_WRITE and planned.write in DEDUPLICATING
-    return replaces(planned) and planned.slice is None and not leaves_no_deletes
+def may_land_on_branch(planned: PlannedStream) -> bool:
+    """True if its loads may land on a branch of its table before the stream is complete.
+
+    A slice lands in one load. So does a stream that must leave no delete files in its table (copy on write): from the
+    second load on a branch, its repeated keys would have to be deleted there.
+    """
+    leaves_no_deletes = planned.merge is MergeMode.COPY_ON_WRITE and planned.write in DEDUPLICATING
+    return replaces_table(planned) and planned.slice is None and not leaves_no_deletes
 
 
-def may_be_refreshed(planned: PlannedStream) -> bool:
-    """Whether `sync --refresh` of a stream that adds to its table would land aside, and may change its columns so."""
-    refreshed = msgspec.structs.replace(planned, write=_REFRESHED.get(planned.write, planned.write))
-    return not replaces(planned) and lands_aside(refreshed)
+def refresh_can_change_columns(planned: PlannedStream) -> bool:
+    """True if `sync --refresh` of a stream that adds to its table would land on a branch and may change its columns."""
+    refreshed = msgspec.structs.replace(planned, write=_REPLACING_MODES.get(planned.write, planned.write))
+    return not replaces_table(planned) and may_land_on_branch(refreshed)
 
 
-def is_resumable(planned: PlannedStream) -> bool:
-    """Whether its source can go on in the middle of a generation: it then says by states where it stands."""
-    return lands_aside(planned) and (planned.read is ReadMode.INCREMENTAL or planned.stream.is_resumable)
+def can_resume_generation(planned: PlannedStream) -> bool:
+    """True if its source can resume in the middle of a generation. Such a source sends states on the way."""
+    return may_land_on_branch(planned) and (planned.read is ReadMode.INCREMENTAL or planned.stream.is_resumable)
 
 
 def is_checkpointed(planned: PlannedStream) -> bool:
-    """Whether rows may be landed at states, before the stream is complete.
+    """True if its rows may land at states, before the stream is complete.
 
-    A full refresh starts from nothing when it is tried again, so its rows land together or not at all;
-    what replaces a table does so at once.
+    A full refresh starts over when it is retried, so its rows land together or not at all. A stream that replaces its
+    table does so at once.
     """
-    return planned.read is ReadMode.INCREMENTAL and not replaces(planned)
+    return planned.read is ReadMode.INCREMENTAL and not replaces_table(planned)
 
 
-def _chosen(connection: Connection, offered: Mapping[str, Stream]) -> dict[str, StreamOptions]:
+def _chosen_streams(connection: Connection, offered: Mapping[str, Stream]) -> dict[str, StreamOptions]:
     if connection.streams is None:
         return dict.fromkeys(offered, StreamOptions())
     named = {
-        _known(name, offered, "streams"): options for name, options in connection.streams.items() if name != OTHERS
+        _full_name(name, offered, "streams"): options for name, options in connection.streams.items() if name != OTHERS
     }
     others = connection.streams.get(OTHERS)
     return named if others is None else {name: named.get(name, others) for name in offered}
 
 
-def _known(name: str, offered: Collection[str], where: str) -> str:
-    """The stream's full name; its namespace may be left out where that is no ambiguity."""
+def _full_name(name: str, offered: Collection[str], where: str) -> str:
+    """The stream's full name. `name` may lack the namespace if only one stream has that name."""
     if name in offered:
         return name
-    ends_alike = [full for full in offered if full.endswith(f".{name}")]
-    if len(ends_alike) == 1:
-        return ends_alike[0]
-    near = ends_alike or get_close_matches(name, offered, n=3)
+    same_ending = [full for full in offered if full.endswith(f".{name}")]
+    if len(same_ending) == 1:
+        return same_ending[0]
+    near = same_ending or get_close_matches(name, offered, n=3)
     raise ConfigError(
         f"choosing streams ({where})",
         f"there is no stream {name!r}",
@@ -204,32 +225,34 @@ def _known(name: str, offered: Collection[str], where: str) -> str:
     )
 
 
-def _planned(connection: Connection, stream: Stream, options: StreamOptions, wanted: Wanted) -> PlannedStream:
-    """All but its table."""
+def _planned_stream(
+    connection: Connection, stream: Stream, options: StreamOptions, request: SyncRequest
+) -> PlannedStream:
+    """The stream with its modes and options. Its table is only the preferred one: the caller sets the final one."""
     read = _read_mode(connection, stream, options)
     write = _write_mode(stream, options, read)
     key = options.primary_key or stream.primary_key
-    if write in _KEYED and not key:
-        raise _fault(
+    if write in _NEEDS_KEY and not key:
+        raise _plan_error(
             connection,
             stream,
             f"write: {write} needs a primary key, and the source names none",
             "Add primary_key: [...]",
         )
-    in_table = _IN_TABLE.get(write, write)
+    in_table = _TABLE_MODES.get(write, write)
     return PlannedStream(
         stream=stream,
-        table=_wish(connection, stream, options),
+        table=_preferred_table(connection, stream, options),
         read=read,
-        write=_REFRESHED.get(in_table, in_table) if wanted.replaces else in_table,
+        write=_REPLACING_MODES.get(in_table, in_table) if request.replaces else in_table,
         primary_key=key,
         cursor=_cursor(stream, options),
-        slice=wanted.slice.key if wanted.slice else None,
+        slice=request.slice.key if request.slice else None,
         shaping=_shaping(options),
         keeps_deleted=write is WriteMode.SOFT_DELETE,
-        merge=options.merge or Merge.ON_READ,
+        merge=options.merge or MergeMode.ON_READ,
         types=options.types.over(connection.types.over(TypeChoices())),
-        policy=options.schema_policy or connection.destination.schema_policy,
+        schema_policy=options.schema_policy or connection.destination.schema_policy,
         formerly=options.formerly or {},
         sdc_columns=connection.destination.sdc_columns,
     )
@@ -253,14 +276,14 @@ def _read_mode(connection: Connection, stream: Stream, options: StreamOptions) -
     if options.read is ReadMode.INCREMENTAL:
         if options.write in REPLACING:
             found = f"read: incremental with write: {options.write} would leave only the newest rows in the table"
-            raise _fault(connection, stream, found, "Use read: full_refresh, or write: append_dedup")
-        if not _can_resume(stream, options) and not stream.may_follow_log:
+            raise _plan_error(connection, stream, found, "Use read: full_refresh, or write: append_dedup")
+        if not _can_read_incrementally(stream, options) and not stream.supports_log_replication:
             why = "offers no incremental read" if not _is_incremental(stream) else "has no cursor of its own"
             found = f"read: incremental, but the source {why}"
-            raise _fault(connection, stream, found, "Use read: full_refresh, or name a cursor")
+            raise _plan_error(connection, stream, found, "Use read: full_refresh, or name a cursor")
     if options.read is not None:
         return options.read
-    if options.write in REPLACING or not _can_resume(stream, options):
+    if options.write in REPLACING or not _can_read_incrementally(stream, options):
         return ReadMode.FULL_REFRESH
     return ReadMode.INCREMENTAL
 
@@ -277,7 +300,7 @@ def _is_incremental(stream: Stream) -> bool:
     return ReadMode.INCREMENTAL in stream.read_modes
 
 
-def _can_resume(stream: Stream, options: StreamOptions) -> bool:
+def _can_read_incrementally(stream: Stream, options: StreamOptions) -> bool:
     return _is_incremental(stream) and (stream.is_cursor_fixed or bool(_cursor(stream, options)))
 
 
@@ -287,30 +310,38 @@ def _cursor(stream: Stream, options: StreamOptions) -> FieldPath:
     return options.cursor or stream.cursor
 
 
-def _tables(wishes: Mapping[StreamId, TableName], known: Mapping[StreamId, KnownTable]) -> dict[StreamId, TableName]:
-    """Where each stream lands. Two streams that would land in one table are told apart by a hash of their names; a
-    table that a stream has had stays its own, also while the stream is gone."""
-    kept = {stream: had.table for stream, had in known.items() if wishes.get(stream, had.wish) == had.wish}
-    spaces = {stream: _namespace(wish.namespace) for stream, wish in wishes.items()}
+def _table_names(
+    preferred: Mapping[StreamId, TableName], known_tables: Mapping[StreamId, KnownTable]
+) -> dict[StreamId, TableName]:
+    """The table of each stream. Two streams that prefer the same table get names that end in a hash of their own names.
+    A table that a stream once had stays reserved for it, also while the source does not offer the stream."""
+    reserved = {
+        stream: had.table
+        for stream, had in known_tables.items()
+        if preferred.get(stream, had.preferred_table) == had.preferred_table
+    }
+    namespaces = {stream: _namespace(name.namespace) for stream, name in preferred.items()}
     found: dict[StreamId, TableName] = {}
-    for space in dict.fromkeys(map(folded, spaces.values())):
-        here = [stream for stream in wishes if folded(spaces[stream]) == space]
+    for namespace in dict.fromkeys(map(case_folded, namespaces.values())):
+        here = [stream for stream in preferred if case_folded(namespaces[stream]) == namespace]
         names = unique_names(
-            [(table_name(wishes[stream].name), str(stream)) for stream in here],
-            kept={str(stream): had.name for stream, had in kept.items() if folded(had.namespace) == space},
-            longest_bytes=LONGEST_TABLE_BYTES,
+            [(table_name(preferred[stream].name), str(stream)) for stream in here],
+            assigned={
+                str(stream): had.name for stream, had in reserved.items() if case_folded(had.namespace) == namespace
+            },
+            max_bytes=MAX_TABLE_NAME_BYTES,
         )
-        found |= {stream: TableName(spaces[stream], name) for stream, name in zip(here, names, strict=True)}
+        found |= {stream: TableName(namespaces[stream], name) for stream, name in zip(here, names, strict=True)}
     return found
 
 
-def _namespace(wish: str) -> str:
-    return shortened(table_name(wish) or "_", wish, LONGEST_TABLE_BYTES)
+def _namespace(preferred: str) -> str:
+    return shortened(table_name(preferred) or "_", preferred, MAX_TABLE_NAME_BYTES)
 
 
-def _fault(connection: Connection, stream: Stream, found: str, remedy: str) -> ConfigError:
-    return ConfigError(_planning(connection), found, remedy=remedy, stream=str(stream.id))
+def _plan_error(connection: Connection, stream: Stream, found: str, remedy: str) -> ConfigError:
+    return ConfigError(_doing(connection), found, remedy=remedy, stream=str(stream.id))
 
 
-def _planning(connection: Connection) -> str:
+def _doing(connection: Connection) -> str:
     return f"planning the sync of connection {connection.name}"

@@ -1,7 +1,8 @@
-"""Files in which a connector hands records over instead of printing them: read, and removed once their rows are in.
+"""Singer BATCH files: records that a connector writes to files instead of its output.
 
-They are the connector's, on this machine or in an object store, and pyarrow's file systems know both. Nothing in Python
-is done for a line of them: a record becomes a record line where the newlines are replaced.
+The files belong to the connector. They lie on this machine or in an object store; pyarrow's file systems read both.
+They are removed once their rows have landed. No Python code runs per line: replacing the newlines of a piece with the
+frame of a RECORD message turns all its records into record lines at once.
 """
 
 import re
@@ -14,46 +15,61 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.protocols.events import BatchEvent
-from dagster_airbyte_proto.sync.read.verdict import READING
+from dagster_airbyte_proto.sync.read.completeness import READING
 
 _PIECE_BYTES = 4 << 20
 _COMPRESSIONS = {"": "detect", "none": None, "gzip": "gzip", "gz": "gzip", "bz2": "bz2", "zstd": "zstd", "lz4": "lz4"}
-_ENDS = re.compile(rb"\s*\n\s*")
+_LINE_ENDS = re.compile(rb"\s*\n\s*")
 
 
 def record_lines(event: BatchEvent, url: str) -> Iterator[tuple[bytes, int]]:
-    """The record lines of one of its files, piece by piece, and how many each piece has. Raises ConnectorError."""
+    """Yields the record lines of one file of the batch, piece by piece, with the number of lines in each.
+
+    Raises ConnectorError for a format that is not supported, and for a file that cannot be read.
+    """
     if event.format != "jsonl" or event.compression not in _COMPRESSIONS:
         written = f"{event.format}, compressed by {event.compression}" if event.compression else event.format
-        raise _refusal(event, f"it hands records over as {written}", "Have it write jsonl, with gzip or plain.")
+        raise _batch_error(
+            event,
+            f"it writes batch files as {written}",
+            "Configure it to write jsonl, compressed with gzip or not at all.",
+        )
     before, behind = event.frame
     try:
         for piece in _whole_lines(url, _COMPRESSIONS[event.compression]):
-            text = _ENDS.sub(b"\n", piece).strip(b"\n") if b"\n\n" in piece or b"\r" in piece else piece[:-1]
+            text = _LINE_ENDS.sub(b"\n", piece).strip(b"\n") if b"\n\n" in piece or b"\r" in piece else piece[:-1]
             if text:
                 lines = text.replace(b"\n", behind + b"\n" + before)
                 yield b"%b%b%b\n" % (before, lines, behind), text.count(b"\n") + 1
     except (OSError, pa.ArrowInvalid) as error:
-        found = f"{url}, which it handed over, cannot be read: {error}"
-        raise _refusal(event, found, "Is it on this machine, and may we read it?") from error
+        found = f"its batch file {url} cannot be read: {error}"
+        raise _batch_error(
+            event, found, "Check that the file is on this machine, and that this process may read it."
+        ) from error
 
 
 def remove_sources(urls: Iterable[str]) -> None:
-    """What cannot be removed stays: it holds nothing that is still needed."""
+    """Removes batch files whose rows have landed. One that cannot be removed stays: nothing in it is needed any
+    more."""
     for url in urls:
         with suppress(OSError, pa.ArrowInvalid):
-            system, path = _place(url)
+            system, path = _locate(url)
             system.delete_file(path)
 
 
-def _place(url: str) -> tuple[FileSystem, str]:
-    """Taps of meltano's SDK write a path as it is behind the scheme, and encode nothing of it."""
+def _locate(url: str) -> tuple[FileSystem, str]:
+    """The file system and the path of a URL.
+
+    Taps built with Meltano's SDK write the path behind `file://` as it is, without percent-encoding. So a local file is
+    looked for under the literal path first.
+    """
     path = url.removeprefix("file://")
     return (LocalFileSystem(), path) if Path(path).is_file() else FileSystem.from_uri(url)
 
 
 def _whole_lines(url: str, compression: str | None) -> Iterator[bytes]:
-    system, path = _place(url)
+    """Yields the decompressed content in pieces that end with a newline. A last line without one is given one."""
+    system, path = _locate(url)
     with system.open_input_stream(path, compression=compression) as file:
         rest: list[bytes] = []
         while piece := file.read(_PIECE_BYTES):
@@ -66,5 +82,5 @@ def _whole_lines(url: str, compression: str | None) -> Iterator[bytes]:
             yield last + b"\n"
 
 
-def _refusal(event: BatchEvent, found: str, remedy: str) -> ConnectorError:
+def _batch_error(event: BatchEvent, found: str, remedy: str) -> ConnectorError:
     return ConnectorError(READING, found, remedy=remedy, stream=str(event.stream), retryable=True)

@@ -1,4 +1,11 @@
-"""One connector's output, from its first byte to its last: heard, staged, and landed as `landing` says."""
+"""Reads the output of one source connector to its end: stages its records and dispatches its events.
+
+- Record lines go to the stage in runs, without an object per record. All other lines become events.
+- States and failures go to the `CommitScheduler`, which decides which rows land when.
+- A connector that sends neither a record nor a state for too long is stopped. Log lines do not count: a hung connector
+  may go on logging. Time in which it waits for a rate limit does not count either.
+- However the reading ends, the connector is stopped, and what its streams may still land is landed.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +16,7 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.protocols.conversation import SourceProtocol, config_in
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol, parse_config_file
 from dagster_airbyte_proto.protocols.events import (
     AnalyticsEvent,
     BatchEvent,
@@ -28,159 +35,170 @@ from dagster_airbyte_proto.protocols.events import (
     StreamStatus,
     VersionEvent,
 )
-from dagster_airbyte_proto.staging.lines.demux import Demux, Run
+from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.staging.stage import Stage
-from dagster_airbyte_proto.sync.commit.landing import Landing
+from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
 from dagster_airbyte_proto.sync.read.batch_files import record_lines, remove_sources
-from dagster_airbyte_proto.sync.read.verdict import READING, Ending, ended_by_itself
+from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.run_log import RunLog
-from dagster_airbyte_proto.sync.stream_run import StreamRun, keep
+from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 
 _READ_TIMEOUT_SECONDS = 0.25
 _PROGRESS_SECONDS = 0.2
-_LONGEST_QUOTA_SECONDS = 24 * 3600.0
-_TOLD = {SchemaEvent: "a schema", VersionEvent: "a version", BatchEvent: "a batch"}
+_MAX_RATE_LIMIT_SECONDS = 24 * 3600.0
+_EVENT_NAMES = {SchemaEvent: "a schema", VersionEvent: "a version", BatchEvent: "a batch"}
 
 
-class Patience(NamedTuple):
-    """How long a connector may be silent before it counts as hung. While it says that it waits for a rate limit's reset
-    it is not silent."""
+class Timeouts(NamedTuple):
+    """The times after which a connector counts as hung.
+
+    `startup_seconds` is for its first line, `heartbeat_seconds` for the next record or state, `exit_seconds` for the
+    end of the process once its output is closed. Waiting for a rate limit's reset does not count towards the heartbeat.
+    """
 
     startup_seconds: float = 600.0
     heartbeat_seconds: float = 3 * 3600.0
     exit_seconds: float = 60.0
 
 
-class Surroundings(NamedTuple):
-    """What a pull turns to while it works. `is_cancelled` raises when the run has lost its right to go on. It
-    `reads_files` that a connector names: not those of one that is confined, which could name any of ours."""
+class PullContext(NamedTuple):
+    """The functions and services that a pull calls while it reads.
+
+    `is_cancelled` raises when the run has lost its lease. `may_read_files` allows batch files that the connector names;
+    it is false for a connector in a container, which could name any file that this process can read.
+    """
 
     log: RunLog
     is_cancelled: Callable[[], bool]
-    keep_config: Callable[[ConfigEvent], None]
-    progress: Callable[[], None]
-    describe: Callable[[StreamRun, SchemaEvent], None]
-    reads_files: bool
-    deliver: Callable[[], None]
+    save_config: Callable[[ConfigEvent], None]
+    report_progress: Callable[[], None]
+    apply_schema: Callable[[StreamRun, SchemaEvent], None]
+    may_read_files: bool
+    report_committed: Callable[[], None]
+    start_tables: Callable[[], None]
 
 
 class Pull:
-    """Reads, stages and closes loads. `run` is called once; when it returns or raises, no load is at work."""
+    """One reading of a source connector. `run` is called once. When it ends, no load is being committed."""
 
     def __init__(
         self,
         protocol: SourceProtocol,
         runs: Mapping[StreamId, StreamRun],
-        staging: tuple[Stage, Landing],
-        around: Surroundings,
-        patience: Patience,
+        staging: tuple[Stage, CommitScheduler],
+        context: PullContext,
+        timeouts: Timeouts,
     ) -> None:
         self._protocol = protocol
         self._runs = runs
-        self._stage, self._landing = staging
-        self._around = around
-        self._patience = patience
-        self._demux = Demux(protocol.shape, self._stage.stream_of)
-        self._heard_statuses = False
-        self._limited_until = 0.0
-        self._unplaced_error: ConnectorError | None = None
-        self._unknown_streams: set[StreamId] = set()
+        self._stage, self._scheduler = staging
+        self._context = context
+        self._timeouts = timeouts
+        self._demux = Demux(protocol.record_wire, self._stage.stream_of)
+        self._has_statuses = False
+        self._rate_limited_until = 0.0
+        self._error_without_stream: ConnectorError | None = None
+        self._unrequested_streams: set[StreamId] = set()
         self._provisional: StateEvent | None = None
-        self._config_seen = b""
-        self._whole_at: dict[StreamId, int] = {}
+        self._last_config = b""
+        self._records_at_version: dict[StreamId, int] = {}
         self.lines = LineCounts()
         self.errors: list[str] = []
         self.warnings: list[str] = []
-        self.cancelled = False
+        self.was_cancelled = False
         self.exit: ExitReport | None = None
         self.seconds_waiting = 0.0
         self.seconds_staging = 0.0
 
     def run(self, connector: RunningConnector) -> None:
-        """Raises what ends the sync as a whole; what befell single streams is in their `StreamRun`s."""
+        """Reads the connector to its end. Raises errors that end the whole sync; those of streams are in their
+        `StreamRun`s."""
         try:
             self._read_all(connector)
-            self.exit = self._ended(connector)
+            self.exit = self._wait_for_exit(connector)
         except ConnectorError as error:
-            keep(self.errors, str(error))
-            self._unplaced_error = error
+            append_bounded(self.errors, str(error))
+            self._error_without_stream = error
         finally:
             connector.stop()
-            self._look_at_config(connector, is_last=True)
+            self._check_config_file(connector, is_last=True)
         if self.exit is None:
-            with suppress(ConnectorError):  # told above: nobody knows how it ended
+            with suppress(ConnectorError):  # Reported above already: how it ended stays unknown.
                 self.exit = connector.wait(0)
         if self._provisional is not None and ended_by_itself(self.exit):
-            # All that it would have sent again has come.
-            self._take_state(self._provisional)
-        self._take_versions()
-        ending = Ending(self.exit, self.cancelled, self._unplaced_error, self._heard_statuses)
-        self._landing.land_the_rest(ending)
+            # From a provisional state the connector would send again rows of before. It ended by itself, so all its
+            # rows are here.
+            self._pass_on_state(self._provisional)
+        self._complete_by_version()
+        ending = ConnectorEnding(self.exit, self.was_cancelled, self._error_without_stream, self._has_statuses)
+        self._scheduler.finish(ending)
         for stream, rows in self._stage.unconfigured.items():
-            self._warn(f"{rows} records came for stream {stream}, which was not asked for: ignored")
-        self._around.deliver()
+            self._warn(f"{rows} records came for stream {stream}, which was not requested: ignored")
+        self._context.report_committed()
         reach("run.delivered")
-        self._landing.promote_last()
+        self._scheduler.promote_last()
 
     def _read_all(self, connector: RunningConnector) -> None:
-        began = last_beat = last_told = time.monotonic()
-        beats = -1
+        began = last_progress = last_report = time.monotonic()
+        progress_count = -1
         while True:
-            if self._around.is_cancelled():
-                self.cancelled = True
+            if self._context.is_cancelled():
+                self.was_cancelled = True
                 return
-            self._landing.look()
-            asked = time.monotonic()
+            self._scheduler.poll()
+            before_read = time.monotonic()
             chunk = connector.read(_READ_TIMEOUT_SECONDS)
-            arrived = time.monotonic()
-            self.seconds_waiting += arrived - asked
+            after_read = time.monotonic()
+            self.seconds_waiting += after_read - before_read
             if chunk is not None:
-                self._take(self._demux.feed(chunk) if chunk else self._demux.finish())
-                self._landing.took(len(chunk))
-            taken = time.monotonic()
-            self.seconds_staging += taken - arrived
-            if beats != (beats := self.lines.record + self.lines.state):
-                last_beat = taken
-            if arrived - last_told > _PROGRESS_SECONDS:
-                last_told = arrived
-                self._landing.count_all()
-                self._look_at_config(connector)
-                self._around.progress()
+                self._process(self._demux.feed(chunk) if chunk else self._demux.finish())
+                self._scheduler.count_bytes(len(chunk))
+                if self.lines.record:
+                    self._context.start_tables()
+            after_staging = time.monotonic()
+            self.seconds_staging += after_staging - after_read
+            if progress_count != (progress_count := self.lines.record + self.lines.state):
+                last_progress = after_staging
+            if after_read - last_report > _PROGRESS_SECONDS:
+                last_report = after_read
+                self._scheduler.count_all()
+                self._check_config_file(connector)
+                self._context.report_progress()
             if chunk == b"":
                 return
-            # Asked also when something came: log lines are no sign of life, and may come without a pause.
-            self._check_pulse(taken - began, taken - max(last_beat, self._limited_until))
+            # Checked also when a chunk came: log lines are no sign of life, and may come without a pause.
+            self._check_timeouts(after_staging - began, after_staging - max(last_progress, self._rate_limited_until))
 
-    def _take(self, items: Iterable[Run | bytes]) -> None:
+    def _process(self, items: Iterable[RecordLines | bytes]) -> None:
         for item in items:
-            if isinstance(item, Run):
+            if isinstance(item, RecordLines):
                 self.lines.record += self._stage.add(item)
             else:
-                self._hear(self._protocol.event(item))
+                self._dispatch(self._protocol.event(item))
 
-    def _check_pulse(self, seconds_running: float, seconds_silent: float) -> None:
-        heard_nothing = not any((self.lines.record, self.lines.state, self.lines.log, self.lines.trace))
-        if heard_nothing and seconds_running > self._patience.startup_seconds:
-            raise _hung(f"it said nothing in the first {self._patience.startup_seconds:.0f} s")
-        if seconds_silent > self._patience.heartbeat_seconds:
-            raise _hung(f"no record and no state came for {self._patience.heartbeat_seconds:.0f} s")
+    def _check_timeouts(self, seconds_running: float, seconds_silent: float) -> None:
+        is_silent = not any((self.lines.record, self.lines.state, self.lines.log, self.lines.trace))
+        if is_silent and seconds_running > self._timeouts.startup_seconds:
+            raise _hung_error(f"it wrote nothing in the first {self._timeouts.startup_seconds:.0f} s")
+        if seconds_silent > self._timeouts.heartbeat_seconds:
+            raise _hung_error(f"no record and no state came for {self._timeouts.heartbeat_seconds:.0f} s")
 
-    def _ended(self, connector: RunningConnector) -> ExitReport | None:
-        if self.cancelled:
+    def _wait_for_exit(self, connector: RunningConnector) -> ExitReport | None:
+        if self.was_cancelled:
             connector.stop()
             return connector.wait(0)
-        report = connector.wait(self._patience.exit_seconds)
+        report = connector.wait(self._timeouts.exit_seconds)
         if report is None:
-            seconds = self._patience.exit_seconds
+            seconds = self._timeouts.exit_seconds
             self._warn(f"the connector closed its output but still ran {seconds:.0f} s later: it was stopped")
             connector.stop()
             report = connector.wait(0)
         return report
 
-    # What the connector says beside its records
+    # Events
 
-    def _hear(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         if isinstance(event, StateEvent):
             self.lines.state += 1
             self._on_state(event)
@@ -189,10 +207,10 @@ class Pull:
             self._stage.add_line(event.stream, event.line)
         elif isinstance(event, SchemaEvent | VersionEvent | BatchEvent):
             self.lines.other += 1
-            self._on_stream_event(event)
+            self._on_schema_version_or_batch(event)
         elif isinstance(event, LogEvent):
             self.lines.log += 1
-            self._around.log.write(event.level, event.message)
+            self._context.log.write(event.level, event.message)
         elif isinstance(event, StatusEvent):
             self.lines.trace += 1
             self._on_status(event)
@@ -201,99 +219,104 @@ class Pull:
             self._on_error(event)
         elif isinstance(event, EstimateEvent | AnalyticsEvent):
             self.lines.trace += 1
-            self._around.log.write("DEBUG", repr(event))
+            self._context.log.write("DEBUG", repr(event))
         elif isinstance(event, ConfigEvent):
             self.lines.other += 1
             self._on_config(event)
         else:
             self.lines.other += 1
-            self._around.log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _plainly(event))
+            self._context.log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _log_text(event))
 
     def _on_state(self, event: StateEvent) -> None:
         self._provisional = event if event.is_provisional else None
         if not event.is_provisional:
-            self._take_state(event)
+            self._pass_on_state(event)
 
-    def _take_state(self, event: StateEvent) -> None:
+    def _pass_on_state(self, event: StateEvent) -> None:
         stream = event.state.stream
         if stream is not None and stream not in self._runs:
-            self._note_unknown(stream, "a state")
-        mismatch = self._landing.take(event.state, event.record_count)
+            self._warn_unrequested(stream, "a state")
+        mismatch = self._scheduler.receive_state(event.state, event.record_count)
         if mismatch is not None:
             self._warn(f"stream {stream}: {mismatch}")
 
-    def _on_stream_event(self, event: SchemaEvent | VersionEvent | BatchEvent) -> None:
-        meant = self._stage.meant_by(event.stream)
-        if not meant:
-            self._note_unknown(event.stream, _TOLD[type(event)])
-        for stream in meant if len(meant) > 1 else ():
-            self._landing.fail(self._runs[stream], _unclear(event.stream, stream, meant))
-        run = self._runs[meant[0]] if len(meant) == 1 else None
+    def _on_schema_version_or_batch(self, event: SchemaEvent | VersionEvent | BatchEvent) -> None:
+        candidates = self._stage.candidates_for(event.stream)
+        if not candidates:
+            self._warn_unrequested(event.stream, _EVENT_NAMES[type(event)])
+        for stream in candidates if len(candidates) > 1 else ():
+            self._scheduler.fail_stream(self._runs[stream], _ambiguous_stream_error(event.stream, stream, candidates))
+        run = self._runs[candidates[0]] if len(candidates) == 1 else None
         if run is None or run.has_failed:
             return
         if isinstance(event, SchemaEvent):
             try:
-                self._around.describe(run, event)
+                self._context.apply_schema(run, event)
             except (ConfigError, ConnectorError) as error:
-                self._landing.fail(run, error)
+                self._scheduler.fail_stream(run, error)
         elif isinstance(event, VersionEvent):
-            self._around.log.write("INFO", f"stream {event.stream}: version {event.version} is the one that counts")
-            self._whole_at[run.planned.id] = self._stage.emitted(run.planned.id)
+            self._context.log.write("INFO", f"stream {event.stream}: version {event.version} is the current one")
+            self._records_at_version[run.planned.id] = self._stage.emitted(run.planned.id)
         else:
             self._on_batch(run, event)
 
     def _on_batch(self, run: StreamRun, event: BatchEvent) -> None:
-        if not self._around.reads_files:
-            found = "it hands records over in files, and one in a container could name any that we may read"
+        if not self._context.may_read_files:
+            found = "it passes records in files, and a connector in a container could name any file that we may read"
             remedy = "Take batch_config out of its config."
-            self._landing.fail(run, ConnectorError(READING, found, remedy=remedy, stream=str(run.planned.id)))
+            self._scheduler.fail_stream(run, ConnectorError(READING, found, remedy=remedy, stream=str(run.planned.id)))
             return
         try:
             for url in event.files:
-                records = self._stage.add_file(run.planned.id, url, self._heeded(record_lines(event, url)))
+                records = self._stage.add_file(run.planned.id, url, self._with_housekeeping(record_lines(event, url)))
                 self.lines.record += records
-                if not records:  # There may be no load that it could go with.
+                if not records:  # An empty file belongs to no part, so no promoted load would remove it.
                     remove_sources([url])
         except ConnectorError as error:
-            self._landing.fail(run, error)
+            self._scheduler.fail_stream(run, error)
 
-    def _heeded(self, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-        """Pieces of a file, which may be long, with what has to be done beside them."""
+    def _with_housekeeping(self, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+        """Passes the pieces of a file through, and after each does what the reading loop does after a chunk: a file may
+        be long."""
         for lines, count in pieces:
             yield lines, count
-            self._landing.took(len(lines))
-            self._landing.look()
+            self._scheduler.count_bytes(len(lines))
+            self._scheduler.poll()
 
-    def _take_versions(self) -> None:
-        """A stream that has told of its version behind its last record is complete, whatever befell the others. One
-        that is empty may have told of it at its beginning."""
-        for stream, records in self._whole_at.items():
+    def _complete_by_version(self) -> None:
+        """Marks streams as complete that sent their version after their last record, however other streams ended.
+
+        Streams without records are left out: those may send the version at their beginning.
+        """
+        for stream, records in self._records_at_version.items():
             if records and records == self._stage.emitted(stream) and not self._runs[stream].has_failed:
-                self._runs[stream].said = self._runs[stream].said or StreamStatus.COMPLETE
+                self._runs[stream].reported_status = self._runs[stream].reported_status or StreamStatus.COMPLETE
 
     def _on_status(self, event: StatusEvent) -> None:
-        self._heard_statuses = True
+        self._has_statuses = True
         run = self._runs.get(event.stream)
         if run is None:
-            self._note_unknown(event.stream, "a status")
+            self._warn_unrequested(event.stream, "a status")
             return
-        run.said = event.status
+        run.reported_status = event.status
         if event.limited_until_milliseconds is not None:
-            self._wait_for_reset(event.stream, max(0.0, event.limited_until_milliseconds / 1000 - time.time()))
+            self._note_rate_limit(event.stream, max(0.0, event.limited_until_milliseconds / 1000 - time.time()))
         if event.status is StreamStatus.INCOMPLETE:
             found = "the connector ended it as INCOMPLETE"
-            self._landing.fail(run, ConnectorError(READING, found, stream=str(event.stream), retryable=True))
+            self._scheduler.fail_stream(run, ConnectorError(READING, found, stream=str(event.stream), retryable=True))
 
-    def _wait_for_reset(self, stream: StreamId, seconds: float) -> None:
-        # Not for ever: sources have sent seconds for milliseconds, and the other way round.
-        self._limited_until = time.monotonic() + min(seconds, _LONGEST_QUOTA_SECONDS)
-        self._around.log.write("WARN", f"stream {stream} is rate limited: the connector waits {seconds:.0f} s")
+    def _note_rate_limit(self, stream: StreamId, seconds: float) -> None:
+        # At most a day: sources have sent seconds for milliseconds, and the other way round.
+        self._rate_limited_until = time.monotonic() + min(seconds, _MAX_RATE_LIMIT_SECONDS)
+        self._context.log.write("WARN", f"stream {stream} is rate limited: the connector waits {seconds:.0f} s")
 
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""
         detail = f" ({event.internal_message})" if event.internal_message else ""
-        keep(self.errors, f"{where}{event.message}{detail}")
-        self._around.log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
+        append_bounded(self.errors, f"{where}{event.message}{detail}")
+        self._context.log.write(
+            "ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace)))
+        )
         error = ConnectorError(
             READING,
             event.message,
@@ -302,51 +325,54 @@ class Pull:
         )
         run = self._runs.get(event.stream) if event.stream else None
         if run is None:
-            self._unplaced_error = self._unplaced_error or error
+            self._error_without_stream = self._error_without_stream or error
         else:
             run.error = error
-            self._landing.fail(run, error)
+            self._scheduler.fail_stream(run, error)
 
     def _on_config(self, event: ConfigEvent) -> None:
         try:
-            self._around.keep_config(event)
+            self._context.save_config(event)
         except ProtoError as error:
-            self._warn(f"the connector's new config could not be kept; its next run may be refused: {error}")
+            self._warn(f"the connector's new config could not be stored; its next run may be refused: {error}")
 
-    def _look_at_config(self, connector: RunningConnector, *, is_last: bool = False) -> None:
-        """A connector may write what it made of its config instead of saying it: half of it, until it has ended."""
-        content = connector.changed_file()
-        if content is None or content == self._config_seen:
+    def _check_config_file(self, connector: RunningConnector, *, is_last: bool = False) -> None:
+        """Stores a config that the connector wrote to its config file instead of sending it as a message.
+
+        The file may be half written until the connector has ended. Only then does unreadable content give a warning.
+        """
+        content = connector.rewritten_file()
+        if content is None or content == self._last_config:
             return
-        event = config_in(content)
+        event = parse_config_file(content)
         if event is not None:
-            self._config_seen = content
+            self._last_config = content
             self._on_config(event)
         elif is_last:
-            self._warn("the connector left a config behind that is no JSON object: it is not kept")
+            self._warn("the connector left a config behind that is no JSON object: it is not stored")
 
-    def _note_unknown(self, stream: StreamId, what: str) -> None:
-        if stream not in self._unknown_streams:
-            self._unknown_streams.add(stream)
-            self._around.log.write("WARN", f"{what} came for stream {stream}, which was not asked for: passed over")
+    def _warn_unrequested(self, stream: StreamId, event_name: str) -> None:
+        if stream not in self._unrequested_streams:
+            self._unrequested_streams.add(stream)
+            self._context.log.write("WARN", f"{event_name} came for stream {stream}, which was not requested: ignored")
 
     def _warn(self, text: str) -> None:
-        keep(self.warnings, text)
-        self._around.log.write(LogLevel.ERROR, text)
+        append_bounded(self.warnings, text)
+        self._context.log.write(LogLevel.ERROR, text)
 
 
-def _hung(found: str) -> ConnectorError:
-    return ConnectorError(READING, f"{found}: it was stopped", remedy="Its log is kept with the run.", retryable=True)
+def _hung_error(found: str) -> ConnectorError:
+    return ConnectorError(READING, f"{found}: it was stopped", remedy="Its log is stored with the run.", retryable=True)
 
 
-def _unclear(said: StreamId, stream: StreamId, meant: Iterable[StreamId]) -> ConnectorError:
+def _ambiguous_stream_error(named: StreamId, stream: StreamId, candidates: Iterable[StreamId]) -> ConnectorError:
     return ConnectorError(
         READING,
-        f"its records call their stream {said}, and so may those of {' and '.join(map(str, meant))}",
+        f"its records name their stream {named}, which may be any of {' and '.join(map(str, candidates))}",
         remedy="Give each of them a connection of its own.",
         stream=str(stream),
     )
 
 
-def _plainly(event: Event) -> str:
+def _log_text(event: Event) -> str:
     return event.line.decode(errors="replace")[:4000].rstrip() if isinstance(event, PlainLine) else repr(event)

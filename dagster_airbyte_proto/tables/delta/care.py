@@ -1,11 +1,12 @@
-"""The care of Delta tables, beside syncs that go on.
+"""Facts, history, compaction and cleanup of Delta tables, while syncs go on (docs/decisions/0018).
 
-What a table is and was is read from its log, without jobs of Spark where the log is at hand. Compaction is Delta's own
-OPTIMIZE: its commit says that no row has changed, and syncs that append are not disturbed by it.
-
-VACUUM is not used. It lets go of files by their age, whatever a state history points to, and takes what is staged and
-not committed yet for rubbish. Here files go that were taken out before the oldest version that is kept: the log says
-which these are. A commit of its own tells what was let go of, before the first file goes.
+- Facts and history come from the table's log, without Spark jobs where Delta has the log at hand.
+- Compaction is Delta's own OPTIMIZE. Its commit says that no row has changed, so it does not disturb syncs that append.
+- Expiry does not use VACUUM: that deletes files by their age, even files of versions that a state history points to,
+  and staged files that are not committed yet. Instead the log says which files were removed from the table up to the
+  oldest version that is kept. These go.
+- Expiry first commits a marker (`OLDEST_KEPT`), then deletes files. A rollback that began before the marker is refused.
+  Files that an expiry leaves behind when it dies are removed as orphans.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,28 +21,33 @@ from dagster_airbyte_proto.loads.storage import without_file_scheme
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import (
     SMALL_SHARE,
-    Change,
-    Compacted,
+    CompactionResult,
+    ProtectedFiles,
+    SnapshotChange,
     TableFacts,
     TableHistory,
-    Untouchable,
 )
+from dagster_airbyte_proto.tables.delta.actions import txn_action
 from dagster_airbyte_proto.tables.delta.history import (
     COMPACTION,
-    KEPT_FROM,
     LOAD_ID,
-    ROWS,
-    VERSION,
+    OLDEST_KEPT,
+    REWOUND_AT,
+    TABLE_ROWS,
     Commit,
-    File,
-    commits,
-    file_of,
-    kept,
-    kept_from,
-    needed,
+    LoggedFile,
+    kept_commits,
+    oldest_kept_version,
+    parse_add_action,
+    read_commits,
+    referenced_paths,
 )
-from dagster_airbyte_proto.tables.delta.jvm import JavaDelta, Look, tell, telling
-from dagster_airbyte_proto.tables.delta.log import transaction
+from dagster_airbyte_proto.tables.delta.jvm import (
+    DeltaSnapshot,
+    JavaDelta,
+    session_with_user_metadata,
+    set_user_metadata,
+)
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.spark.columns import spark_schema
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
@@ -54,7 +60,7 @@ _OPTIMIZE = "spark.databricks.delta.optimize"
 
 
 class DeltaCare:
-    """The tables of one warehouse."""
+    """The care of the Delta tables of one warehouse."""
 
     def __init__(self, tables: DeltaTables) -> None:
         self._tables = tables
@@ -63,15 +69,15 @@ class DeltaCare:
         return self._tables.names()
 
     def facts(self, name: TableName) -> TableFacts:
-        with self._tables.refusals(f"looking at table {name}"):
-            look = self._look(name)
-            files = self._files(look)
+        with self._tables.translated_errors(f"looking at table {name}"):
+            snapshot = self._snapshot(name)
+            files = self._files(snapshot)
             history = self.history(name)
             landed = next((each for each in reversed(history.changes) if each.load_id), None)
             return TableFacts(
                 table=str(name),
                 format="delta",
-                rows=self._tables.rows(name, look),
+                rows=self._tables.rows(name, snapshot),
                 files=len(files),
                 small_files=sum((file.size or 0) < _SMALL_BYTES for file in files),
                 delete_files=sum(file.deletion_vector is not None for file in files),
@@ -79,26 +85,26 @@ class DeltaCare:
                 snapshots=len(history.changes),
                 last_load=landed.load_id if landed else None,
                 last_load_at=landed.at if landed else None,
-                partitioned_by=", ".join(look.metadata.partition_columns) or None,
+                partitioned_by=", ".join(snapshot.metadata.partition_columns) or None,
                 slices=len({tuple((file.partition_values or {}).items()) for file in files if file.partition_values}),
-                columns=_columns(look),
+                columns=_columns(snapshot),
             )
 
     def history(self, name: TableName) -> TableHistory:
-        with self._tables.refusals(f"reading the log of table {name}"):
-            found = kept(self._commits(name))
+        with self._tables.translated_errors(f"reading the log of table {name}"):
+            found = kept_commits(self._commits(name))
         if not found:
-            raise _missing(f"reading the log of table {name}")
+            raise _no_such_table(f"reading the log of table {name}")
         changes = tuple(map(_change, found))
-        shown = tuple((commit.at, str(commit.version)) for commit in found)
+        shown = tuple((commit.committed_at, str(commit.version)) for commit in found)
         return TableHistory(changes, shown, changes[-1].snapshot_id)
 
-    def compact(self, name: TableName) -> Compacted:
+    def compact(self, name: TableName) -> CompactionResult:
         doing, session = f"compacting table {name}", self._tables.open_session()
-        with self._tables.refusals(doing):
+        with self._tables.translated_errors(doing):
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    done = self._compacted(telling(session, {COMPACTION: "true"}), name)
+                    done = self._optimize(session_with_user_metadata(session, {COMPACTION: "true"}), name)
                 except CALL_ERRORS as error:
                     if failure_of(error) is not Failure.CONFLICT:
                         raise
@@ -111,84 +117,100 @@ class DeltaCare:
         )
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:
-        """Versions go from the oldest on. None goes where no file goes with it: it costs nothing to keep."""
-        doing = f"expiring snapshots of table {name}"
-        with self._tables.refusals(doing):
-            self._look(name)
-            found = self._commits(name)
-            staying = [each.version for each in kept(found) if str(each.version) not in snapshot_ids]
-            first = min([*staying, found[-1].version])
-            if not self._taken_out(name, found, first):
-                return 0
-            self._note(name, first)
-            # Asked again: until it was noted, the table could be taken back to what is let go of.
-            self._delete(name, self._taken_out(name, self._commits(name), first, since=kept_from(found)))
-            return sum(commit.version < first for commit in kept(found))
+        """Expires versions from the oldest on, up to the first that has to stay.
 
-    def remove_orphans(self, name: TableName, *, before: datetime, but: Untouchable) -> tuple[str, ...]:
-        with self._tables.refusals(f"removing orphan files of table {name}"):
-            lying = self._lying(name, before)
-            # The log is read after the files are: what is committed meanwhile is no orphan.
+        Expires none where that would delete no file: the marker is a version too, and such commits would breed each
+        other.
+        """
+        doing = f"expiring snapshots of table {name}"
+        with self._tables.translated_errors(doing):
+            self._snapshot(name)
+            found = self._commits(name)
+            staying = [each.version for each in kept_commits(found) if str(each.version) not in snapshot_ids]
+            first = min([*staying, found[-1].version])
+            if not self._expirable_paths(name, found, first):
+                return 0
+            self._mark_expired(name, first)
+            # Computed again: until the marker was committed, a rollback could bring an expired version back.
+            self._delete(
+                name, self._expirable_paths(name, self._commits(name), first, since=oldest_kept_version(found))
+            )
+            return sum(commit.version < first for commit in kept_commits(found))
+
+    def remove_orphans(self, name: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:
+        with self._tables.translated_errors(f"removing orphan files of table {name}"):
+            old_files = self._old_files(name, before)
+            # The log is read after the files are listed: a file that is committed in between is no orphan.
             found = self._commits(name)
             if not found:
-                raise _missing(f"removing orphan files of table {name}")
-            wanted = needed(found, kept_from(found), self._files(self._look(name)))
+                raise _no_such_table(f"removing orphan files of table {name}")
+            referenced = referenced_paths(found, oldest_kept_version(found), self._files(self._snapshot(name)))
             location = self._tables.location(name)
-            staged = {without_file_scheme(path).removeprefix(f"{location}/") for path in but.paths}
-            at_work = tuple(f"data/run-{run_id}/" for run_id in but.run_ids)
-            gone = sorted(path for path in lying - wanted - staged if not path.startswith(at_work))
-            self._delete(name, gone)
-            return tuple(f"{location}/{path}" for path in gone)
+            staged = {without_file_scheme(path).removeprefix(f"{location}/") for path in protected.paths}
+            running = tuple(f"data/run-{run_id}/" for run_id in protected.run_ids)
+            orphans = sorted(path for path in old_files - referenced - staged if not path.startswith(running))
+            self._delete(name, orphans)
+            return tuple(f"{location}/{path}" for path in orphans)
 
-    def _taken_out(self, name: TableName, found: Sequence[Commit], first: int, since: int | None = None) -> set[str]:
-        """What lies there for versions alone that come before the first that is kept, and after those that went."""
-        since = kept_from(found) if since is None else since
+    def _expirable_paths(
+        self, name: TableName, found: Sequence[Commit], first: int, since: int | None = None
+    ) -> set[str]:
+        """Returns the files that only versions from `since` up to `first` need, the first that is kept left out.
+
+        Files of versions before `since` went in an earlier expiry.
+        """
+        since = oldest_kept_version(found) if since is None else since
         removed = (file for commit in found if since < commit.version <= first for file in commit.removed)
-        return _paths(removed) - needed(found, first, self._files(self._look(name)))
+        return _paths(removed) - referenced_paths(found, first, self._files(self._snapshot(name)))
 
-    def _note(self, name: TableName, first: int) -> None:
-        """Tells in the log what was let go of. A taking back that began before is refused for it."""
-        session = telling(self._tables.open_session(), {})
+    def _mark_expired(self, name: TableName, first: int) -> None:
+        """Commits the marker that says which version is the oldest that is kept.
+
+        A rollback that began before it is refused: it has read the `txn` entry that the marker writes.
+        """
+        session = session_with_user_metadata(self._tables.open_session(), {})
         java = JavaDelta(session)
-        look = java.look(self._tables.location(name))
-        rows = java.told(look, look.version).get(ROWS)
-        tell(session, {KEPT_FROM: str(first)} | ({ROWS: rows} if rows else {}))
-        java.note(look, transaction(KEPT_FROM, first))
+        snapshot = java.snapshot(self._tables.location(name))
+        rows = java.user_metadata(snapshot, snapshot.version).get(TABLE_ROWS)
+        set_user_metadata(session, {OLDEST_KEPT: str(first)} | ({TABLE_ROWS: rows} if rows else {}))
+        java.commit_marker(snapshot, txn_action(OLDEST_KEPT, first))
 
-    def _compacted(self, session: SparkSession, name: TableName) -> Compacted:
-        """Delta's own OPTIMIZE; it leaves a file with deletes that stands alone, which a REORG writes anew."""
+    def _optimize(self, session: SparkSession, name: TableName) -> CompactionResult:
+        """Runs Delta's OPTIMIZE, then REORG: OPTIMIZE leaves a file with deletes alone in its partition as it is."""
         table = f"delta.{quoted(self._tables.location(name))}"
         session.conf.set(f"{_OPTIMIZE}.minFileSize", str(_SMALL_BYTES))
         session.conf.set(f"{_OPTIMIZE}.maxFileSize", str(_TARGET_BYTES))
         session.conf.set(f"{_OPTIMIZE}.maxDeletedRowsRatio", "0.0")
-        before = self._files(self._look(name))
+        before = self._files(self._snapshot(name))
         removed = written = 0
         for statement in (f"optimize {table}", f"reorg table {table} apply (purge)"):
-            files = self._files(self._look(name)) if removed else before
+            files = self._files(self._snapshot(name)) if removed else before
             has_deletes = any(file.deletion_vector for file in files)
             if not has_deletes and (statement.startswith("reorg") or not _are_small(files)):
                 continue
             [row] = session.sql(statement).collect()
             removed += int(row["metrics"]["numFilesRemoved"])
             written += int(row["metrics"]["numFilesAdded"])
-        return Compacted(removed, written, sum(file.deletion_vector is not None for file in before))
+        return CompactionResult(removed, written, sum(file.deletion_vector is not None for file in before))
 
-    def _look(self, name: TableName) -> Look:
-        look = self._tables.java().look(self._tables.location(name))
-        if look.version < 0:
-            raise _missing(f"looking at table {name}")
-        return look
+    def _snapshot(self, name: TableName) -> DeltaSnapshot:
+        snapshot = self._tables.java().snapshot(self._tables.location(name))
+        if snapshot.version < 0:
+            raise _no_such_table(f"looking at table {name}")
+        return snapshot
 
-    def _files(self, look: Look) -> list[File]:
-        return [file_of(action) for action in self._tables.java().files(look)]
+    def _files(self, snapshot: DeltaSnapshot) -> list[LoggedFile]:
+        return [parse_add_action(action) for action in self._tables.java().add_actions(snapshot)]
 
     def _commits(self, name: TableName) -> list[Commit]:
         storage, folder = self._tables.storage.at(self._tables.location(name))
-        return list(commits(storage, f"{folder}/_delta_log"))
+        return list(read_commits(storage, f"{folder}/_delta_log"))
 
-    def _lying(self, name: TableName, before: datetime) -> set[str]:
-        """The files of the table's folder that were written before then, but for the log's and for those that Delta
-        keeps beside it."""
+    def _old_files(self, name: TableName, before: datetime) -> set[str]:
+        """Returns the files in the table's folder that were written before then.
+
+        Hidden ones are left out: they are the log, and what else Delta keeps for itself.
+        """
         storage, folder = self._tables.storage.at(self._tables.location(name))
         listed = storage.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
         old = [info for info in listed if info.is_file and info.mtime < before.astimezone(UTC)]
@@ -204,51 +226,54 @@ class DeltaCare:
                 continue
 
 
-def _columns(look: Look) -> tuple[tuple[str, str], ...]:
-    fields = StructType.fromJson(spark_schema(look.metadata.columns)).fields
+def _columns(snapshot: DeltaSnapshot) -> tuple[tuple[str, str], ...]:
+    fields = StructType.fromJson(spark_schema(snapshot.metadata.columns)).fields
     return tuple((field.name, field.dataType.simpleString()) for field in fields)
 
 
-def _are_small(files: Sequence[File]) -> bool:
-    """Whether two files of a partition could be one."""
+def _are_small(files: Sequence[LoggedFile]) -> bool:
+    """Returns whether any partition has two files that could become one."""
     small = [str(file.partition_values) for file in files if (file.size or 0) < _SMALL_BYTES]
     return len(set(small)) < len(small)
 
 
-def _paths(files: Iterable[File]) -> set[str]:
+def _paths(files: Iterable[LoggedFile]) -> set[str]:
     return {path for file in files for path in file.paths}
 
 
 def _is_hidden(part: str) -> bool:
-    """As Delta has it: but for folders that are named for a value of a partition."""
+    """Follows Delta's rule.
+
+    A folder of a partition (`_airbyte_partition=…`) begins with an underscore and is not hidden.
+    """
     return part.startswith((".", "_")) and "=" not in part
 
 
-def _missing(doing: str) -> TableError:
+def _no_such_table(doing: str) -> TableError:
     return TableError(doing, "there is no such table")
 
 
-def _change(commit: Commit) -> Change:
-    told = commit.told
-    came, went, deleted = commit.counts
-    return Change(
+def _change(commit: Commit) -> SnapshotChange:
+    user_metadata = commit.user_metadata
+    added, removed, deleted = commit.row_counts
+    return SnapshotChange(
         snapshot_id=str(commit.version),
-        at=commit.at,
+        at=commit.committed_at,
         operation=_operation(commit),
-        added_rows=came,
-        removed_rows=went,
+        added_rows=added,
+        removed_rows=removed,
         deletes=deleted,
-        load_id=told.get(LOAD_ID),
+        load_id=user_metadata.get(LOAD_ID),
         parent_id=str(commit.version - 1) if commit.version else None,
-        rewound_at=int(told[VERSION]) if VERSION in told else None,
-        stream=told.get("airbyte-proto.stream"),
+        rewound_at=int(user_metadata[REWOUND_AT]) if REWOUND_AT in user_metadata else None,
+        stream=user_metadata.get("airbyte-proto.stream"),
     )
 
 
 def _operation(commit: Commit) -> str:
-    """In our words where it is ours, else in Delta's."""
-    ours = {COMPACTION: "compact", VERSION: "rollback", KEPT_FROM: "expire"}
-    word = next((word for key, word in ours.items() if key in commit.told), None)
+    """Returns our word for a commit of ours, else Delta's."""
+    ours = {COMPACTION: "compact", REWOUND_AT: "rollback", OLDEST_KEPT: "expire"}
+    word = next((word for key, word in ours.items() if key in commit.user_metadata), None)
     if word is None and commit.info.operation == "WRITE":
         word = str(commit.info.operation_parameters.get("mode", "write"))
     return (word or commit.info.operation).lower()

@@ -1,6 +1,4 @@
-"""What the log of a Delta table is told of a part's files, which are added by reference: where each belongs, what
-readers may pass it over by, and which of its rows do not count.
-"""
+"""The `add` actions for a part's staged files: each with its partition, its statistics and its deleted rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -9,61 +7,70 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
+from dagster_airbyte_proto.tables.delta.actions import TableMetadata, add_action, partition_value_text
 from dagster_airbyte_proto.tables.delta.deletion_vectors import deletion_vector
-from dagster_airbyte_proto.tables.delta.log import Metadata, added_file, partition_text
 from dagster_airbyte_proto.tables.delta.stats import Footer, read_footer
 
 
-def is_by_reference(metadata: Metadata, files: Sequence[StagedFile]) -> bool:
-    """Whether all that is to be done is in the files, and in vectors of their deleted rows."""
+def can_add_by_reference(metadata: TableMetadata, files: Sequence[StagedFile]) -> bool:
+    """Returns whether the files can be added as they are, with deletion vectors for their own deleted rows.
+
+    Not with equality deletes: these reach rows of other files, and Delta has nothing like them.
+    """
     contents = {file.content for file in files}
     return FileContent.EQUALITY_DELETES not in contents and (
-        metadata.takes_deletes or FileContent.POSITION_DELETES not in contents
+        metadata.has_deletion_vectors or FileContent.POSITION_DELETES not in contents
     )
 
 
-def counted(file: StagedFile) -> int:
-    """What a file adds to the rows of its part. No position is deleted twice."""
+def net_rows(file: StagedFile) -> int:
+    """Returns what a file adds to the number of rows; a file of position deletes subtracts.
+
+    No position is deleted twice.
+    """
     return file.rows if file.content is FileContent.ROWS else -file.rows
 
 
-class Placed(NamedTuple):
-    """A file of rows, the partition that it belongs to, and what its footer says."""
+class FileToAdd(NamedTuple):
+    """A staged file of rows, with its partition values and what its footer says."""
 
     file: StagedFile
     partition: Mapping[str, str | None]
     footer: Footer
 
 
-def placed(metadata: Metadata, part: StagedRows, files: Sequence[StagedFile]) -> list[Placed]:
-    """The files of rows. Raises TableError for what is not as it was staged, or what the table cannot hold."""
+def files_to_add(metadata: TableMetadata, part: StagedRows, files: Sequence[StagedFile]) -> list[FileToAdd]:
+    """Returns the files of rows.
+
+    Raises TableError for a file that is not as it was staged, or that the table cannot hold.
+    """
     names = metadata.physical_names
-    of_values = {name: physical for name, physical in names.items() if name not in metadata.partition_columns}
+    value_columns = {name: physical for name, physical in names.items() if name not in metadata.partition_columns}
     rows = [file for file in files if file.content is FileContent.ROWS]
-    return [Placed(file, _partition(metadata, part, file), read_footer(file, of_values)) for file in rows]
+    return [FileToAdd(file, _partition_values(metadata, part, file), read_footer(file, value_columns)) for file in rows]
 
 
-def added(places: Sequence[Placed], files: Sequence[StagedFile], location: str) -> Iterator[str]:
-    """Their `add` actions, in the table at a location. A file without a row that counts has none."""
+def add_actions_of(places: Sequence[FileToAdd], files: Sequence[StagedFile], location: str) -> Iterator[str]:
+    """Yields the `add` actions in the table at a location. A file whose rows are all deleted gets none."""
     deleted = deleted_rows(files, LOCAL)
     for file, partition, footer in places:
-        gone = deleted.get(file.path)
-        if gone is not None and len(gone) == file.rows:
+        deleted_positions = deleted.get(file.path)
+        if deleted_positions is not None and len(deleted_positions) == file.rows:
             continue
         path = without_file_scheme(file.path).removeprefix(f"{location}/")
-        deletes = None if gone is None else deletion_vector(gone, location, LOCAL)
-        yield added_file(path, size_bytes=footer.size_bytes, stats=footer.stats, partition=partition, deletes=deletes)
+        deletes = None if deleted_positions is None else deletion_vector(deleted_positions, location, LOCAL)
+        yield add_action(path, size_bytes=footer.size_bytes, stats=footer.stats, partition=partition, deletes=deletes)
 
 
-def _partition(metadata: Metadata, part: StagedRows, file: StagedFile) -> dict[str, str | None]:
-    """Where a file belongs, in the log's words."""
+def _partition_values(metadata: TableMetadata, part: StagedRows, file: StagedFile) -> dict[str, str | None]:
+    """Returns the partition values of a file, by the physical names of the columns."""
     names = metadata.physical_names
     if metadata.slice_column is not None:
         return {names[metadata.slice_column]: part.slice}
     kinds = {str(field["name"]): field["type"] for field in metadata.columns["fields"]}
     values = dict(zip(metadata.partitioning, file.partition or (), strict=True))
     try:
-        return {names[column]: partition_text(value, str(kinds[column])) for column, value in values.items()}
+        return {names[column]: partition_value_text(value, str(kinds[column])) for column, value in values.items()}
     except ValueError as error:
         raise TableError(
             f"committing rows to table {part.table}",

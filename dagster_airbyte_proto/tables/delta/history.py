@@ -1,8 +1,8 @@
-"""The commits of a Delta table, read from the files of its log without Spark: what each did, and what it names.
+"""The commits of a Delta table, read from the files of its log without Spark.
 
-A table's versions are all that it was, as long as their files are there. What was let go of is marked in the log by a
-commit of its own (`KEPT_FROM`): the versions before that one can not be gone back to, whatever the log still says of
-them. The log itself is Delta's to shorten.
+Each commit is a version of the table, and the table can go back to it as long as the version's files are there. Expiry
+commits a marker (`OLDEST_KEPT`): the versions before that one are gone, whatever the log still says of them. Only Delta
+itself shortens the log.
 """
 
 import base64
@@ -17,31 +17,33 @@ from urllib.parse import unquote
 import msgspec
 from pyarrow import fs
 
-from dagster_airbyte_proto.loads.load import Newest
+from dagster_airbyte_proto.loads.load import HighWaterMark
 
+# Keys of the user metadata in our commits.
 COMPACTION = "airbyte-proto.compaction"
-KEPT_FROM = "airbyte-proto.kept-from"
+OLDEST_KEPT = "airbyte-proto.kept-from"
 LOAD_ID = "airbyte-proto.load-id"
-NEWEST = "airbyte-proto.newest"
+HIGH_WATER_MARK = "airbyte-proto.newest"
 REWOUND_TO = "airbyte-proto.rewound-to"
-ROWS = "airbyte-proto.table-rows"
-VERSION = "airbyte-proto.rewound-at-version"
+TABLE_ROWS = "airbyte-proto.table-rows"
+REWOUND_AT = "airbyte-proto.rewound-at-version"
 
 _COMMIT_FILE = re.compile(r"(\d{20})\.json")
+# A UUID of 16 bytes in base 85: five letters for each four bytes.
 _UUID_CHARACTERS = 20
-# Delta writes ids of files as ZeroMQ does (Z85); Python knows the same code by other letters.
+# Delta writes the ids of files in ZeroMQ's alphabet (Z85); Python's base 85 is the same code in another alphabet.
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _FROM_Z85, _TO_Z85 = str.maketrans(_Z85, _B85), str.maketrans(_B85, _Z85)
 
 
 def to_z85(coded: str) -> str:
-    """What Python codes with 85 letters, in Delta's letters."""
+    """Translates text in Python's base 85 into the alphabet of Delta."""
     return coded.translate(_TO_Z85)
 
 
 class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):
-    """Which rows of a file are deleted, or where that is written."""
+    """The descriptor of a deletion vector: the deleted rows of a file, inline, or the place where they are stored."""
 
     storage_type: str = "i"
     path_or_inline: str = msgspec.field(default="", name="pathOrInlineDv")
@@ -50,7 +52,7 @@ class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def path(self) -> str | None:
-        """Its file, from the table's folder on. None where it is in no such file."""
+        """Its file, relative to the table's folder. None where it is inline, or given by an absolute path."""
         if self.storage_type != "u":
             return None
         coded = self.path_or_inline[-_UUID_CHARACTERS:]
@@ -59,8 +61,8 @@ class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):
         return f"{folder}/deletion_vector_{named}.bin" if folder else f"deletion_vector_{named}.bin"
 
 
-class File(msgspec.Struct, frozen=True, rename="camel"):
-    """A file as the log tells that it came or went."""
+class LoggedFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file in an `add` or `remove` action of the log."""
 
     path: str
     size: int | None = None
@@ -71,7 +73,7 @@ class File(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def stored_rows(self) -> int | None:
-        """Those in the file, deleted ones too. None where the log does not tell."""
+        """The rows in the file, deleted ones included. None where the log has no statistics of it."""
         found = json.loads(self.stats or "{}").get("numRecords")
         return None if found is None else int(found)
 
@@ -81,19 +83,22 @@ class File(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def rows(self) -> int | None:
-        """Those that readers find."""
+        """The rows that readers see. None where the log has no statistics of the file."""
         stored = self.stored_rows
         return None if stored is None else stored - self.deleted_rows
 
     @property
     def identity(self) -> tuple[str, str, int | None]:
-        """One file with other deletes is another to the log."""
+        """Tells the log's entries apart: the same file with another deletion vector is another entry."""
         vector = self.deletion_vector
         return (self.path, vector.path_or_inline, vector.offset) if vector else (self.path, "", None)
 
     @property
     def paths(self) -> Iterator[str]:
-        """What lies on the storage for it, from the table's folder on; what others keep elsewhere is not told."""
+        """The paths of the file and of its deletion vector, relative to the table's folder.
+
+        Absolute paths are left out: another writer put those files there, outside of the table's folder.
+        """
         if ":" not in self.path and not self.path.startswith("/"):
             yield unquote(self.path)
         if self.deletion_vector and (path := self.deletion_vector.path):
@@ -110,32 +115,32 @@ class _CommitInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Action(msgspec.Struct, frozen=True, rename="camel"):
-    add: File | None = None
-    remove: File | None = None
+    add: LoggedFile | None = None
+    remove: LoggedFile | None = None
     commit_info: _CommitInfo | None = None
 
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
 _ACTION = msgspec.json.Decoder(_Action)
-_NEWEST = msgspec.json.Decoder(Newest)
+_NEWEST = msgspec.json.Decoder(HighWaterMark)
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """One version: what came, what went, and what its maker says of it."""
+    """One version of the table: the files that it added and removed, and what its writer says of it."""
 
     version: int
     info: _CommitInfo
-    added: tuple[File, ...]
-    removed: tuple[File, ...]
+    added: tuple[LoggedFile, ...]
+    removed: tuple[LoggedFile, ...]
 
     @property
-    def at(self) -> datetime:
+    def committed_at(self) -> datetime:
         milliseconds = self.info.in_commit_timestamp or self.info.timestamp
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
     @property
-    def told(self) -> Mapping[str, str]:
-        """What we told with it; nothing where it is none of ours."""
+    def user_metadata(self) -> Mapping[str, str]:
+        """Our properties in the commit. Empty for a commit of another writer."""
         try:
             found = json.loads(self.info.user_metadata or "{}")
         except ValueError:
@@ -143,38 +148,38 @@ class Commit(msgspec.Struct, frozen=True):
         return found if isinstance(found, dict) else {}
 
     @property
-    def newest(self) -> Newest | None:
-        """How new the table's rows are at the most, if who made the commit said so, and no other came in between."""
-        text = self.told.get(NEWEST)
-        is_as_told = self.info.read_version == self.version - 1
-        return _NEWEST.decode(text) if text and is_as_told else None
+    def high_water_mark(self) -> HighWaterMark | None:
+        """The newest values of the table's rows, if the commit says so and no other commit came in between."""
+        text = self.user_metadata.get(HIGH_WATER_MARK)
+        is_exact = self.info.read_version == self.version - 1
+        return _NEWEST.decode(text) if text and is_exact else None
 
     @property
     def changes_rows(self) -> bool:
-        """Not where files are only written anew, or none is touched."""
+        """False for a compaction, which only rewrites files, and for a commit that touches none."""
         return any(file.data_change for file in (*self.added, *self.removed))
 
     @property
-    def counts(self) -> tuple[int, int, int]:
-        """Rows that came with files, that went with theirs, and that were deleted in files which stay."""
+    def row_counts(self) -> tuple[int, int, int]:
+        """The rows added with files, the rows removed with files, and the rows deleted in files that stay."""
         before = {file.path: file.deleted_rows for file in self.removed}
         after = {file.path for file in self.added}
-        came = sum(file.rows or 0 for file in self.added if file.path not in before)
+        added = sum(file.rows or 0 for file in self.added if file.path not in before)
         deleted = sum(file.deleted_rows - before[file.path] for file in self.added if file.path in before)
-        went = sum(file.rows or 0 for file in self.removed if file.path not in after)
-        return came, went, deleted
+        removed = sum(file.rows or 0 for file in self.removed if file.path not in after)
+        return added, removed, deleted
 
 
-def file_of(action: str) -> File:
-    """The file of an `add` action."""
+def parse_add_action(action: str) -> LoggedFile:
+    """Returns the file of an `add` action, given as JSON."""
     found = _ACTION.decode(action).add
     if found is None:
         raise ValueError(f"no add action: {action!r}")
     return found
 
 
-def commit_at(storage: fs.FileSystem, folder: str, version: int) -> Commit | None:
-    """One version of the log in a folder; None where the log has it no longer."""
+def read_commit(storage: fs.FileSystem, folder: str, version: int) -> Commit | None:
+    """Reads one version of the log in a folder. None where the log no longer has it."""
     try:
         with storage.open_input_stream(f"{folder}/{version:020}.json") as stream:
             return _commit(version, stream.read().splitlines())
@@ -182,28 +187,30 @@ def commit_at(storage: fs.FileSystem, folder: str, version: int) -> Commit | Non
         return None
 
 
-def commits(storage: fs.FileSystem, folder: str) -> Iterator[Commit]:
-    """Those that the log has, oldest first."""
+def read_commits(storage: fs.FileSystem, folder: str) -> Iterator[Commit]:
+    """Reads the versions that the log has, oldest first."""
     found = storage.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     for version in sorted(int(match[1]) for info in found if (match := _COMMIT_FILE.fullmatch(info.base_name))):
-        if (commit := commit_at(storage, folder, version)) is not None:
+        if (commit := read_commit(storage, folder, version)) is not None:
             yield commit
 
 
-def kept(all_commits: Sequence[Commit]) -> Sequence[Commit]:
-    """Those that nobody let go of."""
-    since = kept_from(all_commits)
+def kept_commits(all_commits: Sequence[Commit]) -> Sequence[Commit]:
+    """Returns the commits that were not expired."""
+    since = oldest_kept_version(all_commits)
     return [commit for commit in all_commits if commit.version >= since]
 
 
-def kept_from(all_commits: Iterable[Commit]) -> int:
-    """The oldest version that was kept when versions were let go of."""
-    return max((int(commit.told.get(KEPT_FROM, "0")) for commit in all_commits), default=0)
+def oldest_kept_version(all_commits: Iterable[Commit]) -> int:
+    """Returns the oldest version that the last expiry kept; 0 where there was none."""
+    return max((int(commit.user_metadata.get(OLDEST_KEPT, "0")) for commit in all_commits), default=0)
 
 
-def needed(all_commits: Iterable[Commit], since: int, current: Iterable[File]) -> set[str]:
-    """What lies on the storage for any version from one on, where a table has the `current` files now: what a version
-    had, and the table has no more, was taken out later."""
+def referenced_paths(all_commits: Iterable[Commit], since: int, current: Iterable[LoggedFile]) -> set[str]:
+    """Returns the paths of all files that the versions from `since` on need. The table has the `current` files now.
+
+    A file that a version had and the table no longer has was removed by a later commit.
+    """
     later = (commit for commit in all_commits if commit.version > since)
     changed = (file for commit in later for file in (*commit.added, *commit.removed))
     return {path for files in (current, changed) for file in files for path in file.paths}

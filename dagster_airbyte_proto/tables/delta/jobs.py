@@ -1,8 +1,9 @@
-"""Parts that go into a Delta table by a job of Spark: those that a reader would have to apply deletes to.
+"""Writes parts into a Delta table by a Spark job: upserts, and any deletes in a table without deletion vectors.
 
-Delta knows neither deletes by key nor position deletes in files of their own. Rows that position deletes take out are
-left out when the staged files are read; keys are deleted, and the rows of the part inserted, by one MERGE. Delta keeps
-the load id as it does for files by reference, and lands nothing for one that it has.
+- Delta has neither equality deletes nor files of position deletes.
+- Rows with a position delete are left out when the staged files are read.
+- One MERGE deletes the rows of the keys and inserts the rows of the part.
+- Delta keeps the load id as it does for files by reference, and does nothing for a load that it has already.
 """
 
 import json
@@ -13,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from dagster_airbyte_proto.loads.column_ids import without
+from dagster_airbyte_proto.loads.column_ids import without_column
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import REPLACING
-from dagster_airbyte_proto.schema.evolution import Columns
+from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.spark.columns import spark_schema
 from dagster_airbyte_proto.tables.sql_names import quoted, text_literal
 
@@ -24,52 +25,61 @@ _IS_ROW = "airbyte-proto is row"
 _FILE, _POSITION = "airbyte-proto file", "airbyte-proto position"
 
 
-class Job(NamedTuple):
-    """A part with its files, for the table at a place. `slice_column` is that of the table."""
+class WriteJob(NamedTuple):
+    """The write of a part's files into the table at `location`. `slice_column` is the table's."""
 
     part: StagedRows
     files: Sequence[StagedFile]
     location: str
-    columns: Columns
+    columns: IcebergSchema
     slice_column: str | None
 
     def paths(self, content: FileContent) -> list[str]:
         return [file.path for file in self.files if file.content is content]
 
     @property
-    def file_columns(self) -> Columns:
-        return without(self.columns, self.slice_column)
+    def file_columns(self) -> IcebergSchema:
+        return without_column(self.columns, self.slice_column)
 
     @property
-    def slice_is(self) -> str | None:
-        """The rows of its slice, as SQL has it."""
+    def slice_predicate(self) -> str | None:
+        """An SQL predicate for the rows of the part's slice."""
         if self.slice_column is None or self.part.slice is None:
             return None
         return f"{quoted(self.slice_column)} = {text_literal(self.part.slice)}"
 
 
-def run(session: SparkSession, job: Job, load_id: str, version: int, told: Mapping[str, str]) -> None:
-    """Lands the part, or nothing where its load is in."""
-    # In a session of its own, for a MERGE takes the load's id from the session's settings.
+def run_write_job(
+    session: SparkSession, job: WriteJob, load_id: str, version: int, user_metadata: Mapping[str, str]
+) -> None:
+    """Writes the part, or nothing where the table has the load already. Does not say which."""
+    # A session of its own: a MERGE has no options, and takes the load id from the settings of the session.
     own = session.newSession()
     if job.paths(FileContent.EQUALITY_DELETES):
         own.conf.set("spark.databricks.delta.write.txnAppId", load_id)
         own.conf.set("spark.databricks.delta.write.txnVersion", str(version))
-        own.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(told))
+        own.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(user_metadata))
         _merge(own, job)
         return
     rows = _rows(own, job)
     if job.slice_column is not None:
         rows = rows.withColumn(job.slice_column, f.lit(job.part.slice))
     writer = rows.write.format("delta").mode("overwrite" if job.part.write in REPLACING else "append")
-    writer = writer.option("txnAppId", load_id).option("txnVersion", version).option("userMetadata", json.dumps(told))
-    if job.slice_is and job.part.write in REPLACING:
-        writer = writer.option("replaceWhere", job.slice_is)
+    writer = (
+        writer.option("txnAppId", load_id)
+        .option("txnVersion", version)
+        .option("userMetadata", json.dumps(user_metadata))
+    )
+    if job.slice_predicate and job.part.write in REPLACING:
+        writer = writer.option("replaceWhere", job.slice_predicate)
     writer.save(job.location)
 
 
-def _merge(session: SparkSession, job: Job) -> None:
-    """Every row of a key goes and every row of the part comes, so the two are told apart in one source."""
+def _merge(session: SparkSession, job: WriteJob) -> None:
+    """Deletes the rows of all keys and inserts all rows of the part, in one commit.
+
+    A MERGE has one source, so it holds both, with a column that tells keys and rows apart.
+    """
     schema = StructType.fromJson(spark_schema(job.file_columns))
     names = {name.casefold(): name for name in schema.names}
     keys = [quoted(names[key.casefold()]) for key in job.part.keys]
@@ -77,7 +87,7 @@ def _merge(session: SparkSession, job: Job) -> None:
     rows = _rows(session, job).withColumn(_IS_ROW, f.lit(True))
     source = rows.unionByName(deleted.withColumn(_IS_ROW, f.lit(False)), allowMissingColumns=True)
     is_row = f"s.{quoted(_IS_ROW)}"
-    same = [f"t.{key} <=> s.{key}" for key in keys] + ([f"t.{job.slice_is}"] if job.slice_is else [])
+    same = [f"t.{key} <=> s.{key}" for key in keys] + ([f"t.{job.slice_predicate}"] if job.slice_predicate else [])
     values = {quoted(name): f"s.{quoted(name)}" for name in schema.names}
     if job.slice_column is not None:
         values[quoted(job.slice_column)] = text_literal(str(job.part.slice))
@@ -87,8 +97,8 @@ def _merge(session: SparkSession, job: Job) -> None:
     merge.whenMatched().delete().whenNotMatched(is_row).insertExpr(values).execute()
 
 
-def _rows(session: SparkSession, job: Job) -> DataFrame:
-    """The part's rows without those that its position deletes take out, each named by its file and place in it."""
+def _rows(session: SparkSession, job: WriteJob) -> DataFrame:
+    """Returns the part's rows without those that its position deletes name, by file and position."""
     schema = StructType.fromJson(spark_schema(job.file_columns))
     if not (paths := job.paths(FileContent.ROWS)):
         return session.createDataFrame([], schema)
@@ -104,7 +114,7 @@ def _rows(session: SparkSession, job: Job) -> DataFrame:
 
 
 def _read(session: SparkSession, paths: Sequence[str], schema: StructType | None = None) -> DataFrame:
-    # A path may have what is a pattern elsewhere.
+    # A path may contain `*` or `[`, which must not be read as a pattern.
     reader = session.read.option("__globPaths__", "false")
     return (reader.schema(schema) if schema is not None else reader).parquet(*paths)
 

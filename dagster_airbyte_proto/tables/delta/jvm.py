@@ -1,7 +1,10 @@
-"""The calls into Delta's own classes, over the session's gateway: its log, its transactions, its actions as JSON.
+"""Calls into Delta's own classes through py4j: the log, transactions, and actions as JSON.
 
-They are not Delta's public interface, which has no way to add a file that is written already; `spark.py` names the
-version that they are of. py4j gives every Python thread a thread of its own in the JVM.
+These classes are not Delta's public interface, which cannot add a file that is written already. They are those of the
+version that `tables/spark/session.py` pins. py4j gives every Python thread a thread of its own in the JVM.
+
+Delta keeps a checksum file beside each commit, with totals, the last hundred loads (`txn`) and, while they are few, all
+files of the table. What is not in there has to be read from the log by Spark jobs, which take up to a second.
 """
 
 import json
@@ -13,41 +16,41 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.loads.load import TableTotals
-from dagster_airbyte_proto.tables.delta.history import KEPT_FROM, LOAD_ID, ROWS, file_of
-from dagster_airbyte_proto.tables.delta.log import Metadata, changing, read_metadata
+from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
+from dagster_airbyte_proto.tables.delta.history import LOAD_ID, OLDEST_KEPT, TABLE_ROWS, parse_add_action
 
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
 _PACKAGE = "org.apache.spark.sql.delta"
 
 
-class Look(NamedTuple):
-    """A table as it is at a version, -1 where there is none, and a transaction that began there.
+class DeltaSnapshot(NamedTuple):
+    """A table at a version, and a transaction that began there. The version is -1 where there is no table.
 
-    `landed_at` is where a load came in that was asked for. `becomes` is the `metaData` action that is to be committed
-    with the rows.
+    `load_version` is the version in the `txn` action of the requested load, None where the table does not hold it.
+    `new_metadata` is a `metaData` action that will be committed with the rows.
     """
 
     transaction: Any
     version: int
-    action: str
-    metadata: Metadata
-    landed_at: int | None = None
-    becomes: str | None = None
+    metadata_action: str
+    metadata: TableMetadata
+    load_version: int | None = None
+    new_metadata: str | None = None
 
-    def turned(self, becomes: str) -> "Look":
-        """The table as it is to be from the commit on."""
-        return self._replace(metadata=read_metadata(becomes), becomes=becomes)
+    def with_metadata(self, new_metadata: str) -> "DeltaSnapshot":
+        """Returns the snapshot with the metadata that its commit will give the table."""
+        return self._replace(metadata=read_metadata(new_metadata), new_metadata=new_metadata)
 
 
 class Removal(NamedTuple):
-    """Files that go, as Java has them, and the rows in them."""
+    """The `remove` actions of files, as Java objects, and the number of rows in the files."""
 
     files: Sequence[Any] = ()
     rows: int = 0
 
 
 class JavaDelta:
-    """Delta's classes, looked up once. Any thread may use it."""
+    """Delta's classes, looked up once. Safe from any thread."""
 
     def __init__(self, session: SparkSession) -> None:
         self._spark = session
@@ -67,22 +70,24 @@ class JavaDelta:
         self._sessions = jvm.org.apache.spark.sql.classic.SparkSession
         self._converters = jvm.scala.jdk.javaapi.CollectionConverters
 
-    def look(self, location: str, load_id: str | None = None) -> Look:
-        """The table as it is now. A commit that follows is refused if the load came in since."""
-        # Delta asks for the session of the thread, and a new thread of the gateway has none.
+    def snapshot(self, location: str, load_id: str | None = None) -> DeltaSnapshot:
+        """Takes a snapshot of the table and begins a transaction, which is refused if the load lands meanwhile."""
+        # Delta takes the active session of the thread, and a new thread of the gateway has none.
         self._sessions.setActiveSession(self._session)
         transaction = self._logs.forTable(self._session, location).startTransaction(self._none, self._none)
         version = int(transaction.readVersion())
         if version < 0:
-            return Look(transaction, version, "", Metadata())
+            return DeltaSnapshot(transaction, version, "", TableMetadata())
         action = str(transaction.metadata().json())
-        landed = None if load_id is None else _landed(transaction, load_id)
-        return Look(transaction, version, action, read_metadata(action), landed)
+        landed = None if load_id is None else _read_load_version(transaction, load_id)
+        return DeltaSnapshot(transaction, version, action, read_metadata(action), landed)
 
-    def removal(self, look: Look, predicate: str | None) -> Removal:
-        """All files of the table, or of those that the predicate on its partition takes. What comes in among them until
-        the commit refuses it."""
-        transaction = look.transaction
+    def removal(self, snapshot: DeltaSnapshot, predicate: str | None) -> Removal:
+        """Returns the removal of all files, or of those in the partitions that the predicate selects.
+
+        The transaction has then read these partitions: a commit that adds files to them meanwhile makes it fail.
+        """
+        transaction = snapshot.transaction
         if predicate is None:
             transaction.readWholeTable()
             known = _known_files(transaction)
@@ -91,116 +96,142 @@ class JavaDelta:
             parser = self._session.sessionState().sqlParser()
             found = transaction.filterFiles(self._seq([parser.parseExpression(predicate)]), True)
         files, rows = [], 0
-        for file in _each(found):
+        for file in _iterate(found):
             files.append(file.remove())
-            rows += file_of(str(file.json())).rows or 0
+            rows += parse_add_action(str(file.json())).rows or 0
         return Removal(files, rows)
 
-    def rows(self, look: Look) -> int | None:
-        """Those of the table, where that is known without a job of Spark."""
-        if (files := _known_files(look.transaction)) is None:
+    def rows(self, snapshot: DeltaSnapshot) -> int | None:
+        """Returns the number of rows of the table. None where only a Spark job could tell."""
+        if (files := _known_files(snapshot.transaction)) is None:
             return None
-        counts = [file_of(str(file.json())).rows for file in _each(files)]
+        counts = [parse_add_action(str(file.json())).rows for file in _iterate(files)]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def totals(self, look: Look) -> TableTotals | None:
-        """Where Delta keeps them beside the commit. Deletes are in the files' own vectors, of which each has one at
-        the most."""
-        known = look.transaction.snapshot().checksumOpt()
+    def totals(self, snapshot: DeltaSnapshot) -> TableTotals | None:
+        """Returns the totals from Delta's checksum file, or None where there is none.
+
+        No delete files are counted: a Delta file has one deletion vector at the most, so they do not pile up.
+        """
+        known = snapshot.transaction.snapshot().checksumOpt()
         if not known.isDefined():
             return None
         return TableTotals(int(known.get().numFiles()), 0, int(known.get().tableSizeBytes()))
 
-    def files(self, look: Look) -> list[str]:
-        """The `add` actions of all files of the table."""
-        known = _known_files(look.transaction)
+    def add_actions(self, snapshot: DeltaSnapshot) -> list[str]:
+        """Returns the `add` actions of all files of the table."""
+        known = _known_files(snapshot.transaction)
         if known is None:
-            return self._described(look.transaction.snapshot())
-        return [str(file.json()) for file in _each(known)]
+            return self._collect_add_actions(snapshot.transaction.snapshot())
+        return [str(file.json()) for file in _iterate(known)]
 
-    def files_at(self, look: Look, version: int) -> list[str]:
-        """As `files`, of an older version."""
-        return self._described(self._snapshot_at(look, version))
+    def add_actions_at(self, snapshot: DeltaSnapshot, version: int) -> list[str]:
+        """Returns the `add` actions of all files that an older version had."""
+        return self._collect_add_actions(self._snapshot_at(snapshot, version))
 
-    def _snapshot_at(self, look: Look, version: int) -> Any:
-        # Without Delta's own limit to the last week: the table's log says what was let go of.
-        return look.transaction.deltaLog().getSnapshotAt(version, self._none, self._none, False)
+    def _snapshot_at(self, snapshot: DeltaSnapshot, version: int) -> Any:
+        # False: not limited to the last week, Delta's own retention. The markers in the log say what has expired.
+        return snapshot.transaction.deltaLog().getSnapshotAt(version, self._none, self._none, False)
 
-    def _described(self, snapshot: Any) -> list[str]:
+    def _collect_add_actions(self, snapshot: Any) -> list[str]:
         found = DataFrame(snapshot.allFiles().toJSON().toDF(), self._spark).toArrow()
         return [f'{{"add":{text}}}' for text in found.column(0).to_pylist()]
 
-    def restore(self, look: Look, version: str | None, gone: Sequence[str], back: Sequence[str]) -> int:
-        """Commits that files go and others come back, given as `add` actions. Refused for whatever came in since."""
-        look.transaction.readWholeTable()
-        look.transaction.readTxn().addOne(KEPT_FROM)
+    def restore(self, snapshot: DeltaSnapshot, version: str | None, gone: Sequence[str], back: Sequence[str]) -> int:
+        """Commits that files go and others come back, all given as `add` actions.
+
+        Fails for any commit since the snapshot.
+        """
+        snapshot.transaction.readWholeTable()
+        snapshot.transaction.readTxn().addOne(OLDEST_KEPT)
         removed = [self._actions.fromJson(action).remove() for action in gone]
-        actions = [*removed, *(self._actions.fromJson(changing(action)) for action in back)]
+        actions = [*removed, *(self._actions.fromJson(with_data_change(action)) for action in back)]
         option = self._none
         if version is not None:
-            # A number goes to the JVM as it is, not as the object that an option of Scala's has.
+            # py4j passes a primitive long, and Scala's Option needs a boxed one.
             boxed = self._jvm.java.util.stream.LongStream.of(int(version)).boxed().findFirst()
             option = self._jvm.scala.jdk.javaapi.OptionConverters.toScala(boxed)
-        return self._commit(look, actions, self._restore(option, self._none))
+        return self._commit(snapshot, actions, self._restore(option, self._none))
 
-    def note(self, look: Look, transaction: str) -> int:
-        """A commit that does nothing but tell, as Delta's own at the end of a VACUUM, and a `txn` action by which those
-        know of it that began before."""
-        return self._commit(look, [self._actions.fromJson(transaction)], self._vacuum_end("COMPLETED"))
+    def commit_marker(self, snapshot: DeltaSnapshot, transaction: str) -> int:
+        """Commits a `txn` action alone, as Delta's own operation at the end of a VACUUM.
 
-    def action_at(self, look: Look, version: int) -> str:
-        """The `metaData` action of an older version."""
-        return str(self._snapshot_at(look, version).metadata().json())
+        It disturbs no writer, but fails the transactions that have read the entry before.
+        """
+        return self._commit(snapshot, [self._actions.fromJson(transaction)], self._vacuum_end("COMPLETED"))
+
+    def metadata_action_at(self, snapshot: DeltaSnapshot, version: int) -> str:
+        """Returns the `metaData` action of an older version."""
+        return str(self._snapshot_at(snapshot, version).metadata().json())
 
     def write(
-        self, look: Look, actions: Sequence[str], removal: Removal, *, replaces: bool, told: Mapping[str, str]
+        self,
+        snapshot: DeltaSnapshot,
+        actions: Sequence[str],
+        removal: Removal,
+        *,
+        replaces: bool,
+        user_metadata: Mapping[str, str],
     ) -> int:
-        """Commits; the version that it is."""
+        """Commits the actions and the removal. Returns the version of the commit."""
         mode = self._modes.Overwrite if replaces else self._modes.Append
         rest = [self._none] * 5
-        operation = self._write(mode, self._none, self._none, self._some(json.dumps(told)), *rest)
-        return self._commit(look, [*removal.files, *(self._actions.fromJson(action) for action in actions)], operation)
-
-    def landed_at(self, look: Look, load_id: str) -> int:
-        """The version at which a load came in: the one it was to be, or one soon after where others came in between."""
-        hinted = int(look.landed_at or 0)
-        found = (
-            version for version in range(hinted, look.version + 1) if self.told(look, version).get(LOAD_ID) == load_id
+        operation = self._write(mode, self._none, self._none, self._some(json.dumps(user_metadata)), *rest)
+        return self._commit(
+            snapshot, [*removal.files, *(self._actions.fromJson(action) for action in actions)], operation
         )
-        return next(found, hinted)
 
-    def told(self, look: Look, version: int) -> dict[str, str]:
-        """What a commit of ours says of itself; nothing for one of others, and one that the log has no longer."""
-        log = look.transaction.deltaLog()
+    def load_version(self, snapshot: DeltaSnapshot, load_id: str) -> int:
+        """Returns the version in which a load landed.
+
+        The `txn` action has the version that its writer expected. Where other commits came in between, the load is in a
+        later one.
+        """
+        expected = int(snapshot.load_version or 0)
+        found = (
+            version
+            for version in range(expected, snapshot.version + 1)
+            if self.user_metadata(snapshot, version).get(LOAD_ID) == load_id
+        )
+        return next(found, expected)
+
+    def user_metadata(self, snapshot: DeltaSnapshot, version: int) -> dict[str, str]:
+        """Returns the user metadata of a commit of ours.
+
+        Empty for another writer's, and for one that the log no longer has.
+        """
+        log = snapshot.transaction.deltaLog()
         try:
             path = self._names.unsafeDeltaFile(log.logPath(), version)
             first = json.loads(str(log.store().read(path, log.newDeltaHadoopConf()).head()))
-            told = dict(json.loads(first["commitInfo"]["userMetadata"]))
+            user_metadata = dict(json.loads(first["commitInfo"]["userMetadata"]))
         except (Py4JJavaError, KeyError, TypeError, ValueError):
             return {}
         if first["commitInfo"].get("readVersion") != version - 1:
-            told.pop(ROWS, None)  # somebody else's commit came in between, and its rows with it
-        return told
+            user_metadata.pop(TABLE_ROWS, None)  # another commit came in between, so its count does not hold
+        return user_metadata
 
-    def create(self, look: Look, action: str) -> None:
-        self._commit(look.turned(action), [], self._create(self._actions.fromJson(action), False, False, self._none))
+    def create(self, snapshot: DeltaSnapshot, action: str) -> None:
+        self._commit(
+            snapshot.with_metadata(action), [], self._create(self._actions.fromJson(action), False, False, self._none)
+        )
 
-    def change(self, look: Look, action: str) -> None:
-        """Gives the table other columns, or other properties."""
-        before, after = look.transaction.metadata().schema(), self._actions.fromJson(action).schema()
-        self._commit(look.turned(action), [], self._update_schema(before, after))
+    def change_metadata(self, snapshot: DeltaSnapshot, action: str) -> None:
+        """Commits other columns or other properties of the table."""
+        before, after = snapshot.transaction.metadata().schema(), self._actions.fromJson(action).schema()
+        self._commit(snapshot.with_metadata(action), [], self._update_schema(before, after))
 
-    def tables(self, warehouse: str) -> Iterator[str]:
-        """Where each table of a warehouse is, on whatever storage."""
+    def table_locations(self, warehouse: str) -> Iterator[str]:
+        """Yields the folder of each table of a warehouse, on any storage that Hadoop reaches."""
         pattern = self._jvm.org.apache.hadoop.fs.Path(f"{warehouse}/*/*/_delta_log")
         files = pattern.getFileSystem(self._session.sessionState().newHadoopConf())
         for status in files.globStatus(pattern) or ():
             yield str(status.getPath().getParent().toString())
 
-    def _commit(self, look: Look, actions: Sequence[Any], operation: Any) -> int:
-        if look.becomes is not None:
-            look.transaction.updateMetadata(self._actions.fromJson(look.becomes), False)
-        return int(look.transaction.commit(self._seq(actions), operation))
+    def _commit(self, snapshot: DeltaSnapshot, actions: Sequence[Any], operation: Any) -> int:
+        if snapshot.new_metadata is not None:
+            snapshot.transaction.updateMetadata(self._actions.fromJson(snapshot.new_metadata), False)
+        return int(snapshot.transaction.commit(self._seq(actions), operation))
 
     def _seq(self, items: Sequence[Any]) -> Any:
         found = self._jvm.java.util.ArrayList()
@@ -209,25 +240,25 @@ class JavaDelta:
         return self._converters.asScala(found).toSeq()
 
 
-def telling(session: SparkSession, told: Mapping[str, str]) -> SparkSession:
-    """A session beside another, whose commits tell that. Its catalogs are the same."""
+def session_with_user_metadata(session: SparkSession, user_metadata: Mapping[str, str]) -> SparkSession:
+    """Returns a new session with the same catalogs, whose commits carry the user metadata."""
     own = session.newSession()
     for key, value in session.conf.getAll.items():
         if key.startswith("spark.sql.catalog."):
             own.conf.set(key, value)
-    tell(own, told)
+    set_user_metadata(own, user_metadata)
     return own
 
 
-def tell(session: SparkSession, told: Mapping[str, str]) -> None:
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(told)))
+def set_user_metadata(session: SparkSession, user_metadata: Mapping[str, str]) -> None:
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(user_metadata)))
 
 
-def _landed(transaction: Any, load_id: str) -> int | None:
-    """The version that a load's `txn` action has; from now on the transaction is refused if the load comes in.
+def _read_load_version(transaction: Any, load_id: str) -> int | None:
+    """Returns the version in a load's `txn` action. From then on the transaction fails if the load lands meanwhile.
 
-    Asked by `txnVersion`, Delta would read the whole log by a job of Spark (0.3 s). What it keeps beside each commit
-    has the last hundred loads; where that is not there, or is full, it is asked.
+    `txnVersion` would read the whole log by a Spark job (0.3 s). The checksum file has the last hundred loads;
+    `txnVersion` is called only where it has none.
     """
     known = transaction.snapshot().checksumOpt()
     loads = known.get().setTransactions() if known.isDefined() else known
@@ -240,15 +271,17 @@ def _landed(transaction: Any, load_id: str) -> int | None:
 
 
 def _known_files(transaction: Any) -> Any | None:
-    """The table's files as Scala has them, while they are few: then Delta keeps them beside each commit. To learn them
-    from the log takes jobs of Spark (1 s)."""
+    """Returns the table's files as a Scala collection, or None where they are too many for the checksum file.
+
+    Reading them from the log would take Spark jobs (1 s).
+    """
     known = transaction.snapshot().checksumOpt()
     files = known.get().allFiles() if known.isDefined() else known
     return files.get() if files.isDefined() else None
 
 
-def _each(items: Any) -> Iterator[Any]:
-    """What a Scala collection holds."""
+def _iterate(items: Any) -> Iterator[Any]:
+    """Yields the items of a Scala collection."""
     iterator = items.iterator()
     while iterator.hasNext():
         yield iterator.next()

@@ -1,8 +1,8 @@
-"""How a Delta table has to be for a stream, and what the next step to that is. Looks, and changes nothing.
+"""Finds the next step that makes a Delta table as a stream needs it. It reads and decides, and changes nothing.
 
-For a generation that replaces the table its columns are only proposed (`delta_log.py`): they become the readers' in the
-commit of its rows. Not so in tables without deletion vectors, where a job of Spark writes those: it knows no columns
-but the readers'.
+A generation that replaces the table only *proposes* its columns (`actions.py`): readers get them in the commit of its
+rows. Tables without deletion vectors are the exception: there a Spark job may write the rows, and it knows no columns
+but those that readers have.
 """
 
 from collections.abc import Sequence
@@ -10,86 +10,105 @@ from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
-from dagster_airbyte_proto.loads.table import TableFit, TableSpec, fit_of
-from dagster_airbyte_proto.schema.evolution import Columns, Verdict, decided
-from dagster_airbyte_proto.schema.replacing import Before, replacement
-from dagster_airbyte_proto.tables.delta.jvm import Look
-from dagster_airbyte_proto.tables.delta.log import changed_table, new_table, proposing_table, published_table, widened
+from dagster_airbyte_proto.loads.table import TableFit, TableSpec, table_fit
+from dagster_airbyte_proto.schema.evolution import EvolutionDecision, IcebergSchema, evolution_decision
+from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
+from dagster_airbyte_proto.tables.delta.actions import (
+    metadata_with_columns,
+    metadata_with_proposed_columns,
+    metadata_with_published_columns,
+    new_table_metadata,
+    widened_columns,
+)
+from dagster_airbyte_proto.tables.delta.jvm import DeltaSnapshot
 
-Wider = Sequence[tuple[tuple[str, ...], str]]
+WidenedColumns = Sequence[tuple[tuple[str, ...], str]]
 
 
-class Fitting(NamedTuple):
-    """The table is as it has to be once there is nothing in `wider`, columns that get another type, and no `action` to
-    commit. With a `schema_id` the columns are not the readers' yet."""
+class DeltaPreparation(NamedTuple):
+    """The columns that the table will have, and the next step: types in `widened`, else a `metaData` action.
 
-    columns: Columns
+    Without a step the table is ready. With a `schema_id` the columns are proposed under that number, and readers do not
+    have them yet.
+    """
+
+    columns: IcebergSchema
     fit: TableFit
     schema_id: int | None = None
-    wider: Wider = ()
+    widened: WidenedColumns = ()
     action: str | None = None
 
     @property
-    def is_there(self) -> bool:
-        return not self.wider and self.action is None
+    def is_done(self) -> bool:
+        return not self.widened and self.action is None
 
 
-def fitting_of(doing: str, look: Look, spec: TableSpec, wanted: Columns) -> Fitting:
-    """Raises SchemaRefused where the table cannot be so."""
-    if look.version < 0:
+def next_preparation(doing: str, snapshot: DeltaSnapshot, spec: TableSpec, wanted: IcebergSchema) -> DeltaPreparation:
+    """Returns the table's columns and the next step to them. Raises SchemaRefused where the table cannot have them."""
+    if snapshot.version < 0:
         by = [spec.slice_column] if spec.slice_column else [field.column for field in spec.partitioning]
-        return Fitting(wanted, TableFit(), action=new_table(wanted, spec.comment, by))
-    if spec.replaces and look.metadata.takes_deletes:
-        return _brought(doing, look, spec, wanted)
-    verdict = decided(look.metadata.columns, wanted, look.metadata.last_column_id, spec.terms)
-    fitting = _fitting(doing, verdict, spec, wanted)
-    if wider := tuple(widened(look.metadata.columns, verdict.columns)):
-        return fitting._replace(wider=wider)
-    if verdict.columns != look.metadata.columns:
-        return fitting._replace(action=changed_table(look.action, verdict.columns, verdict.last_id))
-    return fitting
-
-
-def _brought(doing: str, look: Look, spec: TableSpec, wanted: Columns) -> Fitting:
-    """With columns that come with the rows."""
-    metadata = look.metadata
-    before = Before(
-        metadata.columns, metadata.last_column_id, known=metadata.proposed, fixed=metadata.partition_columns
+        return DeltaPreparation(wanted, TableFit(), action=new_table_metadata(wanted, spec.comment, by))
+    if spec.replaces and snapshot.metadata.has_deletion_vectors:
+        return _propose_columns(doing, snapshot, spec, wanted)
+    decision = evolution_decision(
+        snapshot.metadata.columns, wanted, snapshot.metadata.last_column_id, spec.evolution_rules
     )
-    verdict, number = replacement(before, wanted, spec.terms)
-    fitting = _fitting(doing, verdict, spec, wanted)
-    if verdict.columns == metadata.columns or number is not None:
-        return fitting._replace(schema_id=number)
-    action = proposing_table(look.action, verdict.columns, verdict.last_id, look.version + 1)
-    return fitting._replace(action=action)
+    preparation = _preparation(doing, decision, spec, wanted)
+    if widened := tuple(widened_columns(snapshot.metadata.columns, decision.columns)):
+        return preparation._replace(widened=widened)
+    if decision.columns != snapshot.metadata.columns:
+        return preparation._replace(
+            action=metadata_with_columns(snapshot.metadata_action, decision.columns, decision.last_id)
+        )
+    return preparation
 
 
-def _fitting(doing: str, verdict: Verdict, spec: TableSpec, wanted: Columns) -> Fitting:
-    verdict.refuse(doing, spec.terms)
-    return Fitting(verdict.columns, fit_of(verdict, wanted, spec.terms))
+def _propose_columns(doing: str, snapshot: DeltaSnapshot, spec: TableSpec, wanted: IcebergSchema) -> DeltaPreparation:
+    """Returns the preparation of a table whose columns will come with the rows of a generation."""
+    metadata = snapshot.metadata
+    before = ReplacedTable(
+        metadata.columns,
+        metadata.last_column_id,
+        known_schemas=metadata.proposed_columns,
+        layout_columns=metadata.partition_columns,
+    )
+    decision, number = replacement_schema(before, wanted, spec.evolution_rules)
+    preparation = _preparation(doing, decision, spec, wanted)
+    if decision.columns == metadata.columns or number is not None:
+        return preparation._replace(schema_id=number)
+    action = metadata_with_proposed_columns(
+        snapshot.metadata_action, decision.columns, decision.last_id, snapshot.version + 1
+    )
+    return preparation._replace(action=action)
 
 
-def refuse_branch(doing: str, branch: str | None) -> None:
+def _preparation(doing: str, decision: EvolutionDecision, spec: TableSpec, wanted: IcebergSchema) -> DeltaPreparation:
+    decision.check_accepted(doing, spec.evolution_rules)
+    return DeltaPreparation(decision.columns, table_fit(decision, wanted, spec.evolution_rules))
+
+
+def check_no_branch(doing: str, branch: str | None) -> None:
     if branch is not None:
         raise InternalError(doing, f"there are no branches in Delta, and so no {branch}")
 
 
-def turned(doing: str, look: Look, part: StagedRows) -> Look:
-    """The table with the columns that a part brings with its rows. Raises TableError where these are not known any
-    more."""
-    if part.aside is None:
-        return look
-    if part.aside.after is not None or not part.aside.publishes:
-        refuse_branch(doing, part.aside.branch)
-    if part.aside.schema_id is None:
-        return look
-    becomes = published_table(look.action, part.aside.schema_id)
-    if becomes is None:
+def with_published_columns(doing: str, snapshot: DeltaSnapshot, part: StagedRows) -> DeltaSnapshot:
+    """Returns the snapshot with the columns that a part publishes with its rows.
+
+    Raises TableError where the table no longer has that proposal.
+    """
+    if part.branch_position is None:
+        return snapshot
+    if part.branch_position.after is not None or not part.branch_position.publishes:
+        check_no_branch(doing, part.branch_position.branch)
+    if part.branch_position.schema_id is None:
+        return snapshot
+    new_metadata = metadata_with_published_columns(snapshot.metadata_action, part.branch_position.schema_id)
+    if new_metadata is None:
         raise TableError(
             doing,
-            "the table knows nothing any more of the columns that it was to get with these rows: another generation's "
-            "have become its own",
-            remedy="Sync again: the generation is begun anew.",
+            "the table no longer has the proposed columns of these rows: another generation's have become its own",
+            remedy="Sync again: the generation starts anew.",
             stream=str(part.stream),
         )
-    return look.turned(becomes)
+    return snapshot.with_metadata(new_metadata)

@@ -1,23 +1,24 @@
-"""The log of a folder table: its entries, and what a table is by them."""
+"""The log of a folder table: its entries, and the table that they add up to."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.loads.load import Aside, FileContent, Newest, StagedFile
-from dagster_airbyte_proto.loads.table import REPLACING, Standing
+from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, HighWaterMark, StagedFile
+from dagster_airbyte_proto.loads.table import REPLACING, Freshness
 from dagster_airbyte_proto.model import WriteMode
-from dagster_airbyte_proto.schema.evolution import Columns
+from dagster_airbyte_proto.schema.evolution import IcebergSchema
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One step of a table's life: new columns, or a load, or the end of a branch that is `dropped`.
+class LogEntry(msgspec.Struct, frozen=True):
+    """One change of a table: new columns, a load, or the end of a branch. Written to the log as JSON.
 
-    Columns for a `generation` alone are not yet the table's: those of its loads are known by the number of this entry.
+    Columns that are `only_proposed` are not the table's yet. They are known by the number of their entry, until a load
+    of the generation that brings them is published.
     """
 
-    columns: Columns | None = None
+    columns: IcebergSchema | None = None
     last_column_id: int = 0
     slice_column: str | None = None
     load_id: str | None = None
@@ -25,109 +26,113 @@ class Entry(msgspec.Struct, frozen=True):
     files: tuple[StagedFile, ...] = ()
     keys: tuple[str, ...] = ()
     slice: str | None = None
-    newest: Newest | None = None
-    aside: Aside | None = None
-    dropped: str | None = None
-    generation: bool = False
+    high_water_mark: HighWaterMark | None = msgspec.field(default=None, name="newest")
+    branch_position: BranchPosition | None = msgspec.field(default=None, name="aside")
+    dropped_branch: str | None = msgspec.field(default=None, name="dropped")
+    only_proposed: bool = msgspec.field(default=False, name="generation")
 
 
 # Made here, in one thread: two that use a type for the first time at once can crash msgspec.
-ENTRY = msgspec.json.Decoder(Entry)
+ENTRY_DECODER = msgspec.json.Decoder(LogEntry)
 
 
-class Numbered(NamedTuple):
-    """An entry of the log, with its place."""
-
-    number: int
-    entry: Entry
-
-
-class View(NamedTuple):
-    """A table as its log has it: what is in now, what lies aside by branch, and every load that ever went in. `known`
-    are all columns that it ever had or that a generation is to bring, by the numbers of their entries."""
+class NumberedEntry(NamedTuple):
+    """An entry of the log and its number, which is the age of its files."""
 
     number: int
-    columns: Columns
+    entry: LogEntry
+
+
+class FolderSnapshot(NamedTuple):
+    """A table as of an entry of its log.
+
+    `live` are the entries whose files readers see, `branches` those of each branch. `loads` are all loads that ever
+    landed. `known_columns` are all columns that the table had or that were proposed, by the numbers of their entries.
+    """
+
+    number: int
+    columns: IcebergSchema
     last_column_id: int
     slice_column: str | None
-    live: tuple[Numbered, ...]
-    loads: dict[str, Numbered]
-    branches: Mapping[str, tuple[Numbered, ...]]
-    known: Mapping[int, Columns]
+    live: tuple[NumberedEntry, ...]
+    loads: dict[str, NumberedEntry]
+    branches: Mapping[str, tuple[NumberedEntry, ...]]
+    known_columns: Mapping[int, IcebergSchema]
 
     @property
-    def standing(self) -> Standing:
+    def freshness(self) -> Freshness:
         if not self.live:
-            return Standing(has_rows=False)
+            return Freshness(has_rows=False)
         last = self.live[-1]
-        return Standing(bool(self.count(FileContent.ROWS)), str(last.number), last.entry.newest)
+        return Freshness(bool(self.count_rows(FileContent.ROWS)), str(last.number), last.entry.high_water_mark)
 
     @property
     def rows(self) -> int | None:
-        """As Iceberg's summary has it: None where equality deletes leave it open."""
-        if self.count(FileContent.EQUALITY_DELETES):
+        """The number of rows, as in an Iceberg summary: None where equality deletes leave it open."""
+        if self.count_rows(FileContent.EQUALITY_DELETES):
             return None
-        return self.count(FileContent.ROWS) - self.count(FileContent.POSITION_DELETES)
+        return self.count_rows(FileContent.ROWS) - self.count_rows(FileContent.POSITION_DELETES)
 
-    def count(self, content: FileContent) -> int:
+    def count_rows(self, content: FileContent) -> int:
         return sum(file.rows for _, file in self.files(content))
 
-    def files(self, content: FileContent) -> Iterator[tuple[Numbered, StagedFile]]:
+    def files(self, content: FileContent) -> Iterator[tuple[NumberedEntry, StagedFile]]:
         for landed in self.live:
             yield from ((landed, file) for file in landed.entry.files if file.content is content)
 
-    def after(self, number: int, entry: Entry) -> "View":
-        """The view once `entry` is in."""
-        if entry.dropped is not None:
-            return self._replace(number=number, branches=self._branches_but(entry.dropped))
+    def with_entry(self, number: int, entry: LogEntry) -> "FolderSnapshot":
+        """Returns the snapshot once `entry` is in the log."""
+        if entry.dropped_branch is not None:
+            return self._replace(number=number, branches=self._branches_without(entry.dropped_branch))
         if entry.load_id is None:
             columns = entry.columns or {}
             return self._replace(
                 number=number,
-                columns=self.columns if entry.generation else columns,
-                known={**self.known, number: columns},
+                columns=self.columns if entry.only_proposed else columns,
+                known_columns={**self.known_columns, number: columns},
                 last_column_id=entry.last_column_id,
                 slice_column=entry.slice_column,
             )
-        landed = Numbered(number, entry)
+        landed = NumberedEntry(number, entry)
         after = self._replace(number=number, loads={**self.loads, entry.load_id: landed})
-        if entry.aside is not None:
-            return after._aside(entry.aside, landed)
-        live = self.beside(entry.slice) if entry.write in REPLACING else self.live
+        if entry.branch_position is not None:
+            return after._with_branch_entry(entry.branch_position, landed)
+        live = self.live_outside(entry.slice) if entry.write in REPLACING else self.live
         return after._replace(live=(*live, landed))
 
-    def on(self, branch: str | None) -> "View":
-        """The view that a reader of a branch would have; without one it is what all readers have."""
+    def of_branch(self, branch: str | None) -> "FolderSnapshot":
+        """Returns the snapshot that a reader of a branch would have. Without a branch it is the one of all readers."""
         if branch is None:
             return self
-        return self._replace(live=self.branches.get(branch, ()), columns=self.columns_of(self.begun(branch)))
+        return self._replace(live=self.branches.get(branch, ()), columns=self.columns_of(self.branch_schema_id(branch)))
 
-    def begun(self, branch: str) -> int | None:
-        """The number of the columns that the loads of a branch have; None where they are the table's own."""
+    def branch_schema_id(self, branch: str) -> int | None:
+        """Returns the number of the columns of a branch's loads. None where they are the table's own."""
         landed = self.branches.get(branch, ())
-        return landed[-1].entry.aside.schema_id if landed and landed[-1].entry.aside else None
+        position = landed[-1].entry.branch_position if landed else None
+        return position.schema_id if position else None
 
-    def columns_of(self, schema_id: int | None) -> Columns:
-        return self.columns if schema_id is None else self.known[schema_id]
+    def columns_of(self, schema_id: int | None) -> IcebergSchema:
+        return self.columns if schema_id is None else self.known_columns[schema_id]
 
-    def newest(self, branch: str) -> str | None:
-        """The load that came last on a branch, if there is one of that name."""
+    def last_load(self, branch: str) -> str | None:
+        """Returns the last load of a branch. None where there is no such branch."""
         landed = self.branches.get(branch, ())
         return landed[-1].entry.load_id if landed else None
 
-    def _aside(self, aside: Aside, landed: Numbered) -> "View":
-        older = self.branches.get(aside.branch, ()) if aside.after is not None else ()
-        others = self._branches_but(aside.branch)
-        if aside.publishes:
-            return self._replace(live=(*older, landed), branches=others, columns=self.columns_of(aside.schema_id))
-        return self._replace(branches={**others, aside.branch: (*older, landed)})
+    def _with_branch_entry(self, position: BranchPosition, landed: NumberedEntry) -> "FolderSnapshot":
+        older = self.branches.get(position.branch, ()) if position.after is not None else ()
+        others = self._branches_without(position.branch)
+        if position.publishes:
+            return self._replace(live=(*older, landed), branches=others, columns=self.columns_of(position.schema_id))
+        return self._replace(branches={**others, position.branch: (*older, landed)})
 
-    def _branches_but(self, dropped: str) -> Mapping[str, tuple[Numbered, ...]]:
+    def _branches_without(self, dropped: str) -> Mapping[str, tuple[NumberedEntry, ...]]:
         return {name: landed for name, landed in self.branches.items() if name != dropped}
 
-    def beside(self, replaced: str | None) -> tuple[Numbered, ...]:
-        """What a replacement of a slice, or of everything, leaves."""
+    def live_outside(self, replaced: str | None) -> tuple[NumberedEntry, ...]:
+        """Returns the entries that stay when a load replaces a slice, or everything for None."""
         return () if replaced is None else tuple(landed for landed in self.live if landed.entry.slice != replaced)
 
 
-NOTHING = View(0, {"type": "struct", "fields": []}, 0, None, (), {}, {}, {})
+NO_TABLE = FolderSnapshot(0, {"type": "struct", "fields": []}, 0, None, (), {}, {}, {})

@@ -1,4 +1,7 @@
-"""The care of Iceberg tables, beside syncs that go on, through the session's JVM."""
+"""The care of Iceberg tables: facts, history, compaction, expiry and removal of orphan files.
+
+Syncs may commit to the tables at the same time. All calls go through the session's JVM.
+"""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -10,31 +13,32 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from dagster_airbyte_proto.loads.storage import is_s3, without_file_scheme
-from dagster_airbyte_proto.loads.table import ASIDE_PREFIX
+from dagster_airbyte_proto.loads.table import BRANCH_PREFIX
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import (
     SMALL_SHARE,
-    Change,
-    Compacted,
+    CompactionResult,
+    ProtectedFiles,
+    SnapshotChange,
     TableFacts,
     TableHistory,
-    Untouchable,
 )
 from dagster_airbyte_proto.tables.iceberg.branches import own_snapshots
 from dagster_airbyte_proto.tables.iceberg.compaction import COMPACTION, Compaction
-from dagster_airbyte_proto.tables.iceberg.handle import WholeLog, actions, opened, refusals
-from dagster_airbyte_proto.tables.iceberg.jvm import java_items
+from dagster_airbyte_proto.tables.iceberg.handle import FullTableLog, open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, lineage
 from dagster_airbyte_proto.tables.iceberg.rewind import VERSION
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
 
+# Iceberg's default for `write.target-file-size-bytes`.
 _TARGET_BYTES = 512 << 20
 
 
 class IcebergCare:
-    """The tables of one Iceberg catalog of a session."""
+    """Cares for the tables of one Iceberg catalog of a session."""
 
     def __init__(self, tables: IcebergTables) -> None:
         self._session = tables.open_session()
@@ -43,17 +47,17 @@ class IcebergCare:
         self._jvm: Any = self._session._jvm
 
     def names(self) -> Sequence[TableName]:
-        with refusals(f"listing the tables of catalog {self._catalog}"):
+        with table_errors(f"listing the tables of catalog {self._catalog}"):
             namespaces = query(self._session, f"show namespaces in {quoted(self._catalog)}").rows
             return [
                 TableName(namespace, row[1])
-                for namespace in (_bare(told) for [told] in namespaces)
+                for namespace in (_unquoted(listed) for [listed] in namespaces)
                 for row in query(self._session, f"show tables in {quoted(self._catalog)}.{quoted(namespace)}").rows
             ]
 
     def facts(self, name: TableName) -> TableFacts:
-        with refusals(f"looking at table {name}"):
-            log = opened(self._session, self._qualified(name)).log
+        with table_errors(f"looking at table {name}"):
+            log = open_table(self._session, self._qualified(name)).log
             self._session.catalog.refreshTable(self._qualified(name))
             files = self._files(name, log)
             landed = next((each for each in lineage(log, log.current_snapshot_id) if LOAD_ID in each.summary), None)
@@ -71,28 +75,28 @@ class IcebergCare:
             )
 
     def history(self, name: TableName) -> TableHistory:
-        with refusals(f"reading the log of table {name}"):
-            log = opened(self._session, self._qualified(name)).log
+        with table_errors(f"reading the log of table {name}"):
+            log = open_table(self._session, self._qualified(name)).log
         shown = tuple((_moment(each.timestamp_ms), str(each.snapshot_id)) for each in log.snapshot_log)
         current = next(lineage(log, log.current_snapshot_id), None)
         return TableHistory(tuple(map(_change, log.snapshots)), shown, str(current.snapshot_id) if current else None)
 
-    def compact(self, name: TableName) -> Compacted:
+    def compact(self, name: TableName) -> CompactionResult:
         return Compaction(self._session, self._qualified(name)).compact()
 
     def expire(self, name: TableName, snapshot_ids: Collection[str]) -> int:
-        with refusals(f"expiring snapshots of table {name}"):
-            table, log = opened(self._session, self._qualified(name))
+        with table_errors(f"expiring snapshots of table {name}"):
+            table, log = open_table(self._session, self._qualified(name))
             heads = {each.snapshot_id for each in log.refs.values()} | {log.current_snapshot_id}
             old = [each for each in log.snapshots if str(each.snapshot_id) in snapshot_ids]
-            # A generation that is not complete may be gone on with, however old its loads are.
-            open_branches = [each for each in log.branches if each.startswith(ASIDE_PREFIX)]
+            # An incomplete generation may still be continued, however old its loads are.
+            open_branches = [each for each in log.branches if each.startswith(BRANCH_PREFIX)]
             in_use = heads.union(*(own_snapshots(log, each) for each in open_branches))
             old = [each for each in old if each.snapshot_id not in in_use]
             if not old:
                 return 0
-            # Iceberg's Spark action takes seconds for what this does in a tenth of one. Without a time snapshots would
-            # be expired by the age that Iceberg thinks right as well.
+            # Iceberg's Spark action takes seconds where this takes a tenth of a second. Without the time Iceberg would
+            # also expire other snapshots, by the table's maximum age.
             expiry = table.expireSnapshots().expireOlderThan(0)
             for each in old:
                 expiry = expiry.expireSnapshotId(each.snapshot_id)
@@ -100,19 +104,19 @@ class IcebergCare:
             self._session.catalog.refreshTable(self._qualified(name))
         return len(old)
 
-    def remove_orphans(self, name: TableName, *, before: datetime, but: Untouchable) -> tuple[str, ...]:
-        with refusals(f"removing orphan files of table {name}"):
-            table, log = opened(self._session, self._qualified(name))
+    def remove_orphans(self, name: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:
+        with table_errors(f"removing orphan files of table {name}"):
+            table, log = open_table(self._session, self._qualified(name))
             before_ms = int(before.timestamp() * 1000)
-            action = actions(self._session).deleteOrphanFiles(table).olderThan(before_ms)
+            action = spark_actions(self._session).deleteOrphanFiles(table).olderThan(before_ms)
             listed = self._in_store(log.location) if is_s3(log.location) else self._on_disk(log.location)
             if listed is None:
                 return ()
-            result = action.compareToFileList(_touchable(listed, log.location, but)._jdf).execute()
+            result = action.compareToFileList(_removable(listed, log.location, protected)._jdf).execute()
             return tuple(map(str, java_items(result.orphanFileLocations())))
 
     def _in_store(self, location: str) -> DataFrame | None:
-        """As `_on_disk`, where Hadoop may have no file system for what the table's FileIO reaches."""
+        """As `_on_disk`, for S3: the table's FileIO opens it, but Hadoop may have no file system for it."""
         filesystem, place = self._storage.at(location)
         found = filesystem.get_file_info(fs.FileSelector(f"{place}/data", allow_not_found=True, recursive=True))
         files = [info for info in found if info.is_file]
@@ -121,12 +125,12 @@ class IcebergCare:
         return self._session.createDataFrame(pa.table({"file_path": paths, "last_modified": times})) if files else None
 
     def _on_disk(self, location: str) -> DataFrame | None:
-        """The files of the data folder, as the table spells them and Iceberg asks for them."""
+        """Returns the files of the data folder, with the columns and paths that Iceberg expects."""
         if not self._exists(f"{location}/data"):
             return None
         place = without_file_scheme(location)
         reader = self._session.read.format("binaryFile").option("recursiveFileLookup", "true")
-        # A name may have what stands for any name in a pattern.
+        # Without this option a name with `*` or `?` would be read as a pattern.
         found = reader.option("__globPaths__", "false").load(f"{location}/data")
         path = f.regexp_replace("path", "^file:/+", "/")
         local = f.concat(f.lit(location), f.expr(f"substring(path, {len(place) + 1})"))
@@ -139,7 +143,7 @@ class IcebergCare:
         path = self._jvm.org.apache.hadoop.fs.Path(folder)
         return bool(path.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf()).exists(path))
 
-    def _files(self, name: TableName, log: WholeLog) -> dict[str, int]:
+    def _files(self, name: TableName, log: FullTableLog) -> dict[str, int]:
         small = int(SMALL_SHARE * int(log.properties.get("write.target-file-size-bytes", _TARGET_BYTES)))
         by_kind = f"select content = 0, count(*), sum(file_size_in_bytes), count_if(file_size_in_bytes < {small})"
         found = query(self._session, f"{by_kind} from {self._qualified(name)}.files group by 1").rows
@@ -152,7 +156,7 @@ class IcebergCare:
             "size_bytes": rows[2] + deletes[2],
         }
 
-    def _rows(self, name: TableName, log: WholeLog) -> int:
+    def _rows(self, name: TableName, log: FullTableLog) -> int:
         current = next(lineage(log, log.current_snapshot_id), None)
         known = current.rows if current else 0
         return self._count(self._qualified(name)) if known is None else known
@@ -165,29 +169,29 @@ class IcebergCare:
         return qualified(self._catalog, name)
 
 
-def _touchable(files: DataFrame, location: str, but: Untouchable) -> DataFrame:
-    """Those that no run may still commit."""
+def _removable(files: DataFrame, location: str, protected: ProtectedFiles) -> DataFrame:
+    """Returns the files that no run may still commit."""
     place = without_file_scheme(location)
-    for run_id in but.run_ids:
+    for run_id in protected.run_ids:
         files = files.filter(~f.col("file_path").startswith(f"{location}/data/run-{run_id}/"))
-    if not but.paths:
+    if not protected.paths:
         return files
-    staged = [(location + path.removeprefix(place),) for path in map(without_file_scheme, but.paths)]
+    staged = [(location + path.removeprefix(place),) for path in map(without_file_scheme, protected.paths)]
     kept = files.sparkSession.createDataFrame(staged, "file_path string")
     return files.join(kept, "file_path", "left_anti")
 
 
-def _bare(namespace: str) -> str:
-    """Spark tells a namespace in backticks where its name needs them."""
+def _unquoted(namespace: str) -> str:
+    """Returns a namespace without the backticks in which Spark lists some names."""
     return namespace[1:-1].replace("``", "`") if namespace.startswith("`") else namespace
 
 
-def _change(snapshot: Snapshot) -> Change:
+def _change(snapshot: Snapshot) -> SnapshotChange:
     def count(name: str) -> int:
         return int(snapshot.summary.get(name, "0"))
 
     version = snapshot.summary.get(VERSION)
-    return Change(
+    return SnapshotChange(
         snapshot_id=str(snapshot.snapshot_id),
         at=_moment(snapshot.timestamp_ms),
         operation=_operation(snapshot),
@@ -202,7 +206,7 @@ def _change(snapshot: Snapshot) -> Change:
 
 
 def _operation(snapshot: Snapshot) -> str:
-    """In our words where it is ours, else in Iceberg's."""
+    """Returns our word for an operation of ours, else Iceberg's."""
     ours = {COMPACTION: "compact", VERSION: "rollback"}
     return next((word for key, word in ours.items() if key in snapshot.summary), snapshot.summary.get("operation", ""))
 

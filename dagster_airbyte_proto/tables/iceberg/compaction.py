@@ -1,13 +1,16 @@
-"""Compacting an Iceberg table beside syncs that go on.
+"""Compacts an Iceberg table while syncs go on.
 
-It is two changes. The first writes every file anew that is small or has rows deleted, as of one snapshot, and
-keeps the age of its rows: an upsert that comes in meanwhile still reaches them. After it, no delete file of that
-snapshot has anything left to delete, so the second takes them out of the table. It may do so only where the first is
-an ancestor: were the table taken back in between, the older files would be in it again, and their deletes wanted. So it
-is made ready aside, looked at, and becomes what readers see only if nothing has come in since it was made.
+A compaction is two changes:
 
-Both are `replace` in the log: rows stay as they were, and no sync's commit is refused for them but one that takes out
-the very files, which looks again by itself.
+1. `rewrite` writes every file again that is small or has deleted rows, as of one snapshot. It keeps the sequence
+   numbers of the rows, so that an upsert which is committed at the same time still deletes them.
+2. After that the delete files of that snapshot have nothing left to delete, and `remove_applied_deletes` removes them.
+   It may do so only if the rewrite is an ancestor of the current snapshot: if the table was rolled back in between, the
+   old files are in it again, and so their deletes are needed. Therefore this change is staged first, its ancestors are
+   checked, and it is published only if nothing was committed since it was staged.
+
+Both are `replace` operations in the log, because no row changes. They make a sync's commit fail only if it removes the
+very files that were rewritten, and then the sync tries again by itself.
 """
 
 from collections.abc import Iterator
@@ -18,102 +21,107 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.tables.care import Compacted
-from dagster_airbyte_proto.tables.iceberg.handle import actions, opened, refusals
-from dagster_airbyte_proto.tables.iceberg.jvm import java_items
+from dagster_airbyte_proto.tables.care import CompactionResult
+from dagster_airbyte_proto.tables.iceberg.handle import open_table, spark_actions, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import Snapshot, TableLog, lineage
-from dagster_airbyte_proto.tables.iceberg.sort_order import in_order
+from dagster_airbyte_proto.tables.iceberg.sort_order import ordered_rewrite
+from dagster_airbyte_proto.tables.spark.java_values import java_items
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, is_conflict
 
 COMPACTION = "airbyte-proto.compaction"
 _ATTEMPTS = 8
 
 
-class Rewritten(NamedTuple):
-    """Files were written anew as of a snapshot, whose delete files are thereby `spent` wherever `snapshot_id` is an
-    ancestor."""
+class RewriteResult(NamedTuple):
+    """The result of the first change.
+
+    The `applied_deletes` (paths of delete files) have no effect in any snapshot that has `snapshot_id` as an ancestor.
+    """
 
     snapshot_id: int | None
-    spent: frozenset[str]
+    applied_deletes: frozenset[str]
     files: int = 0
     written_files: int = 0
 
 
-class HasMoved(Exception):
-    """Somebody else changed the table meanwhile."""
+class TableChanged(Exception):
+    """Another writer changed the table at the same time."""
 
 
 class Compaction:
-    """Of one table of a session, called as in SQL."""
+    """Compacts one table of a session. `table` is its name in SQL."""
 
     def __init__(self, session: SparkSession, table: str) -> None:
         self._session = session
         self._table = table
         self._jvm: Any = session._jvm
 
-    def compact(self) -> Compacted:
-        """Both changes, until they are in. Raises TableError where other writers do not let it."""
-        done, doing = Compacted(), f"compacting table {self._table}"
-        with refusals(doing):
+    def compact(self) -> CompactionResult:
+        """Commits both changes, and tries again after conflicts. Raises TableError if conflicts do not end."""
+        done, doing = CompactionResult(), f"compacting table {self._table}"
+        with table_errors(doing):
             for attempt in range(1, _ATTEMPTS + 1):
                 done = done._replace(attempts=attempt)
                 try:
-                    rewritten = self.rewrite()
+                    rewrite = self.rewrite()
                     done = done._replace(
-                        rewritten_files=done.rewritten_files + rewritten.files,
-                        written_files=done.written_files + rewritten.written_files,
+                        rewritten_files=done.rewritten_files + rewrite.files,
+                        written_files=done.written_files + rewrite.written_files,
                     )
-                    removed = self.remove_spent(rewritten)
-                except HasMoved:
+                    removed = self.remove_applied_deletes(rewrite)
+                except TableChanged:
                     continue
                 self._session.catalog.refreshTable(self._table)
                 return done._replace(removed_delete_files=removed)
         raise TableError(
             doing,
-            f"other writers changed the table {_ATTEMPTS} times meanwhile",
-            remedy="Nothing is lost; call it again when fewer of them are at work.",
+            f"other writers changed the table during each of {_ATTEMPTS} attempts",
+            remedy="Nothing is lost. Compact it again when fewer writers are at work.",
         )
 
-    def rewrite(self) -> Rewritten:
-        """The first of the two changes that compact a table; `remove_spent` is to follow."""
-        table, _ = opened(self._session, self._table)
+    def rewrite(self) -> RewriteResult:
+        """Commits the first change. Call `remove_applied_deletes` with its result."""
+        table, _ = open_table(self._session, self._table)
         if table.currentSnapshot() is None:
-            return Rewritten(None, frozenset())
+            return RewriteResult(None, frozenset())
         base = int(table.currentSnapshot().snapshotId())
-        spent = frozenset(str(file.location()) for file in self._delete_files(table))
+        applied = frozenset(str(file.location()) for file in self._delete_files(table))
         mark = uuid4().hex
-        # A file with one delete is worth it: only so is none left of which a delete file speaks.
-        action = in_order(self._session, actions(self._session).rewriteDataFiles(table), table)
+        # Rewrite files with even one delete file. Only then does no remaining file need a delete file.
+        action = ordered_rewrite(self._session, spark_actions(self._session).rewriteDataFiles(table), table)
         action = action.option("delete-file-threshold", "1")
-        with _moves():
+        with _conflicts():
             result = action.snapshotProperty(COMPACTION, mark).execute()
         if not (files := int(result.rewrittenDataFilesCount())):
             if int(table.currentSnapshot().snapshotId()) != base:
-                # The session shares the handle, and somebody refreshed it: of which snapshot is it that nothing is due?
-                raise HasMoved
-            return Rewritten(base, spent)
-        snapshot = _marked(opened(self._session, self._table).log, mark)
-        return Rewritten(snapshot.snapshot_id, spent, files, int(result.addedDataFilesCount()))
+                # The session shares the handle, and somebody refreshed it. So it is unknown in which snapshot Iceberg
+                # found nothing to rewrite.
+                raise TableChanged
+            return RewriteResult(base, applied)
+        snapshot = _marked(open_table(self._session, self._table).log, mark)
+        return RewriteResult(snapshot.snapshot_id, applied, files, int(result.addedDataFilesCount()))
 
-    def remove_spent(self, rewritten: Rewritten) -> int:
-        """Takes the delete files out of the table that a rewriting left without an object. How many: Iceberg drops the
-        oldest of them by itself, with the rewriting."""
-        table, _ = opened(self._session, self._table)
-        files = [file for file in self._delete_files(table) if str(file.location()) in rewritten.spent]
+    def remove_applied_deletes(self, rewrite: RewriteResult) -> int:
+        """Removes the delete files that a rewrite has applied. Returns the number of all that are gone by now.
+
+        Iceberg itself removes the oldest of them with the rewrite.
+        """
+        table, _ = open_table(self._session, self._table)
+        files = [file for file in self._delete_files(table) if str(file.location()) in rewrite.applied_deletes]
         if not files:
-            return len(rewritten.spent)
+            return len(rewrite.applied_deletes)
         change, mark = table.newRewrite(), uuid4().hex
         for file in files:
             change.deleteFile(file)
-        with _moves():
+        with _conflicts():
             change.set(COMPACTION, mark).stageOnly().commit()
-            table, log = opened(self._session, self._table)
+            table, log = open_table(self._session, self._table)
             staged = _marked(log, mark)
-            if all(older.snapshot_id != rewritten.snapshot_id for older in lineage(log, staged.snapshot_id)):
-                raise HasMoved
-            # A `replace` is taken only where nothing has come in since it was staged.
+            if all(older.snapshot_id != rewrite.snapshot_id for older in lineage(log, staged.snapshot_id)):
+                raise TableChanged
+            # Iceberg publishes a staged `replace` only if nothing was committed since it was staged.
             table.manageSnapshots().cherrypick(staged.snapshot_id).commit()
-        return len(rewritten.spent)
+        return len(rewrite.applied_deletes)
 
     def _delete_files(self, table: Any) -> Iterator[Any]:
         if table.currentSnapshot() is None:
@@ -125,19 +133,19 @@ class Compaction:
 
 
 @contextmanager
-def _moves() -> Iterator[None]:
-    """A change that is refused because the table changed since it was read."""
+def _conflicts() -> Iterator[None]:
+    """Raises TableChanged if a change is refused because the table changed since it was read."""
     try:
         yield
     except CALL_ERRORS as error:
         if is_conflict(error):
-            raise HasMoved from error
+            raise TableChanged from error
         raise
 
 
 def _marked(log: TableLog, mark: str) -> Snapshot:
-    """What was just committed under the mark."""
+    """Returns the snapshot that was just committed with the mark."""
     for snapshot in reversed(log.snapshots):
         if snapshot.summary.get(COMPACTION) == mark:
             return snapshot
-    raise HasMoved
+    raise TableChanged

@@ -1,15 +1,13 @@
-"""Upserts that leave no deletes in an Iceberg table, for readers that cannot apply them: `merge: copy_on_write`.
+"""Upserts that leave no delete files in an Iceberg table (`merge: copy_on_write`), for readers that ignore these.
 
-The load is staged as ever, with its files of deletes. These never get into the table: the data files that hold what
-they take out are written anew without it, by Spark, and one snapshot takes the old ones out and the new ones and the
-load's own in. Whatever deletes the table has from before go the same way.
-
-Spark reads a file with the deletes that it is told of, as it does when it compacts. So what a delete means is Iceberg's
-to say here too, and which files hold a row of the keys is asked by reading no other column.
-
-The change is fenced as any other: it is refused if a row came in since the snapshot that the copies were made of, or if
-one of the files that they replace is gone. Then they are removed, and the next attempt makes others. Copies of a
-process that died are in no snapshot; `table expire` removes them with other orphans.
+- The load is staged as usual, with its delete files, but these are never added to the table. Spark writes copies of the
+  affected data files without the deleted rows. One snapshot then removes the old files and adds the copies and the
+  load's own files. Delete files that the table already has are applied and removed in the same way.
+- Spark reads a file together with the delete files that we name, as in Iceberg's compaction. So Iceberg decides what a
+  delete means here too. To find the files that have rows of the keys, Spark reads no other column.
+- The change is fenced like any other: the commit fails if a row was added since the snapshot that was copied, or if one
+  of the replaced files is gone. Then the copies are deleted, and the next attempt writes new ones.
+- Copies of a process that died are in no snapshot. `table expire` removes them with other orphan files.
 """
 
 from collections import defaultdict
@@ -29,35 +27,36 @@ from pyspark.sql import functions as f
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import REPLACING
-from dagster_airbyte_proto.model import Merge
-from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable, java_array, java_items
+from dagster_airbyte_proto.model import MergeMode
+from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
-from dagster_airbyte_proto.tables.part_checks import landing
+from dagster_airbyte_proto.tables.part_checks import effective_files
+from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
 
 
-def is_copied(part: StagedRows, history: History) -> bool:
-    """Whether a part would leave deletes in the table, and must not."""
-    files = landing(part, holds_rows=_holds_rows(history))
-    return part.merge is Merge.COPY_ON_WRITE and any(file.content is not FileContent.ROWS for file in files)
+def needs_copy_on_write(part: StagedRows, history: History) -> bool:
+    """True if a part would leave delete files in its table, and its merge mode forbids them."""
+    files = effective_files(part, holds_rows=_holds_rows(history))
+    return part.merge is MergeMode.COPY_ON_WRITE and any(file.content is not FileContent.ROWS for file in files)
 
 
-class _Holder(NamedTuple):
-    """A data file (Java's), and the files of deletes that take rows out of it."""
+class _DataFile(NamedTuple):
+    """A data file (Java's), and the delete files that apply to it."""
 
     file: Any
     deletes: Sequence[Any]
 
 
-class _Staged(NamedTuple):
-    """What a part brings: its files of rows, each with the deletes of some of them; and keys, whose older rows go."""
+class _StagedPart(NamedTuple):
+    """The files of a part (Java's): its data files with their position deletes, and its equality deletes (`keys`)."""
 
-    rows: Sequence[_Holder]
+    rows: Sequence[_DataFile]
     keys: Sequence[Any]
 
 
 class CopyOnWrite:
-    """One attempt to land one part."""
+    """One attempt to land one part by copy-on-write."""
 
     def __init__(self, session: SparkSession, storage: Storage, table: JavaTable) -> None:
         self._session, self._storage, self._table = session, storage, table
@@ -67,18 +66,18 @@ class CopyOnWrite:
         self._copies: Sequence[Any] = ()
 
     def change(self, part: StagedRows, history: History) -> Any:
-        """As `JavaTable.change`. Runs jobs."""
+        """Returns a change as `JavaTable.change` does. Runs Spark jobs to write the copies."""
         base, scope, change = history.current, self._table.scope(part), self._java.newRowDelta()
-        staged = self._staged(part, landing(part, holds_rows=_holds_rows(history)))
-        torn = [each for each in staged.rows if each.deletes]
+        staged = self._staged(part, effective_files(part, holds_rows=_holds_rows(history)))
+        to_rewrite = [each for each in staged.rows if each.deletes]
         if part.write in REPLACING:
             self._table.remove_all(change, base, scope)
         elif base is not None and staged.keys:
-            torn += self._taken_out(change, base, scope, staged.keys, part)
-        for whole in staged.rows:
-            if not whole.deletes:
-                change.addRows(whole.file)
-        self._copies = self._rewritten(torn)
+            to_rewrite += self._remove_affected(change, base, scope, staged.keys, part)
+        for each in staged.rows:
+            if not each.deletes:
+                change.addRows(each.file)
+        self._copies = self._rewrite(to_rewrite)
         for copy in self._copies:
             change.addRows(copy)
         change.validateDeletedFiles().validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
@@ -86,28 +85,28 @@ class CopyOnWrite:
         return change.validateFromSnapshot(base.snapshot_id) if base else change
 
     def discard(self) -> None:
-        """Removes the copies of a change that was refused for certain."""
+        """Deletes the copies of a change that was certainly refused."""
         for copy in self._copies:
-            with suppress(*CALL_ERRORS):  # Else it is an orphan as others.
+            with suppress(*CALL_ERRORS):  # A copy that stays is an orphan file, which `table expire` removes.
                 self._java.io().deleteFile(str(copy.location()))
         self._copies = ()
 
-    def _staged(self, part: StagedRows, files: Sequence[StagedFile]) -> _Staged:
+    def _staged(self, part: StagedRows, files: Sequence[StagedFile]) -> _StagedPart:
         by_path = defaultdict(list)
         for file in files:
             if file.content is FileContent.POSITION_DELETES:
                 for described in self._table.delete_files(file, part):
                     only = described.referencedDataFile()
-                    for path in self._spoken_of(file) if only is None else [str(only)]:
+                    for path in self._referenced_paths(file) if only is None else [str(only)]:
                         by_path[path].append(described)
         rows = [file for file in files if file.content is FileContent.ROWS]
         keys = [file for file in files if file.content is FileContent.EQUALITY_DELETES]
-        return _Staged(
-            [_Holder(self._table.data_file(file, part), by_path[file.path]) for file in rows],
+        return _StagedPart(
+            [_DataFile(self._table.data_file(file, part), by_path[file.path]) for file in rows],
             [described for file in keys for described in self._table.delete_files(file, part)],
         )
 
-    def _spoken_of(self, file: StagedFile) -> list[str]:
+    def _referenced_paths(self, file: StagedFile) -> list[str]:
         with self._opened(file) as opened:
             paths = pq.read_table(opened, columns=["file_path"]).column("file_path")
         return [str(path) for path in pc.unique(paths).to_pylist()]
@@ -116,21 +115,24 @@ class CopyOnWrite:
         filesystem, path = self._storage.at(file.path)
         return filesystem.open_input_file(path)
 
-    def _taken_out(
+    def _remove_affected(
         self, change: Any, base: Snapshot, scope: Any, keys: Sequence[Any], part: StagedRows
-    ) -> list[_Holder]:
-        """Has a change take out the files that hold rows of the keys or have deletes already, and those deletes."""
-        holders = list(self._holders(base, scope, part))
-        whole = self._touched([_Holder(each.file, keys) for each in holders if not each.deletes])
-        taken = [*whole, *(_Holder(each.file, [*each.deletes, *keys]) for each in holders if each.deletes)]
-        for each in taken:
+    ) -> list[_DataFile]:
+        """Makes a change remove the files that have rows of the keys or have deletes already, and those deletes.
+
+        Returns the removed files, each with the deletes to apply to its copy.
+        """
+        candidates = list(self._candidates(base, scope, part))
+        matching = self._with_matches([_DataFile(each.file, keys) for each in candidates if not each.deletes])
+        removed = [*matching, *(_DataFile(each.file, [*each.deletes, *keys]) for each in candidates if each.deletes)]
+        for each in removed:
             change.removeRows(each.file)
         if base.totals.delete_files:
             self._table.remove_deletes(change, self._java.snapshot(base.snapshot_id), scope)
-        return taken
+        return removed
 
-    def _holders(self, base: Snapshot, scope: Any, part: StagedRows) -> Iterator[_Holder]:
-        """The table's files that may hold rows of the keys, and those that have deletes."""
+    def _candidates(self, base: Snapshot, scope: Any, part: StagedRows) -> Iterator[_DataFile]:
+        """Yields the table's files that may have rows of the keys, and all files that have deletes."""
         scan, has_deletes = (
             self._java.newScan().useSnapshot(base.snapshot_id).filter(scope),
             base.totals.delete_files > 0,
@@ -140,48 +142,51 @@ class CopyOnWrite:
                 scan = scan.filter(bound)
         with closing(scan.planFiles()) as tasks:
             for task in java_items(tasks):
-                yield _Holder(task.file(), list(java_items(task.deletes())) if has_deletes else [])
+                yield _DataFile(task.file(), list(java_items(task.deletes())) if has_deletes else [])
 
     def _bounds(self, part: StagedRows) -> Iterator[Any]:
-        """What holds of all keys, as far as their files tell without being read. Iceberg passes over files by it."""
+        """Yields filters that all keys satisfy, from the statistics of their files. Iceberg skips files by them."""
         make = self._jvm.org.apache.iceberg.expressions.Expressions
         files = [file for file in part.files if file.content is FileContent.EQUALITY_DELETES]
         for key in part.keys:
-            if (bounds := self._least_and_most(files, key)) is not None:
+            if (bounds := self._key_range(files, key)) is not None:
                 yield make.greaterThanOrEqual(key, bounds[0])
                 yield make.lessThanOrEqual(key, bounds[1])
 
-    def _least_and_most(self, files: Sequence[StagedFile], key: str) -> tuple[Any, Any] | None:
-        """None where it is not told, or in no words that Iceberg and we compare alike."""
-        told = []
+    def _key_range(self, files: Sequence[StagedFile], key: str) -> tuple[Any, Any] | None:
+        """Returns the least and the greatest value of a key column.
+
+        None if the statistics are incomplete, or if Iceberg and Python may order the values differently.
+        """
+        statistics = []
         for file in files:
             with self._opened(file) as opened:
                 metadata = pq.ParquetFile(opened).metadata
                 place = metadata.schema.names.index(key)
-                told += [
+                statistics += [
                     metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)
                 ]
-        if any(each is None or not each.has_min_max or each.null_count != 0 for each in told):
+        if any(each is None or not each.has_min_max or each.null_count != 0 for each in statistics):
             return None
-        least, most = min(each.min for each in told), max(each.max for each in told)
-        return (least, most) if _is_plain(least) and _is_plain(most) else None
+        least, most = min(each.min for each in statistics), max(each.max for each in statistics)
+        return (least, most) if _compares_alike(least) and _compares_alike(most) else None
 
-    def _touched(self, holders: Sequence[_Holder]) -> list[_Holder]:
-        """Those that do hold rows which their deletes take out."""
-        if not holders:
+    def _with_matches(self, files: Sequence[_DataFile]) -> list[_DataFile]:
+        """Returns the files with rows that their deletes remove."""
+        if not files:
             return []
-        with self._staged_for_spark(holders) as (rows, _):
-            # Of Iceberg's own `_file` and `_deleted` Spark knows nothing here in tables of the third format.
+        with self._staged_for_spark(files) as (rows, _):
+            # Iceberg's metadata columns `_file` and `_deleted` are not available here in tables of format 3.
             found = rows.groupBy(f.input_file_name()).count().collect()
         left = {str(path): int(count) for path, count in found}
-        return [each for each in holders if left.get(str(each.file.location())) != int(each.file.recordCount())]
+        return [each for each in files if left.get(str(each.file.location())) != int(each.file.recordCount())]
 
-    def _rewritten(self, holders: Sequence[_Holder]) -> list[Any]:
-        """The files' rows in new files, but for those that deletes take out."""
-        if not holders:
+    def _rewrite(self, files: Sequence[_DataFile]) -> list[Any]:
+        """Writes the rows of files to new files (Java's), without the rows that their deletes remove."""
+        if not files:
             return []
         coordinator = self._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
-        with self._staged_for_spark(holders) as (rows, group):
+        with self._staged_for_spark(files) as (rows, group):
             writer = rows.write.format("iceberg").option("rewritten-file-scan-task-set-id", group)
             try:
                 writer.mode("append").save(group)
@@ -190,15 +195,18 @@ class CopyOnWrite:
                 coordinator.clearRewrite(self._java, group)
 
     @contextmanager
-    def _staged_for_spark(self, holders: Sequence[_Holder]) -> Iterator[tuple[DataFrame, str]]:
-        """The files' rows as a frame, by the way of Iceberg's own compactions: under the name of a group."""
+    def _staged_for_spark(self, files: Sequence[_DataFile]) -> Iterator[tuple[DataFrame, str]]:
+        """Yields the rows of files as a frame, and the id of the group under which Iceberg registers their scan tasks.
+
+        Iceberg's own compaction reads its files in this way.
+        """
         group = str(uuid4())
         spark = self._jvm.org.apache.iceberg.spark
         tables, tasks = self._table_cache(), spark.ScanTaskSetManager.get()
-        # Both tables and tasks are those of the thread's session, and a new thread of the gateway has none.
+        # Tables and tasks are registered with the thread's session, and a new gateway thread has no session.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)
         tables.add(group, self._java)
-        tasks.stageTasks(self._java, group, self._tasks(holders))
+        tasks.stageTasks(self._java, group, self._tasks(files))
         try:
             yield self._session.read.format("iceberg").option("scan-task-set-id", group).load(group), group
         finally:
@@ -206,18 +214,21 @@ class CopyOnWrite:
             tasks.removeTasks(self._java, group)
 
     def _table_cache(self) -> Any:
-        """Asked for by name, py4j takes the first `get` that it meets, which is another one in each JVM, and that of an
-        instance will not do. A call finds the one without arguments."""
+        """Returns Iceberg's `SparkTableCache.get()`.
+
+        py4j resolves the attribute `get` to the first method of that name, which differs between JVMs and may be the
+        one of an instance. A call over the class name finds the static method without arguments.
+        """
         name = f"{STATIC_PREFIX}org.apache.iceberg.spark.SparkTableCache"
         return JavaMember("get", None, name, self._gateway._gateway_client)()
 
-    def _tasks(self, holders: Sequence[_Holder]) -> Any:
+    def _tasks(self, files: Sequence[_DataFile]) -> Any:
         iceberg = self._jvm.org.apache.iceberg
         schema = iceberg.SchemaParser.toJson(self._java.schema())
         specs = {int(number): iceberg.PartitionSpecParser.toJson(spec) for number, spec in self._java.specs().items()}
         all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(iceberg.expressions.Expressions.alwaysTrue())
         tasks = self._jvm.java.util.ArrayList()
-        for file, deletes in holders:
+        for file, deletes in files:
             spec, array = specs[int(file.specId())], java_array(self._gateway, iceberg.DeleteFile, deletes)
             tasks.add(iceberg.BaseFileScanTask(file, array, schema, spec, all_rows))
         return tasks
@@ -227,6 +238,6 @@ def _holds_rows(history: History) -> bool:
     return history.current is not None and history.current.stored_rows > 0
 
 
-def _is_plain(value: Any) -> bool:
-    """Whole numbers, and text of which Java thinks as Python does what comes first."""
+def _compares_alike(value: Any) -> bool:
+    """True for values that Java and Python order in the same way: integers, and text in ASCII."""
     return type(value) is int or (isinstance(value, str) and value.isascii())

@@ -1,5 +1,6 @@
-"""Deletion vectors, which Iceberg's third format has in the place of files of position deletes: for each data file one,
-several of them in a Puffin file.
+"""Writes deletion vectors, which replace files of position deletes in Iceberg's format 3.
+
+There is one vector for each data file. Several vectors share one Puffin file.
 """
 
 import json
@@ -7,17 +8,18 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dagster_airbyte_proto.tables.deleted_rows import Positions, bitmap, framed
+from dagster_airbyte_proto.tables.deleted_rows import Positions, framed, roaring_bitmap
 
 _MAGIC = b"PFA1"
 _NO_FLAGS = bytes(4)
+# The field id that Iceberg reserves for the position of a row.
 _ROW_POSITION_ID = 2147483645
-# Those of the snapshot that is to bring it, which is not known yet.
+# The snapshot that adds the vector is not known yet. Iceberg reads -1 as "inherit from it".
 _INHERITED = -1
 
 
-class Vector(NamedTuple):
-    """Where in the file it stands, and how many rows of its data file it takes out."""
+class VectorInFile(NamedTuple):
+    """The place of a vector in the Puffin file, and the number of rows that it deletes from its data file."""
 
     data_file: str
     offset: int
@@ -25,26 +27,26 @@ class Vector(NamedTuple):
     rows: int
 
 
-class Vectors(NamedTuple):
-    """A Puffin file."""
+class PuffinFile(NamedTuple):
+    """The content of a Puffin file, and the vectors in it."""
 
     content: bytes
-    inside: tuple[Vector, ...]
+    vectors: tuple[VectorInFile, ...]
 
 
-def vectors(deleted: Mapping[str, Positions]) -> Vectors:
-    """Of the deleted rows of data files, in order, each once."""
-    content, inside = bytearray(_MAGIC), []
+def puffin_file(deleted: Mapping[str, Positions]) -> PuffinFile:
+    """Returns a Puffin file for deleted rows by data file: positions that are sorted and without duplicates."""
+    content, vectors = bytearray(_MAGIC), []
     for data_file, rows in deleted.items():
-        blob = framed(bitmap(rows))
-        inside.append(Vector(data_file, len(content), len(blob), len(rows)))
+        blob = framed(roaring_bitmap(rows))
+        vectors.append(VectorInFile(data_file, len(content), len(blob), len(rows)))
         content += blob
-    footer = json.dumps({"blobs": [_described(each) for each in inside], "properties": {}}).encode()
+    footer = json.dumps({"blobs": [_described(each) for each in vectors], "properties": {}}).encode()
     content += _MAGIC + footer + struct.pack("<i", len(footer)) + _NO_FLAGS + _MAGIC
-    return Vectors(bytes(content), tuple(inside))
+    return PuffinFile(bytes(content), tuple(vectors))
 
 
-def _described(vector: Vector) -> dict[str, object]:
+def _described(vector: VectorInFile) -> dict[str, object]:
     return {
         "type": "deletion-vector-v1",
         "fields": [_ROW_POSITION_ID],

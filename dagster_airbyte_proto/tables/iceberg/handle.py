@@ -1,4 +1,4 @@
-"""An Iceberg table, opened for what is done to it apart from syncs: its Java object, and what it says of itself."""
+"""Opens an Iceberg table for care: its Java object, and its metadata with the log of what readers saw."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,50 +12,50 @@ from dagster_airbyte_proto.tables.iceberg.log import TableLog
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
 
 
-class _Shown(msgspec.Struct, frozen=True, rename="kebab"):
+class _SnapshotLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
     snapshot_id: int
     timestamp_ms: int
 
 
-class WholeLog(TableLog, frozen=True, rename="kebab"):
-    """With what readers were shown, one after the other."""
+class FullTableLog(TableLog, frozen=True, rename="kebab"):
+    """A table's metadata, with its properties and the snapshots that readers saw, oldest first."""
 
-    snapshot_log: tuple[_Shown, ...] = ()
+    snapshot_log: tuple[_SnapshotLogEntry, ...] = ()
     properties: Mapping[str, str] = {}
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
-_LOG = msgspec.json.Decoder(WholeLog)
+# Created at import, in one thread: if two threads use a type for the first time at once, msgspec can crash.
+_LOG = msgspec.json.Decoder(FullTableLog)
 
 
-class OpenTable(NamedTuple):
-    """A handle on a table, and what it was when it was opened."""
+class OpenedTable(NamedTuple):
+    """A handle on a table (Java's), and the table's metadata when it was opened."""
 
     table: Any
-    log: WholeLog
+    log: FullTableLog
 
 
-def opened(session: SparkSession, qualified: str) -> OpenTable:
-    """The table as it is now. The handle is the session's: whoever else opens the table refreshes it."""
+def open_table(session: SparkSession, qualified: str) -> OpenedTable:
+    """Opens the table as it is now. The session shares the handle: anyone else who opens the table refreshes it."""
     jvm: Any = session._jvm
-    # A catalog is made from the config of the thread's session, and a new thread of the gateway has none.
+    # A catalog is created from the config of the thread's session, and a new gateway thread has no session.
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, qualified)
-    # The catalog's own copy may be half a minute old.
+    # The catalog's cached copy may be 30 s old.
     table.refresh()
     metadata = table.operations().current()
-    return OpenTable(table, _LOG.decode(jvm.org.apache.iceberg.TableMetadataParser.toJson(metadata)))
+    return OpenedTable(table, _LOG.decode(jvm.org.apache.iceberg.TableMetadataParser.toJson(metadata)))
 
 
-def actions(session: SparkSession) -> Any:
-    """What Iceberg does to tables by jobs of Spark."""
+def spark_actions(session: SparkSession) -> Any:
+    """Returns Iceberg's maintenance actions, which run as Spark jobs."""
     jvm: Any = session._jvm
     return jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
 
 
 @contextmanager
-def refusals(doing: str) -> Iterator[None]:
-    """Java's exceptions as ours, in one line."""
+def table_errors(doing: str) -> Iterator[None]:
+    """Raises Java's exceptions as TableError, with the first line of their message."""
     try:
         yield
     except CALL_ERRORS as error:

@@ -1,29 +1,33 @@
-"""The calls into Iceberg's Java API, over the session's gateway. Each one is a trip or more; count them.
+"""Calls into Iceberg's Java API over the session's py4j gateway.
 
-py4j gives every Python thread its own connection and its own thread in the JVM, so tables commit side by side.
+- Every call, and every attribute of a Java object, is a round trip to the JVM. Keep the number of them small.
+- py4j gives every Python thread its own connection and its own thread in the JVM, so tables commit in parallel.
+- A plain Iceberg commit is retried on top of concurrent commits, and so could land a load twice. Every change here is
+  validated from the snapshot in whose history we looked for the load (`JavaTable.change`), or is a compare-and-set of
+  the whole metadata (`JavaTable.swap_metadata`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 import msgspec
-from py4j.java_gateway import JavaMember
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_airbyte_proto.loads.column_ids import has_type, key_ids, optional
+from dagster_airbyte_proto.loads.column_ids import all_optional, has_type, key_ids
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import REPLACING
 from dagster_airbyte_proto.model import PartitionField, TableName, WriteMode
-from dagster_airbyte_proto.schema.evolution import Columns
+from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
-from dagster_airbyte_proto.tables.iceberg.deletion_vectors import vectors
+from dagster_airbyte_proto.tables.iceberg.deletion_vectors import puffin_file
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
-from dagster_airbyte_proto.tables.iceberg.metrics import Footers
+from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
 from dagster_airbyte_proto.tables.iceberg.partitions import create_partitioned, partition_data, unpartitioned
-from dagster_airbyte_proto.tables.part_checks import landing
-from dagster_airbyte_proto.tables.spark.session import storage_of
+from dagster_airbyte_proto.tables.part_checks import effective_files
+from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
+from dagster_airbyte_proto.tables.spark.session import session_storage
 
 _FORMAT_VERSION = "format-version"
 _WITH_VECTORS = 3
@@ -35,20 +39,20 @@ _PROPERTIES = {
 }
 
 
-# Made when the module is imported: msgspec makes what it knows of a type at its first use, and two threads that use
-# one for the first time at once can crash the process.
+# Created at import, in one thread: msgspec prepares a type at its first use, and if two threads do that at the same
+# time the process can crash.
 _LOG, _SNAPSHOT = msgspec.json.Decoder(TableLog), msgspec.json.Decoder(Snapshot)
 
 
 class _Read(NamedTuple):
-    """The metadata file that a history was read from. One value, so that threads never see halves of two."""
+    """A history and the metadata file from which it was read: one value, so that threads replace both at once."""
 
     location: str
     history: History
 
 
 class JavaTable:
-    """A handle on one table. Threads may share it: what `refresh` answers is theirs."""
+    """A handle on one table. Threads may share it: each uses the history that its own `refresh` returned."""
 
     def __init__(self, iceberg: "JavaIceberg", table: Any) -> None:
         self._iceberg = iceberg
@@ -58,48 +62,53 @@ class JavaTable:
         self.log: TableLog
 
     def refresh(self) -> History:
-        """Reads what the table is now: two short trips when nothing changed since the last time."""
+        """Returns the table's history as it is now. It takes two short round trips if the table has not changed."""
         metadata = self._operations.refresh()
         location, read = str(metadata.metadataFileLocation()), self._read
         if location != read.location:
             self.log = _LOG.decode(self._iceberg.metadata_parser.toJson(metadata))
-            self._read = read = _Read(location, History.of(self.log))
+            self._read = read = _Read(location, History.from_log(self.log))
         return read.history
 
     def rename(self, renames: Sequence[tuple[str, str]]) -> None:
-        """Gives columns (old name, new name) new names. Their ids stay, and with those their values."""
+        """Renames columns (old name, new name). Their ids stay, and therefore their values."""
         update = self._table.updateSchema()
         for old, new in renames:
             update.renameColumn(old, new)
         update.commit()
 
-    def evolve(self, wanted: Columns) -> None:
-        """Adds and widens columns until `wanted` fits."""
-        if (version := _format_version(wanted)) > self.log.format_version:
+    def evolve(self, columns: IcebergSchema) -> None:
+        """Adds and widens columns until all `columns` fit."""
+        if (version := _format_version(columns)) > self.log.format_version:
             self._table.updateProperties().set(_FORMAT_VERSION, str(version)).commit()
         update = self._table.updateSchema().caseSensitive(False)
-        update.unionByNameWith(self._iceberg.schema(wanted)).commit()
+        update.unionByNameWith(self._iceberg.schema(columns)).commit()
 
-    def add_schema(self, columns: Columns, *, seen: TableLog) -> None:
-        """Without making it the current one. Does nothing if others were given ids since the table was `seen`."""
+    def add_schema(self, columns: IcebergSchema, *, seen: TableLog) -> None:
+        """Adds a schema that is not the current one.
+
+        Does nothing if field ids were assigned since the table was `seen`: they would collide with those in `columns`.
+        """
         base = self.metadata()
         if int(base.lastColumnId()) == seen.last_column_id:
-            changed = self.changed(base).upgradeFormatVersion(max(_format_version(columns), seen.format_version))
-            self.replace(base, changed.addSchema(self._iceberg.schema(columns)).build())
+            changed = self.metadata_builder(base).upgradeFormatVersion(
+                max(_format_version(columns), seen.format_version)
+            )
+            self.swap_metadata(base, changed.addSchema(self._iceberg.schema(columns)).build())
 
     def change(self, part: StagedRows, history: History) -> Any:
-        """The change that lands a part, not yet committed, to be refused if anything came in since `history`.
+        """Returns the change that lands a part, not yet committed. Its commit fails if rows came in since `history`.
 
-        Iceberg retries a commit on top of whatever came in between, and would so land a load twice. Each change here
-        is validated from the snapshot that the history ends with: a snapshot since then that added rows or deletes
-        (the same load by another run, above all) makes the commit fail, if they are of the part's slice. Without a
-        snapshot to start from, it validates from the table's first. A compaction adds nothing and disturbs nothing.
+        Iceberg retries a commit on top of concurrent commits, and could so land a load twice. Therefore the change is
+        validated from the last snapshot of the history: a later snapshot that added rows or deletes to the part's slice
+        makes the commit fail. Above all this stops the same load of another run. Without a snapshot to start from, the
+        validation covers all snapshots. A compaction adds no rows, so it makes no commit fail.
         """
         base, scope = history.current, self.scope(part)
-        files = landing(part, holds_rows=base is not None and base.stored_rows > 0)
+        files = effective_files(part, holds_rows=base is not None and base.stored_rows > 0)
         if part.write is WriteMode.APPEND_DEDUP or any(file.content is not FileContent.ROWS for file in files):
             change = (
-                self._filled(self._table.newRowDelta(), part, files)
+                self._with_files(self._table.newRowDelta(), part, files)
                 .validateNoConflictingDataFiles()
                 .validateNoConflictingDeleteFiles()
             )
@@ -111,60 +120,60 @@ class JavaTable:
         return change.validateFromSnapshot(base.snapshot_id) if base else change
 
     def committed(self, load_id: str, history: History) -> Snapshot | None:
-        """The snapshot of a load that was just committed on top of `history`."""
+        """Returns the snapshot of a load that was just committed on top of `history`."""
         metadata = self._operations.current()
         snapshot = _SNAPSHOT.decode(self._iceberg.snapshot_parser.toJson(metadata.currentSnapshot()))
         if snapshot.parent_snapshot_id != (history.current.snapshot_id if history.current else None):
-            # A compaction came in between, or another load right after.
-            return self.refresh().landed(load_id)
+            # A compaction was committed in between, or another load directly after.
+            return self.refresh().snapshot_of(load_id)
         self._read = _Read(str(metadata.metadataFileLocation()), history.after(snapshot))
-        return self._read.history.landed(load_id)
+        return self._read.history.snapshot_of(load_id)
 
-    # For changes of one's own, by compare-and-set of the whole metadata
+    # For changes by compare-and-set of the whole metadata
 
     @property
     def every_row(self) -> Any:
-        """As an expression."""
+        """The expression that matches every row."""
         return self._iceberg.expressions.alwaysTrue()
 
     def metadata(self) -> Any:
-        """As it is now."""
+        """Returns the table's metadata as it is now."""
         return self._operations.refresh()
 
     def log_of(self, metadata: Any) -> TableLog:
         return _LOG.decode(self._iceberg.metadata_parser.toJson(metadata))
 
     def transaction(self, start: Any) -> Any:
-        """Changes on top of some metadata. Committed as such, Iceberg would put them in the place of anything."""
+        """Returns a transaction on top of some metadata. Never commit it: it would replace any concurrent change."""
         return self._iceberg.transactions.replaceTableTransaction(self._table.name(), self._operations, start)
 
-    def changed(self, metadata: Any) -> Any:
-        """A builder of what is to follow the metadata."""
+    def metadata_builder(self, metadata: Any) -> Any:
+        """Returns a builder for the metadata that follows the given one."""
         return self._iceberg.metadata.buildFrom(metadata)
 
-    def replace(self, metadata: Any, made: Any) -> None:
-        """Refused with a conflict if the table is not as in `metadata` any more."""
-        self._operations.commit(metadata, made)
+    def swap_metadata(self, base: Any, new: Any) -> None:
+        """Commits new metadata. Fails with a conflict if the table's metadata is no longer `base`."""
+        self._operations.commit(base, new)
 
-    def addition(self, transaction: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
-        """What brings the files in. Of none it makes a snapshot all the same."""
+    def append_change(self, transaction: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
+        """Returns a change that adds the files. It makes a snapshot even if there are none."""
         if any(file.content is not FileContent.ROWS for file in files):
-            return self._filled(transaction.newRowDelta(), part, files)
+            return self._with_files(transaction.newRowDelta(), part, files)
         change = transaction.newAppend() if files else transaction.newFastAppend()
         for file in files:
             change.appendFile(self.data_file(file, part))
         return change
 
     def expire(self, snapshot_ids: Iterable[int]) -> None:
-        """Lets go of snapshots, and of the files that only they have."""
-        # Without a time snapshots would be expired by the age that Iceberg thinks right as well.
+        """Expires snapshots, and deletes the files that only they have."""
+        # Without this time Iceberg would also expire other snapshots, by the table's maximum age.
         expiry = self._table.expireSnapshots().expireOlderThan(0)
         for each in snapshot_ids:
             expiry.expireSnapshotId(each)
         expiry.commit()
 
     def scope(self, part: StagedRows) -> Any:
-        """The rows that a part may take the place of, and beside which no other writer may put any meanwhile."""
+        """Returns the expression for the rows that a part may replace, and where concurrent writes are a conflict."""
         if part.slice is None:
             return self._iceberg.expressions.alwaysTrue()
         return self._iceberg.expressions.equal(self.log.slice_column, part.slice)
@@ -177,8 +186,8 @@ class JavaTable:
             change.addFile(self.data_file(file, part))
         return change
 
-    def _filled(self, change: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
-        """A row delta with the files in."""
+    def _with_files(self, change: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
+        """Adds the files to a row delta."""
         for file in files:
             if file.content is FileContent.ROWS:
                 change.addRows(self.data_file(file, part))
@@ -188,21 +197,21 @@ class JavaTable:
         return change
 
     def remove_all(self, change: Any, base: Snapshot | None, scope: Any) -> None:
-        """Has a row delta take out every file that the table has in `base`, or its slice, delete files too.
+        """Makes a row delta remove every file, delete files too, that the table or the slice has in `base`.
 
-        An overwrite removes by filter, in one trip, and takes no delete files; only a row delta does both in one
-        snapshot, and it removes by name (three trips a file: 0.5 s for 2,000 files). So rows that came in since `base`
-        are not removed, and the validations in `change` refuse the commit for them; a file that is no longer there (a
-        compaction put its rows into another) refuses it as well.
+        An overwrite removes by filter in one round trip, but cannot add delete files. Only a row delta does both in one
+        snapshot, and it removes files one by one (three round trips a file: 0.5 s for 2,000 files). Rows that came in
+        since `base` are not removed, so the validations in `change` make the commit fail for them. The commit also
+        fails if a file is gone, because a compaction moved its rows to another file.
 
-        A transaction of an overwrite and a row delta would be validated anew at each retry too, but Iceberg reads the
-        metadata to start from twice there, so on a handle shared by threads it may undo a commit that falls between;
-        and it leaves a snapshot in the log that has the duplicates. A rewrite is not validated against at all.
+        Alternatives that do not work: a transaction of an overwrite and a row delta is validated at each retry too, but
+        Iceberg reads its starting metadata twice, so on a handle that threads share it may undo a commit that falls in
+        between. It also leaves a snapshot with the duplicates in the log. A rewrite is not validated at all.
         """
         change.validateDeletedFiles()
         snapshot = self._table.snapshot(base.snapshot_id) if base else None
         if snapshot is None:
-            # Nothing is in yet, or `base` was expired since, and then the commit is refused.
+            # The table is empty, or `base` has expired since; then the commit is refused.
             return
         io, specs, manifests = self._table.io(), self._table.specs(), self._iceberg.manifest_files
         for manifest in java_items(snapshot.dataManifests(io)):
@@ -212,7 +221,7 @@ class JavaTable:
         self.remove_deletes(change, snapshot, scope)
 
     def remove_deletes(self, change: Any, snapshot: Any, scope: Any) -> None:
-        """Has a row delta take out the delete files of a snapshot (Java's), or of its slice."""
+        """Makes a row delta remove the delete files of a snapshot (Java's), or those of the slice in it."""
         io, specs = self._table.io(), self._table.specs()
         for manifest in java_items(snapshot.deleteManifests(io)):
             with closing(
@@ -222,42 +231,51 @@ class JavaTable:
                     change.removeDeletes(file)
 
     def data_file(self, file: StagedFile, part: StagedRows) -> Any:
-        """A staged file of rows, as Iceberg describes one."""
+        """Returns Iceberg's description of a staged file of rows."""
         metrics = self._iceberg.metrics_config.forTable(self._table)
-        return self._described(file, self._placed(self._iceberg.data_files.builder, part, file), metrics)
+        return self._with_metrics(
+            file, self._partitioned_builder(self._iceberg.data_files.builder, part, file), metrics
+        )
 
     def delete_files(self, file: StagedFile, part: StagedRows) -> Sequence[Any]:
-        """A staged file of deletes, as Iceberg describes one: positions as a vector for each of their data files, where
-        the table's format has no other. Writes these."""
-        builder = self._placed(self._iceberg.file_metadata.deleteFileBuilder, part, file)
+        """Returns Iceberg's descriptions of a staged file of deletes.
+
+        Format 3 has deletion vectors in place of files of position deletes. There this writes a vector for each data
+        file that the staged file refers to.
+        """
+        builder = self._partitioned_builder(self._iceberg.file_metadata.deleteFileBuilder, part, file)
         if file.content is FileContent.POSITION_DELETES:
             if self.log.format_version >= _WITH_VECTORS:
                 return self._vectors(file, part)
-            # Whole paths in the file's bounds tell readers that it speaks of one data file only.
+            # With full paths in the file's bounds, readers can see that it refers to a single data file.
             config = self._iceberg.metrics_config.forPositionDelete()
-            return [self._described(file, builder.ofPositionDeletes(), config)]
-        columns = self.log.columns_of("committing a load", part.aside.schema_id if part.aside else None)
+            return [self._with_metrics(file, builder.ofPositionDeletes(), config)]
+        columns = self.log.columns_of(
+            "committing a load", part.branch_position.schema_id if part.branch_position else None
+        )
         ids = self._iceberg.int_array(key_ids(columns, part.keys))
         metrics = self._iceberg.metrics_config.forTable(self._table)
-        return [self._described(file, builder.ofEqualityDeletes(ids), metrics)]
+        return [self._with_metrics(file, builder.ofEqualityDeletes(ids), metrics)]
 
     def _vectors(self, file: StagedFile, part: StagedRows) -> list[Any]:
-        # Not beside the staged files: a sweep of their folder would take it for one that nobody announced.
+        # Not in the folder of the staged files: the sweep of that folder deletes files that no announced load names.
         path = self._table.locationProvider().newDataLocation(f"{uuid4().hex}-deletes.puffin")
-        content, inside = vectors(deleted_rows([file], self._iceberg.storage))
+        content, vectors = puffin_file(deleted_rows([file], self._iceberg.storage))
         with closing(self._table.io().newOutputFile(path).create()) as stream:
             stream.write(content)
         described = []
-        for vector in inside:
-            builder = self._placed(self._iceberg.file_metadata.deleteFileBuilder, part, file).ofPositionDeletes()
+        for vector in vectors:
+            builder = self._partitioned_builder(
+                self._iceberg.file_metadata.deleteFileBuilder, part, file
+            ).ofPositionDeletes()
             builder.withPath(path).withFormat("PUFFIN").withFileSizeInBytes(len(content)).withRecordCount(vector.rows)
             builder.withReferencedDataFile(vector.data_file)
             builder.withContentOffset(vector.offset).withContentSizeInBytes(vector.size_bytes)
             described.append(builder.build())
         return described
 
-    def _placed(self, builder: Callable[[Any], Any], part: StagedRows, file: StagedFile) -> Any:
-        """A file's builder, in its partition or the part's slice."""
+    def _partitioned_builder(self, builder: Callable[[Any], Any], part: StagedRows, file: StagedFile) -> Any:
+        """Returns a file builder that is set to the file's partition, or to the part's slice."""
         spec = self._table.spec()
         if part.partitioned_by:
             if file.partition is None:
@@ -269,21 +287,21 @@ class JavaTable:
         data.set(0, part.slice)
         return builder(spec).withPartition(data)
 
-    def _described(self, file: StagedFile, builder: Any, metrics_config: Any) -> Any:
-        facts = self._iceberg.footers.facts(file, metrics_config)
-        # The length that readers will rely on is the file's own.
-        described = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(facts.size_bytes)
-        return described.withMetrics(facts.metrics).build()
+    def _with_metrics(self, file: StagedFile, builder: Any, metrics_config: Any) -> Any:
+        file_metrics = self._iceberg.footers.file_metrics(file, metrics_config)
+        # Readers rely on this length, so it is read from the file itself and not taken from staging.
+        described = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(file_metrics.size_bytes)
+        return described.withMetrics(file_metrics.metrics).build()
 
 
 class JavaIceberg:
-    """Iceberg's classes and one catalog, looked up once."""
+    """Iceberg's Java classes and one catalog, looked up once."""
 
     def __init__(self, session: SparkSession, catalog: str) -> None:
         self._gateway: Any = session.sparkContext._gateway
-        self.storage = storage_of(session, catalog)
+        self.storage = session_storage(session, catalog)
         jvm: Any = session._jvm
-        # A catalog is made from the config of the calling thread's session, and a new thread of the gateway has none.
+        # A catalog is created from the config of the calling thread's session, and a new gateway thread has no session.
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
         self._namespaces = session._jsparkSession.sessionState().catalogManager().catalog(catalog)
         iceberg = jvm.org.apache.iceberg
@@ -296,9 +314,9 @@ class JavaIceberg:
         self._specs, self.partition_data = iceberg.PartitionSpec, iceberg.PartitionData
         self.data_files, self.file_metadata = iceberg.DataFiles, iceberg.FileMetadata
         self.manifest_files = iceberg.ManifestFiles
-        self.metrics_config, self.footers = iceberg.MetricsConfig, Footers(session, self.storage)
+        self.metrics_config, self.footers = iceberg.MetricsConfig, FooterReader(session, self.storage)
         self.expressions = iceberg.expressions.Expressions
-        # A name of which py4j does not know that it is a package's is looked for in every jar, each time.
+        # py4j searches every jar for a name that it does not know as a package, each time. So these are looked up once.
         self._string, self._int = jvm.java.lang.String, jvm.int
         self._known: dict[TableName, Any] = {}
 
@@ -308,14 +326,14 @@ class JavaIceberg:
             self._namespaces.createNamespace(levels, {})
 
     def load(self, name: TableName) -> JavaTable:
-        """The table as it is now. The catalog's own copy may be half a minute old, or of a table dropped since."""
+        """Loads the table as it is now. The catalog's cached copy may be 30 s old, or of a table dropped since."""
         self._catalog.invalidateTable(self._identifier(name))
         return JavaTable(self, self._catalog.loadTable(self._identifier(name)))
 
     def create(
         self,
         name: TableName,
-        columns: Columns,
+        columns: IcebergSchema,
         comment: str,
         slice_column: str | None,
         partitioning: Sequence[PartitionField] = (),
@@ -333,19 +351,22 @@ class JavaIceberg:
             return self.load(name)
         return JavaTable(self, builder.create())
 
-    def show(self, name: TableName, qualified: str) -> None:
-        """Makes the session's readers look again. Iceberg's own way takes half the time of Spark's REFRESH TABLE, which
-        is needed only where somebody has cached a DataFrame."""
+    def refresh_readers(self, name: TableName, qualified: str) -> None:
+        """Makes the session's readers see the table as it is now.
+
+        Invalidating Iceberg's catalog takes half the time of Spark's REFRESH TABLE. The latter is needed only if
+        somebody has cached a DataFrame.
+        """
         self._catalog.invalidateTable(self._identifier(name))
         if not self._cached.isEmpty():
             self._spark_catalog.refreshTable(qualified)
 
-    def columns_of(self, frame: DataFrame) -> Columns:
-        """The columns of a frame, all of them optional, as those of any table here."""
+    def columns_of(self, frame: DataFrame) -> IcebergSchema:
+        """Returns the columns of a frame, all of them optional, as in every table that we create."""
         schema = self._schemas.toJson(self._spark_schemas.convert(frame._jdf.schema()))
-        return cast(Columns, optional(msgspec.json.decode(schema)))
+        return cast(IcebergSchema, all_optional(msgspec.json.decode(schema)))
 
-    def schema(self, columns: Columns) -> Any:
+    def schema(self, columns: IcebergSchema) -> Any:
         return self._schemas.fromJson(msgspec.json.encode(columns).decode())
 
     def int_array(self, values: Sequence[int]) -> Any:
@@ -360,21 +381,6 @@ class JavaIceberg:
         return java_array(self._gateway, self._string, values)
 
 
-def _format_version(columns: Columns) -> int:
-    """The oldest format that has such columns, which the most readers know."""
+def _format_version(columns: IcebergSchema) -> int:
+    """Returns the oldest format version that has such columns, because most readers support the oldest."""
     return 3 if has_type(columns, "variant") else 2
-
-
-def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
-    array = gateway.new_array(kind, len(values))
-    for i, value in enumerate(values):
-        array[i] = value
-    return array
-
-
-def java_items(iterable: Any) -> Iterator[Any]:
-    """What a Java iterable holds. Where reading on fails, py4j's own `next` just ends, as if there were no more."""
-    iterator = iterable.iterator()
-    following = JavaMember("next", iterator, iterator._target_id, iterator._gateway_client)
-    while iterator.hasNext():
-        yield following()

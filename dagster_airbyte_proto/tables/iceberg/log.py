@@ -1,7 +1,8 @@
-"""What an Iceberg table says of itself: its metadata, read in one trip to the JVM and kept until it changes.
+"""An Iceberg table's metadata file, and the history of loads that follows from it.
 
-The load id stands in the summary of the snapshot that landed it. A load is in the table when that snapshot is an
-ancestor of the current one: what was rolled back is not.
+- The metadata is read in one trip to the JVM and kept until it changes.
+- The summary of a snapshot has the id of the load that it landed.
+- A load is in the table if its snapshot is an ancestor of the current one. A load that was rolled back is not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,19 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.load import Newest, StagedRows, TableTotals
-from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Standing
+from dagster_airbyte_proto.loads.load import HighWaterMark, StagedRows, TableTotals
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
 from dagster_airbyte_proto.model import PartitionField
-from dagster_airbyte_proto.schema.evolution import Columns
-from dagster_airbyte_proto.schema.replacing import ids_of
-from dagster_airbyte_proto.tables.part_checks import refuse_part, refuse_partitioning
+from dagster_airbyte_proto.schema.evolution import IcebergSchema
+from dagster_airbyte_proto.schema.replacement import field_ids
+from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice
 
 LOAD_ID = "airbyte-proto.load-id"
-NEWEST = "airbyte-proto.newest"
+HIGH_WATER_MARK = "airbyte-proto.newest"
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
-_NEWEST = msgspec.json.Decoder(Newest)
+# Created at import, in one thread: if two threads use a type for the first time at once, msgspec can crash.
+_HIGH_WATER_MARK = msgspec.json.Decoder(HighWaterMark)
 
 
 class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
@@ -37,10 +38,10 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def rows(self) -> int | None:
-        """How many rows a reader finds; None where deletes leave that open.
+        """The number of rows that a reader finds; None if it does not follow from the totals.
 
-        Position deletes count for what they say only in the snapshot that brings them all: once the files they speak
-        of are compacted away they stay in the totals and delete nothing.
+        Equality deletes remove an unknown number of rows. Position deletes can be counted only if this snapshot added
+        all of them: older ones may refer to files that were compacted away, and then delete nothing.
         """
         positions = self._total("total-position-deletes")
         if self._total("total-equality-deletes") or positions != self._total("added-position-deletes"):
@@ -49,28 +50,28 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def changes_rows(self) -> bool:
-        """Not where it only writes them anew, as a compaction does."""
+        """False if the snapshot only rewrites rows, as a compaction does."""
         return self.summary.get("operation") != "replace"
 
     @property
-    def newest(self) -> Newest | None:
-        """How new the table's rows are at the most, if whoever made the snapshot said so."""
-        text = self.summary.get(NEWEST)
-        return _NEWEST.decode(text) if text else None
+    def high_water_mark(self) -> HighWaterMark | None:
+        """The high-water mark of the table's rows, if the snapshot carries one."""
+        text = self.summary.get(HIGH_WATER_MARK)
+        return _HIGH_WATER_MARK.decode(text) if text else None
 
     @property
     def stored_rows(self) -> int:
-        """The rows in all data files, deleted ones too: zero only when the table has none."""
+        """The rows in all data files, deleted ones too. It is zero only if the table has no rows."""
         return self._total("total-records")
 
     @property
     def added_rows(self) -> int:
-        """The rows in the data files that this snapshot brought in."""
+        """The rows in the data files that this snapshot added."""
         return self._total("added-records")
 
     @property
     def removed_rows(self) -> int:
-        """The rows in the data files that this snapshot took out."""
+        """The rows in the data files that this snapshot removed."""
         return self._total("deleted-records")
 
     @property
@@ -85,7 +86,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
 
 class _PartitionField(msgspec.Struct, frozen=True, rename="kebab"):
     transform: str
-    # Absent where several columns make one field.
+    # Absent if the field is made of several columns.
     source_id: int | None = None
 
 
@@ -108,13 +109,13 @@ class _Reference(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
-    """A table's metadata file, as far as we read it."""
+    """A table's metadata file, with the fields that we use."""
 
     format_version: int
     location: str
     last_column_id: int
     current_schema_id: int
-    schemas: tuple[Columns, ...]
+    schemas: tuple[IcebergSchema, ...]
     default_spec_id: int
     partition_specs: tuple[_PartitionSpec, ...]
     current_snapshot_id: int | None = None
@@ -124,40 +125,42 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def branches(self) -> Mapping[str, int]:
-        """The snapshot that each branch, `main` among them, ends with."""
+        """The last snapshot of each branch, `main` among them."""
         return {name: each.snapshot_id for name, each in self.refs.items() if each.type == "branch"}
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> IcebergSchema:
         return self.known_columns[self.current_schema_id]
 
     @property
-    def known_columns(self) -> dict[int, Columns]:
-        """Those of readers, of older snapshots, and of generations that are to come, by the ids of their schemas."""
+    def known_columns(self) -> dict[int, IcebergSchema]:
+        """The columns of each schema by its id: those of readers, of older snapshots, and of incomplete generations."""
         return {schema["schema-id"]: {"type": "struct", "fields": schema["fields"]} for schema in self.schemas}
 
-    def columns_of(self, doing: str, schema_id: int | None) -> Columns:
-        """Those of a schema, or of readers. Raises TableError for one that is not there any more."""
+    def columns_of(self, doing: str, schema_id: int | None) -> IcebergSchema:
+        """Returns the columns of a schema, or those of readers for None. Raises TableError if the schema is gone."""
         if schema_id is None:
             return self.columns
         if (columns := self.known_columns.get(schema_id)) is None:
-            remedy = "Sync again: it is staged anew."
-            raise TableError(doing, f"schema {schema_id}, by which it was staged, was taken out", remedy=remedy)
+            remedy = "Sync again: the next run stages the rows again."
+            raise TableError(doing, f"schema {schema_id}, with which the rows were staged, was removed", remedy=remedy)
         return columns
 
     def schema_of(self, branch: str) -> int | None:
-        """The schema by which a branch was written last; None for a branch that is not there."""
+        """Returns the id of the schema of a branch's last snapshot; None if there is no such branch."""
         head = self.branches.get(branch)
         return next((each.schema_id for each in self.snapshots if each.snapshot_id == head), None)
 
     @property
-    def placing_ids(self) -> dict[str, set[int]]:
-        """The columns that the table is, or ever was, parted or sorted by, with the ids of what is in use there. Each
-        has to be in its schema: Spark writes to no table of which an order, also one of the past, speaks of a column
-        that is not there."""
+    def layout_column_ids(self) -> dict[str, set[int]]:
+        """The columns by which the table is or ever was partitioned or sorted, with the field ids in use there.
+
+        They must all stay in the schema: Spark cannot write to a table if any of its sort orders, even an old one,
+        refers to a missing column.
+        """
         used = {field.source_id for spec in self.partition_specs for field in spec.fields}
         used |= {field.source_id for order in self.sort_orders for field in order.fields}
-        return {str(field["name"]): own for field in self.columns["fields"] if (own := ids_of(field) & used)}
+        return {str(field["name"]): own for field in self.columns["fields"] if (own := field_ids(field) & used)}
 
     @property
     def is_partitioned(self) -> bool:
@@ -165,7 +168,7 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def slice_column(self) -> str | None:
-        """The column by whose value, and nothing else, the table is partitioned."""
+        """The column whose plain value is the table's only partition field; None in any other table."""
         if len(self._partition_fields) != 1 or self._partition_fields[0].transform != "identity":
             return None
         by_id = {field["id"]: str(field["name"]) for field in self.columns["fields"]}
@@ -173,7 +176,7 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
 
     @property
     def partitioning(self) -> tuple[PartitionField, ...]:
-        """What its rows are parted by, in the order of the fields; what we know no word for, as Iceberg writes it."""
+        """The partition fields in their order. A transform that we do not know keeps Iceberg's name."""
         by_id = {field["id"]: str(field["name"]) for field in self.columns["fields"]}
         return tuple(
             PartitionField(transform, by_id.get(field.source_id, "?"), int(width or 0))
@@ -184,13 +187,15 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     @property
     def _partition_fields(self) -> tuple[_PartitionField, ...]:
         fields = next(spec.fields for spec in self.partition_specs if spec.spec_id == self.default_spec_id)
-        # A field that was dropped stays in the specs of format 1, as one that holds nothing.
+        # Format 1 keeps a dropped field in the spec, with the transform `void`.
         return tuple(field for field in fields if field.transform != "void")
 
 
 class History:
-    """The snapshot that a branch ends with, and the loads that its ancestors landed. Never changes: `after` makes the
-    next one."""
+    """The last snapshot of a branch, and the loads that this snapshot and its ancestors landed.
+
+    A history is immutable: `after` returns the next one.
+    """
 
     def __init__(
         self, current: Snapshot | None, loads: dict[str, Snapshot], expired_before_ms: int, changed: Snapshot | None
@@ -201,27 +206,27 @@ class History:
         self._changed = changed
 
     @classmethod
-    def of(cls, log: TableLog, branch: str | None = None) -> "History":
-        """Of `main`, unless another branch is named. One that is not there has no history."""
+    def from_log(cls, log: TableLog, branch: str | None = None) -> "History":
+        """Returns the history of `main`, or of the named branch. It is empty if there is no such branch."""
         ancestors = list(lineage(log, log.branches.get(branch) if branch else log.current_snapshot_id))
-        # Oldest first, so that a load id that stands twice is found where it came in last.
+        # Oldest first, so that a load id that occurs twice maps to its latest snapshot.
         loads = {load: snapshot for snapshot in reversed(ancestors) if (load := snapshot.load_id)}
         is_whole = not ancestors or ancestors[-1].parent_snapshot_id is None
         changed = next((snapshot for snapshot in ancestors if snapshot.changes_rows), None)
         return cls(ancestors[0] if ancestors else None, loads, 0 if is_whole else ancestors[-1].timestamp_ms, changed)
 
     @property
-    def standing(self) -> Standing:
+    def freshness(self) -> Freshness:
         has_rows = self.current is not None and self.current.stored_rows > 0
         version = "" if self._changed is None else str(self._changed.snapshot_id)
-        return Standing(has_rows, version, self._changed.newest if self._changed else None)
+        return Freshness(has_rows, version, self._changed.high_water_mark if self._changed else None)
 
-    def landed(self, load_id: str) -> Snapshot | None:
-        """The snapshot that landed a load. None means no, or that it expired: see `expired_before_ms`."""
+    def snapshot_of(self, load_id: str) -> Snapshot | None:
+        """Returns the snapshot that landed a load. None: not landed, or its snapshot expired (`expired_before_ms`)."""
         return self._loads.get(load_id)
 
     def after(self, snapshot: Snapshot) -> "History":
-        """The history once `snapshot`, a child of the current one, is in."""
+        """Returns the history with `snapshot`, a child of the current one, as its last snapshot."""
         load_id = snapshot.load_id
         loads = {**self._loads, load_id: snapshot} if load_id else self._loads
         changed = snapshot if snapshot.changes_rows else self._changed
@@ -229,21 +234,21 @@ class History:
 
 
 def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:
-    """A snapshot and its ancestors, as far as the log has them. Iceberg may write -1 for none."""
+    """Yields a snapshot and its ancestors, as far as the log has them. Iceberg may write -1 for no snapshot."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in log.snapshots}
     while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
         yield snapshot
         snapshot_id = snapshot.parent_snapshot_id
 
 
-def partition_words(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:
-    """As a user writes it."""
+def partition_texts(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:
+    """Returns the partition fields as a user writes them."""
     return tuple(map(str, partitioning))
 
 
-def refuse_misplaced(doing: str, log: TableLog, part: StagedRows) -> None:
-    """Raises TableError where the part's files cannot lie in the table as it is parted now."""
+def check_placement(doing: str, log: TableLog, part: StagedRows) -> None:
+    """Raises TableError if the part's files do not fit the table's current partitioning."""
     if part.partitioned_by or (part.files and log.is_partitioned and log.slice_column is None):
-        refuse_partitioning(doing, partition_words(log.partitioning), part.partitioned_by, stream=str(part.stream))
+        check_partitioning(doing, partition_texts(log.partitioning), part.partitioned_by, stream=str(part.stream))
     elif part.files or part.slice is not None or log.slice_column == SLICE_COLUMN:
-        refuse_part(doing, log.slice_column, part)
+        check_slice(doing, log.slice_column, part)

@@ -1,8 +1,8 @@
-"""How an Iceberg table is parted, and where in it a file belongs.
+"""Creates partitioned Iceberg tables, and converts partition values to Iceberg's.
 
-A table is made without partitions and given them in the same commit. So the spec of none stays among its specs, and a
-file of deletes that is written in it reaches into every partition: the row of a key that has moved to another partition
-leaves the one where it was. Under a partition's own spec it would reach no further than that one.
+A table is created without partitions and partitioned in the same commit. So its metadata keeps an unpartitioned spec.
+Equality deletes in that spec apply to every partition: if the row of a key moves to another partition, the old row is
+deleted from where it was. Equality deletes in a partition's own spec would apply to that partition only.
 """
 
 import datetime
@@ -16,7 +16,7 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 def create_partitioned(builder: Any, partitioning: Sequence[PartitionField], expressions: Any) -> None:
-    """Makes a builder's table, in one commit."""
+    """Creates a builder's table with partitions, in one commit."""
     transaction = builder.createTransaction()
     update = transaction.updateSpec()
     for field in partitioning:
@@ -26,25 +26,28 @@ def create_partitioned(builder: Any, partitioning: Sequence[PartitionField], exp
 
 
 def unpartitioned(table: Any) -> Any:
-    """The spec of a partitioned table by which a file is in no partition. Raises TableError where there is none."""
+    """Returns the unpartitioned spec of a partitioned table. Raises TableError if the table has none."""
     for spec in table.specs().values():
         if spec.isUnpartitioned():
             return spec
     raise TableError(
         "committing a load",
-        "deletes by key must reach into each partition, and the table was made with partitions from the first",
-        remedy="Drop the table to have it made anew, or use write: append or overwrite.",
+        "deletes by key must apply to every partition, and the table was created with partitions from the start",
+        remedy="Drop the table so that the next run creates it again, or use write: append or overwrite.",
     )
 
 
 def partition_data(data_files: Any, spec: Any, values: Sequence[PartitionValue]) -> Any:
-    """A partition as Iceberg has it. Only Iceberg can make a long that is small: py4j sends it as an int."""
+    """Returns Iceberg's object for a partition.
+
+    The values go as text through a file builder, because only Iceberg can create a small long: py4j would send an int.
+    """
     types = [str(field.type()) for field in spec.partitionType().fields()]
     texts = [_text(value, kind) for value, kind in zip(values, types, strict=True)]
-    nowhere = data_files.builder(spec).withPath("none").withFormat("PARQUET").withFileSizeInBytes(0).withRecordCount(0)
-    data = nowhere.withPartitionValues(texts).build().partition()
+    no_file = data_files.builder(spec).withPath("none").withFormat("PARQUET").withFileSizeInBytes(0).withRecordCount(0)
+    data = no_file.withPartitionValues(texts).build().partition()
     for position, value in enumerate(values):
-        if isinstance(value, str):  # Among Iceberg's texts there is one that stands for null.
+        if isinstance(value, str):  # Not as text: Iceberg has a text that stands for null, and a value may equal it.
             data.set(position, value)
     return data
 

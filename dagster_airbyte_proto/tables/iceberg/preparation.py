@@ -1,97 +1,111 @@
-"""How a table of Iceberg has to be, and how one is made so: new, or changed until all columns are in.
+"""Prepares an Iceberg table for a stream: creates it, or changes it until it has all columns.
 
-For a generation that replaces the table nothing is changed yet. If it is to have other columns these are added to the
-table as a schema that is not the current one: so their ids are given out to nobody else. It becomes the current one in
-the change that shows the generation's rows (`iceberg_aside.py`).
+A generation that replaces all rows changes nothing that readers see yet. If it needs other columns, they are added to
+the table's metadata as a schema that is not the current one, so that their field ids cannot be assigned again. The
+schema becomes the current one in the change that publishes the generation (`branches.py`).
 """
 
 from typing import NamedTuple
 
-from dagster_airbyte_proto.loads.table import TableFit, fit_of
+from dagster_airbyte_proto.loads.table import TableFit, table_fit
 from dagster_airbyte_proto.model import Ordering, PartitionField, TableName
-from dagster_airbyte_proto.schema.evolution import Columns, Terms, Verdict, decided
-from dagster_airbyte_proto.schema.replacing import Before, Replacement, replacement
+from dagster_airbyte_proto.schema.evolution import EvolutionDecision, EvolutionRules, IcebergSchema, evolution_decision
+from dagster_airbyte_proto.schema.replacement import ReplacedTable, Replacement, replacement_schema
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaIceberg, JavaTable
-from dagster_airbyte_proto.tables.iceberg.log import TableLog, partition_words
-from dagster_airbyte_proto.tables.part_checks import refuse_partitioning, refuse_slices
+from dagster_airbyte_proto.tables.iceberg.log import TableLog, partition_texts
+from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice_column
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
 
 
-class Wanted(NamedTuple):
-    """A table as it is wanted. Files that are added by reference lie in one slice; what Spark writes, anywhere."""
+class RequestedTable(NamedTuple):
+    """The requested properties of a table.
+
+    `is_by_reference`: files are added as they are, so they must match the table's partitioning. It is False if Spark
+    writes the rows, because Spark follows any partitioning.
+    """
 
     name: TableName
-    columns: Columns
+    columns: IcebergSchema
     slice_column: str | None
     comment: str = ""
     partitioning: tuple[PartitionField, ...] = ()
     is_by_reference: bool = True
-    terms: Terms = Terms()
+    evolution_rules: EvolutionRules = EvolutionRules()
     ordering: Ordering | None = None
     replaces: bool = False
-    begun: str | None = None
+    resumed_branch: str | None = None
 
-    def refuse(self, doing: str, log: TableLog) -> None:
-        """Raises TableError for a table that stands and is made otherwise."""
+    def check(self, doing: str, log: TableLog) -> None:
+        """Raises TableError for an existing table with another partitioning."""
         if self.is_by_reference or self.slice_column is not None:
             if self.partitioning or (log.is_partitioned and log.slice_column is None):
-                refuse_partitioning(doing, partition_words(log.partitioning), partition_words(self.partitioning))
+                check_partitioning(doing, partition_texts(log.partitioning), partition_texts(self.partitioning))
             else:
-                refuse_slices(doing, log.slice_column, self.slice_column)
+                check_slice_column(doing, log.slice_column, self.slice_column)
 
-    def verdict(self, log: TableLog) -> Verdict:
-        return decided(log.columns, self.columns, log.last_column_id, self.terms)
+    def decision(self, log: TableLog) -> EvolutionDecision:
+        return evolution_decision(log.columns, self.columns, log.last_column_id, self.evolution_rules)
 
     def replacement(self, log: TableLog) -> Replacement:
-        begun = log.schema_of(self.begun) if self.begun else None
-        before = Before(log.columns, log.last_column_id, log.known_columns, begun, tuple(log.placing_ids))
-        return replacement(before, self.columns, self.terms)
+        resumed = log.schema_of(self.resumed_branch) if self.resumed_branch else None
+        before = ReplacedTable(
+            log.columns, log.last_column_id, log.known_columns, resumed, tuple(log.layout_column_ids)
+        )
+        return replacement_schema(before, self.columns, self.evolution_rules)
 
 
-class Fitting(NamedTuple):
-    """With a `schema_id` the columns are not the readers' yet."""
+class PreparedTable(NamedTuple):
+    """A table that has all columns of its stream. With a `schema_id` readers do not see these columns yet."""
 
     table: JavaTable
     fit: TableFit
     schema_id: int | None = None
 
 
-def fitted(iceberg: JavaIceberg, wanted: Wanted, doing: str) -> Fitting:
-    """The table with all its columns: as it is, made wider, or new. A rename goes by itself: Iceberg compares what
-    is added in the same change with the old names."""
+def prepare_table(iceberg: JavaIceberg, requested: RequestedTable, doing: str) -> PreparedTable:
+    """Returns the table with all its columns: unchanged, widened, or new.
+
+    Renames are a change of their own, because Iceberg compares columns that are added in the same change with the old
+    names.
+    """
     try:
-        table = iceberg.load(wanted.name)
+        table = iceberg.load(requested.name)
     except CALL_ERRORS as error:
         if failure_of(error) is not Failure.MISSING_TABLE:
             raise
-        iceberg.create_namespace(wanted.name.namespace)
-        table = iceberg.create(wanted.name, wanted.columns, wanted.comment, wanted.slice_column, wanted.partitioning)
+        iceberg.create_namespace(requested.name.namespace)
+        table = iceberg.create(
+            requested.name, requested.columns, requested.comment, requested.slice_column, requested.partitioning
+        )
         table.refresh()
-        created = Verdict(table.log.columns, table.log.last_column_id)
-        return Fitting(table, fit_of(created, wanted.columns, wanted.terms))
+        created = EvolutionDecision(table.log.columns, table.log.last_column_id)
+        return PreparedTable(table, table_fit(created, requested.columns, requested.evolution_rules))
     table.refresh()
-    wanted.refuse(doing, table.log)
-    if wanted.replaces:
-        return _fitted_aside(table, wanted, doing)
-    verdict = wanted.verdict(table.log)
-    verdict.refuse(doing, wanted.terms)
-    if verdict.renames:
-        table.rename(verdict.renames)
+    requested.check(doing, table.log)
+    if requested.replaces:
+        return _prepare_replacement(table, requested, doing)
+    decision = requested.decision(table.log)
+    decision.check_accepted(doing, requested.evolution_rules)
+    if decision.renames:
+        table.rename(decision.renames)
         table.refresh()
-    if wanted.verdict(table.log).columns != table.log.columns:
-        table.evolve(verdict.columns)
+    if requested.decision(table.log).columns != table.log.columns:
+        table.evolve(decision.columns)
         table.refresh()
-    return Fitting(table, fit_of(verdict, wanted.columns, wanted.terms))
+    return PreparedTable(table, table_fit(decision, requested.columns, requested.evolution_rules))
 
 
-def _fitted_aside(table: JavaTable, wanted: Wanted, doing: str) -> Fitting:
-    """The table as it is, with a schema more if need be. Another writer's change meanwhile is met by looking again."""
+def _prepare_replacement(table: JavaTable, requested: RequestedTable, doing: str) -> PreparedTable:
+    """Returns the unchanged table, with one more schema in its metadata if the generation needs other columns.
+
+    It decides again after each attempt, because another writer may have changed the table in the meantime.
+    """
     while True:
-        verdict, schema_id = wanted.replacement(table.log)
-        verdict.refuse(doing, wanted.terms)
-        if verdict.columns == table.log.columns:
-            return Fitting(table, fit_of(verdict, wanted.columns, wanted.terms))
+        decision, schema_id = requested.replacement(table.log)
+        decision.check_accepted(doing, requested.evolution_rules)
+        if decision.columns == table.log.columns:
+            return PreparedTable(table, table_fit(decision, requested.columns, requested.evolution_rules))
         if schema_id is not None:
-            return Fitting(table, fit_of(verdict, wanted.columns, wanted.terms), schema_id)
-        table.add_schema(verdict.columns, seen=table.log)
+            return PreparedTable(table, table_fit(decision, requested.columns, requested.evolution_rules), schema_id)
+        table.add_schema(decision.columns, seen=table.log)
         table.refresh()

@@ -1,19 +1,21 @@
-"""Taking an Iceberg table back to a snapshot, so that nobody who slept meanwhile brings back what was undone.
+"""Rewinds an Iceberg table to a snapshot, so that a writer that was paused cannot land the undone loads again.
 
-Iceberg's own rollback is not enough. A writer that looked at the table before a load came in, slept while another run
-landed that load, and wakes after it was undone, finds the very snapshot that it saw: its commit would be accepted, and
-one that looks again would not find the load in the log. So on top of the snapshot come others that leave its rows as
-they are: the first brings a file (in each slice, where the table is sliced) and the second takes it out, which refuses
-every change that is validated from before them. And the id of each load that is undone stands in one of them, so that
-whoever looks finds it landed.
+Iceberg's own rollback is not enough. Take a writer that reads the table, is paused while another run lands its load,
+and wakes up after that load was undone. It finds the very snapshot that it read, so its commit would be accepted. A
+writer that reads the table again would not find the load in the log. Therefore a rewind does more:
 
-All that is made ready on a branch. Then `main` is moved to it, in one change that is refused if the table is not what
-the caller saw any more: whoever slept here must not undo what came in meanwhile.
+1. It creates a branch at the snapshot, and adds further snapshots that leave the rows as they are. The first adds a
+   barrier file (one in each slice, if the table has slices), the second removes it. They make every commit fail that is
+   validated from an older snapshot.
+2. For each undone load it adds a snapshot with the load's id, so that a writer that looks for it finds it landed.
+3. It moves `main` to the branch in one change, which fails if the table is no longer as the caller saw it. So a rewind
+   that was paused cannot undo a later load.
 
-A table that is taken back to nothing has its rows deleted instead: there what was undone stays in the log by itself.
+To rewind to nothing, it deletes all rows instead: then the undone loads stay in the log by themselves.
 
-Where the table has lost columns of the snapshot since, or has others under their names (`schema/replacing.py`), the
-snapshot's schema is the current one again, from that same change on. Where it has only gained some it keeps them.
+If the table has since lost columns of the snapshot, or has other columns under their names (`schema/replacement.py`),
+the change that moves `main` also makes the snapshot's schema the current one. If it has only gained columns it keeps
+them.
 """
 
 from collections.abc import Sequence
@@ -28,9 +30,9 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.schema.columns import nulls
-from dagster_airbyte_proto.schema.replacing import ids_of
-from dagster_airbyte_proto.tables.care import Rewinder, Rewinding, TablePast
+from dagster_airbyte_proto.schema.columns import null_array
+from dagster_airbyte_proto.schema.replacement import field_ids
+from dagster_airbyte_proto.tables.care import PastRewind, TablePast, TableRewinder
 from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, TableLog, lineage
@@ -52,17 +54,17 @@ class _Moved(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Log(TableLog, frozen=True, rename="kebab"):
-    """With the snapshots that `main` was moved to, one after the other."""
+    """A table's metadata, with the snapshots that `main` pointed to, oldest first."""
 
     snapshot_log: tuple[_Moved, ...] = ()
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
+# Created at import, in one thread: if two threads use a type for the first time at once, msgspec can crash.
 _LOG = msgspec.json.Decoder(_Log)
 
 
 class IcebergRewinder:
-    """The tables of one Iceberg catalog of a session."""
+    """Rewinds the tables of one Iceberg catalog of a session."""
 
     def __init__(self, session: SparkSession, catalog: str) -> None:
         self._session = session
@@ -71,18 +73,18 @@ class IcebergRewinder:
 
     def past(self, name: TableName) -> TablePast:
         _, log = self._read(name, f"reading the log of table {name}")
-        # Of a rewinding that was refused, or that died, the snapshots stay until they expire.
+        # The snapshots of a rewind that was refused, or whose process died, stay in the log until they expire.
         shown = {each.snapshot_id for each in log.snapshot_log}
-        taken_back = [each for each in log.snapshots if VERSION in each.summary and each.snapshot_id in shown]
-        rewindings = {int(each.summary[VERSION]): str(each.snapshot_id) for each in taken_back}
+        rewound = [each for each in log.snapshots if VERSION in each.summary and each.snapshot_id in shown]
+        rewinds = {int(each.summary[VERSION]): str(each.snapshot_id) for each in rewound}
         ids = tuple(str(each.snapshot_id) for each in log.snapshots)
         current = str(log.current_snapshot_id) if _current(log) else None
-        return TablePast(current, ids, tuple(Rewinding(version, at) for version, at in sorted(rewindings.items())))
+        return TablePast(current, ids, tuple(PastRewind(version, at) for version, at in sorted(rewinds.items())))
 
     def rewind(self, name: TableName, snapshot_id: str | None, *, seen: TablePast, version: int) -> bool:
         doing = f"taking table {name} back to {f'snapshot {snapshot_id}' if snapshot_id else 'nothing'}"
         table, log = self._read(name, doing)
-        if _stands_at(log, snapshot_id):
+        if _already_shows(log, snapshot_id):
             return False
         labels = {REWOUND_TO: snapshot_id or _NOTHING, VERSION: str(version)}
         try:
@@ -98,18 +100,18 @@ class IcebergRewinder:
                 raise TableError(doing, first_line(error)) from error
             has_moved = False
         if not has_moved:
-            raise TableError(doing, "the table has changed since it was looked at", remedy="Ask for it again.")
+            raise TableError(doing, "the table has changed since it was looked at", remedy="Run the rollback again.")
         return True
 
     def _read(self, name: TableName, doing: str) -> tuple[Any, _Log]:
         jvm = self._jvm
         try:
-            # A catalog is made from the config of the thread's session, and a new thread of the gateway has none.
+            # A catalog is created from the config of the thread's session, and a new gateway thread has no session.
             jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)
             table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
                 self._session._jsparkSession, self._qualified(name)
             )
-            # The catalog's own copy may be half a minute old.
+            # The catalog's cached copy may be 30 s old.
             metadata = table.operations().refresh()
             return table, _LOG.decode(jvm.org.apache.iceberg.TableMetadataParser.toJson(metadata))
         except CALL_ERRORS as error:
@@ -117,18 +119,18 @@ class IcebergRewinder:
 
     def _empty(self, table: Any, labels: dict[str, str]) -> None:
         everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-        transaction = _branched(table, table.newTransaction(), table.currentSnapshot().snapshotId())
+        transaction = _with_branch(table, table.newTransaction(), table.currentSnapshot().snapshotId())
         _commit(transaction.newDelete().deleteFromRowFilter(everything), labels)
         transaction.commitTransaction()
 
     def _take_back(
         self, name: TableName, read: tuple[Any, TableLog], snapshot_id: int, labels: dict[str, str]
     ) -> int | None:
-        """The schema that is to be the current one again."""
+        """Prepares the branch. Returns the id of the schema to make current with it, or None to keep the schema."""
         table, log = read
-        schema_id = _schema_to_put_back(f"taking table {name} back to snapshot {snapshot_id}", log, snapshot_id)
+        schema_id = _schema_to_restore(f"taking table {name} back to snapshot {snapshot_id}", log, snapshot_id)
         base = table.operations().refresh()
-        transaction = _branched(table, self._transaction(table, base, schema_id), snapshot_id)
+        transaction = _with_branch(table, self._transaction(table, base, schema_id), snapshot_id)
         files = self._barrier_files(name, table, log)
         barrier = transaction.newFastAppend()
         for file in files:
@@ -138,36 +140,38 @@ class IcebergRewinder:
         for file in files:
             removal.deleteFile(file)
         _commit(removal, labels)
-        for load_id in _undone(log, snapshot_id):
+        for load_id in _undone_loads(log, snapshot_id):
             _commit(transaction.newFastAppend(), {**labels, LOAD_ID: load_id})
         if schema_id is None:
             transaction.commitTransaction()
         else:
-            # Readers have their schema until `main` is moved.
-            made = self._changed(transaction.currentMetadata()).setCurrentSchema(base.currentSchemaId()).build()
+            # Readers keep their schema until `main` is moved.
+            made = (
+                self._metadata_builder(transaction.currentMetadata()).setCurrentSchema(base.currentSchemaId()).build()
+            )
             table.operations().commit(base, made)
         return schema_id
 
     def _transaction(self, table: Any, base: Any, schema_id: int | None) -> Any:
-        """In which snapshots are of a schema, or of that which readers have."""
+        """Returns a transaction whose snapshots have the given schema, or the readers' schema for None."""
         if schema_id is None:
             return table.newTransaction()
-        start = self._changed(base).setCurrentSchema(schema_id).build()
+        start = self._metadata_builder(base).setCurrentSchema(schema_id).build()
         make = self._jvm.org.apache.iceberg.Transactions
         return make.replaceTableTransaction(table.name(), table.operations(), start)
 
-    def _changed(self, metadata: Any) -> Any:
+    def _metadata_builder(self, metadata: Any) -> Any:
         return self._jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata)
 
     def _move_main(self, table: Any, seen: str | None, schema_id: int | None) -> bool:
-        """Whether `main` is where the branch was, for it was still what had been seen."""
+        """Moves `main` to the branch. Returns False, and drops the branch, if `main` is no longer at `seen`."""
         operations = table.operations()
         for _ in range(_ATTEMPTS):
             metadata = operations.refresh()
             if (str(metadata.currentSnapshot().snapshotId()) if metadata.currentSnapshot() else None) != seen:
                 break
             head = metadata.ref(_BRANCH).snapshotId()
-            moved = self._changed(metadata).setBranchSnapshot(head, "main")
+            moved = self._metadata_builder(metadata).setBranchSnapshot(head, "main")
             if schema_id is not None:
                 moved.setCurrentSchema(schema_id)
             try:
@@ -181,10 +185,13 @@ class IcebergRewinder:
         return False
 
     def _barrier_files(self, name: TableName, table: Any, log: TableLog) -> list[Any]:
-        """One for each slice that ever had a row. Of one row: where no row is, no change can conflict."""
+        """Writes a barrier file for each slice that ever had a row.
+
+        Each has one row, because a file without rows would conflict with no change.
+        """
         fields = [pa.field(field.name, field.type) for field in arrow_schema(log.columns)]
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.table([nulls(1, field.type) for field in fields], pa.schema(fields)), sink)
+        pq.write_table(pa.table([null_array(1, field.type) for field in fields], pa.schema(fields)), sink)
         content = sink.getvalue().to_pybytes()
         if log.slice_column is None:
             return [self._barrier_file(table, content)]
@@ -210,21 +217,21 @@ class IcebergRewinder:
         return qualified(self._catalog, name)
 
 
-def rewinder_of(tables: TableWriter) -> Rewinder:
-    """Raises ConfigError for tables that keep no snapshots."""
+def rewinder_of(tables: TableWriter) -> TableRewinder:
+    """Returns the rewinder of a writer's tables. Raises ConfigError for tables that keep no snapshots."""
     if isinstance(tables, IcebergTables):
         return IcebergRewinder(tables.open_session(), tables.catalog)
     if isinstance(tables, DeltaTables):
         return DeltaRewinder(tables)
     raise ConfigError(
         "taking tables back",
-        "only Iceberg tables and Delta tables keep the snapshots that this takes",
-        remedy="Roll back the state alone: the rows after it come again.",
+        "only Iceberg and Delta tables keep the snapshots that this needs",
+        remedy="Roll back the state alone: the next run reads the rows after it again.",
     )
 
 
-def _stands_at(log: TableLog, snapshot_id: str | None) -> bool:
-    """Whether it shows the rows of that snapshot already: compactions on top of it change none."""
+def _already_shows(log: TableLog, snapshot_id: str | None) -> bool:
+    """True if readers see the rows of that snapshot already. Compactions on top of it do not change the rows."""
     for snapshot in lineage(log, log.current_snapshot_id):
         if str(snapshot.snapshot_id) == snapshot_id or snapshot.summary.get(REWOUND_TO) == (snapshot_id or _NOTHING):
             return True
@@ -233,23 +240,25 @@ def _stands_at(log: TableLog, snapshot_id: str | None) -> bool:
     return snapshot_id is None and _current(log) is None
 
 
-def _schema_to_put_back(doing: str, log: TableLog, snapshot_id: int) -> int | None:
-    """The snapshot's own, where the current one has not all columns of it. Raises TableError where it lacks one that
-    the table is parted or sorted by."""
+def _schema_to_restore(doing: str, log: TableLog, snapshot_id: int) -> int | None:
+    """Returns the id of the snapshot's schema if the current schema lacks columns of it, else None.
+
+    Raises TableError if the snapshot's schema lacks a column by which the table is now partitioned or sorted.
+    """
     schema_id = next((each.schema_id for each in log.snapshots if each.snapshot_id == snapshot_id), None)
     if schema_id is None or (columns := log.known_columns.get(schema_id)) is None:
         return None
-    ids = ids_of(columns)
-    if ids <= ids_of(log.columns):
+    ids = field_ids(columns)
+    if ids <= field_ids(log.columns):
         return None
-    if lacking := [name for name, own in log.placing_ids.items() if not own <= ids]:
-        found = f"its columns of then lack {', '.join(lacking)}, by which it has been parted or sorted since"
-        raise TableError(doing, found, remedy="Read the snapshot as it is, by VERSION AS OF, or refresh the table.")
+    if lacking := [name for name, own in log.layout_column_ids.items() if not own <= ids]:
+        found = f"its columns at that time lack {', '.join(lacking)}, by which it has been partitioned or sorted since"
+        raise TableError(doing, found, remedy="Read the snapshot with VERSION AS OF, or refresh the table.")
     return schema_id
 
 
-def _undone(log: TableLog, snapshot_id: int) -> Sequence[str]:
-    """The loads that the log knows and that are not among the snapshot and its ancestors."""
+def _undone_loads(log: TableLog, snapshot_id: int) -> Sequence[str]:
+    """Returns the ids of the loads in the log that neither the snapshot nor its ancestors have landed."""
     kept = {each.summary.get(LOAD_ID) for each in lineage(log, snapshot_id)}
     known = dict.fromkeys(load_id for each in log.snapshots if (load_id := each.summary.get(LOAD_ID)))
     return [load_id for load_id in known if load_id not in kept]
@@ -259,8 +268,8 @@ def _current(log: TableLog) -> Snapshot | None:
     return next(lineage(log, log.current_snapshot_id), None)
 
 
-def _branched(table: Any, transaction: Any, snapshot_id: int) -> Any:
-    """The transaction, with a branch that begins at the snapshot. One that a dead process left is removed."""
+def _with_branch(table: Any, transaction: Any, snapshot_id: int) -> Any:
+    """Returns the transaction after it created a branch at the snapshot. It removes the branch of a dead process."""
     snapshots = transaction.manageSnapshots()
     if table.refs().containsKey(_BRANCH):
         snapshots.removeBranch(_BRANCH)

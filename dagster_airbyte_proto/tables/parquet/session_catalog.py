@@ -1,7 +1,7 @@
-"""Plain Parquet tables in the session's own catalog, which forgets them with the session.
+"""Registers plain Parquet tables in the session's catalog, which forgets them with the session.
 
-A table is known by the folder that readers saw when it was registered: a query that goes on while others commit reads
-that one to its end. So it is registered anew before it is read again.
+A table is registered with the folder of its current version, so a query that runs while others commit reads that
+version to its end. Register the table again before the next query.
 """
 
 import re
@@ -21,20 +21,19 @@ _TAKEN = re.compile(r"\w+", re.ASCII)
 
 
 def register(session: SparkSession, tables: ParquetTables, only: TableName | None = None) -> None:
-    """Makes the tables, or one of them, known by their names. Those with a name that the catalog does not take are
-    reached by their paths alone."""
+    """Registers all tables, or only one. Tables whose names the catalog does not take are reached by path only."""
     for name in tables.names() if only is None else [only]:
         if all(_TAKEN.fullmatch(part) for part in name):
             try:
                 _register(session, tables, name)
             except CALL_ERRORS as error:
-                raise TableError(f"looking at table {name}", first_line(error)) from error
+                raise TableError(f"registering table {name} in the session's catalog", first_line(error)) from error
 
 
 def _register(session: SparkSession, tables: ParquetTables, name: TableName) -> None:
     table = qualified(_CATALOG, name)
-    schema = StructType.fromJson(spark_schema(tables.folders.view(name).columns))
-    place = f"file://{tables.shown(name)}"
+    schema = StructType.fromJson(spark_schema(tables.folders.snapshot(name).columns))
+    place = f"file://{tables.current_folder(name)}"
     if session.catalog.tableExists(table):
         if session.read.table(table).schema == schema:
             session.sql(f"alter table {table} set location {text_literal(place)}")

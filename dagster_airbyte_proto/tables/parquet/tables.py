@@ -1,14 +1,15 @@
 """Plain Parquet: folder tables that any reader takes by a plain path. No JVM; local disks.
 
-What is in stands in the folder table's log (`folder.py`), which makes a commit land once and whole. From it this makes
-what readers see: `current`, a link to a folder `v00000007` that shows the log up to its entry 7: hard links to the
-files that count, and one file of no rows that has every column and comes first by name, as plain readers take the
-columns from the first file.
-
-A folder is made beside and renamed into place, and then the link is renamed over the old one, both under a lock, for a
-link could be moved back by somebody who slept: so `current` only goes forward. Whoever dies in between leaves the old
-folder in sight. The next to look at the table, the commit of the same load above all, moves on. A folder that is no
-longer current stays for an hour, so that who listed it can still open its files.
+- The log of a folder table (`tables/folder/`) makes a commit land once and whole. Readers do not know the log, so each
+  entry is then *shown* to them (docs/decisions/0006).
+- `current` is a link to a folder such as `v00000007`, which shows the log up to entry 7: hard links to the files that
+  count, and one file without rows that has every column. That file comes first by name, because plain readers take the
+  columns from the first file.
+- A version's folder is built under a temporary name and renamed; then the link is renamed over the old one. Both happen
+  under a lock, because a writer that was paused could move the link back. So `current` only goes forward.
+- A writer that dies in between leaves the old version shown. The next commit shows the new one, above all the repeated
+  commit of the same load.
+- A version that is no longer current stays for an hour, so that a reader that has listed it can still open its files.
 """
 
 import fcntl
@@ -30,22 +31,22 @@ from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedR
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder.log import View
+from dagster_airbyte_proto.tables.folder.log import FolderSnapshot
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.formats import PARQUET
-from dagster_airbyte_proto.tables.part_checks import refuse_mode
+from dagster_airbyte_proto.tables.part_checks import check_mode
 from dagster_airbyte_proto.tables.sql_names import qualified
 
 CURRENT = "current"
 _COLUMNS = "00000000-columns.parquet"
 _KEEP_SECONDS = 3600.0
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 class ParquetTables:
-    """The tables under one folder. Processes may share it, and threads one object.
+    """The tables under one folder. Processes may share the folder, and threads one object.
 
-    Who is stopped while it shows a load is waited for `lock_seconds`.
+    A commit waits up to `lock_seconds` for another one that is showing a load.
     """
 
     abilities = PARQUET
@@ -65,42 +66,48 @@ class ParquetTables:
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {part.table}"
-        refuse_mode(doing, self.abilities, part)
+        check_mode(doing, self.abilities, part)
         committed = self.folders.commit(load_id, part)
-        # Also for a load that is in: whoever landed it may have died before it was shown.
+        # Also for a load that is in the log already: the writer that landed it may have died before showing it.
         self._show(doing, part.table)
         return committed
 
     def names(self) -> list[TableName]:
         return self.folders.names()
 
-    def shown(self, name: TableName) -> Path:
-        """The folder that readers see now, by its own name: what is opened in it stays, whatever is committed."""
+    def current_folder(self, name: TableName) -> Path:
+        """Returns the folder of the current version by its own name.
+
+        What is opened in it stays, whatever is committed.
+        """
         return (self.folders.folder(name) / CURRENT).resolve()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is open."""
 
     def _show(self, doing: str, name: TableName) -> None:
-        """Readers see all that is in the log now, or more."""
+        """Makes readers see all that is in the log now, or more."""
         folder = self.folders.folder(name)
         try:
             with _locked(folder / "log" / ".showing", doing, self._lock_seconds):
-                view = self.folders.view(name)
-                if self.shown(name).name != _version(view.number):
-                    _make(folder, view)
+                snapshot = self.folders.snapshot(name)
+                if self.current_folder(name).name != _version(snapshot.number):
+                    _make_version(folder, snapshot)
                     points.reach("table.version_made")
-                    _turn(folder, view.number)
-                    _clear(folder, view)
+                    _point_current_to(folder, snapshot.number)
+                    _remove_old_versions(folder, snapshot)
         except OSError as error:
-            remedy = "The rows are in; to show them, sync again. Are the folder's file system and its hard links fine?"
+            remedy = "The rows are committed; sync again to show them. Does the folder's file system take hard links?"
             raise CommitUnknown(doing, f"{folder}: {error.strerror or error}", remedy=remedy) from error
 
 
 @contextmanager
-def _locked(path: Path, doing: str, patience_seconds: float) -> Iterator[None]:
-    """One process at a time. The lock of one that dies is free; one that is stopped with it is waited for a while."""
-    deadline = time.monotonic() + patience_seconds
+def _locked(path: Path, doing: str, timeout_seconds: float) -> Iterator[None]:
+    """Lets one process in at a time.
+
+    A process that dies frees the lock; for one that is stopped others wait a while.
+    """
+    deadline = time.monotonic() + timeout_seconds
     with path.open("wb") as file:
         while True:
             try:
@@ -109,7 +116,7 @@ def _locked(path: Path, doing: str, patience_seconds: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise CommitUnknown(doing, f"another process holds {path} and does not move") from None
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         yield
 
 
@@ -117,32 +124,32 @@ def _version(number: int) -> str:
     return f"v{number:08}"
 
 
-def _make(folder: Path, view: View) -> None:
-    """The folder of a view, whole under its name or not there."""
-    place = folder / _version(view.number)
-    if place.exists():
+def _make_version(folder: Path, snapshot: FolderSnapshot) -> None:
+    """Makes the folder of a version. It is there under its name only when it is whole."""
+    version_folder = folder / _version(snapshot.number)
+    if version_folder.exists():
         return
-    for left in folder.glob(".v*"):  # by one who died here: the lock is ours
+    for left in folder.glob(".v*"):  # left by a process that died here: we hold the lock
         shutil.rmtree(left, ignore_errors=True)
-    beside = folder / f".{place.name}-{uuid.uuid4().hex}"
-    beside.mkdir()
-    pq.write_table(arrow_schema(view.columns).empty_table(), beside / _COLUMNS)
-    for name, path in _files(view):
-        (beside / name).hardlink_to(path)
-    _sync_folder(beside)
-    beside.rename(place)
+    unfinished = folder / f".{version_folder.name}-{uuid.uuid4().hex}"
+    unfinished.mkdir()
+    pq.write_table(arrow_schema(snapshot.columns).empty_table(), unfinished / _COLUMNS)
+    for name, path in _linked_files(snapshot):
+        (unfinished / name).hardlink_to(path)
+    _sync_folder(unfinished)
+    unfinished.rename(version_folder)
 
 
-def _turn(folder: Path, number: int) -> None:
-    beside = folder / f".{CURRENT}"
-    beside.unlink(missing_ok=True)
-    beside.symlink_to(_version(number))
-    beside.replace(folder / CURRENT)
+def _point_current_to(folder: Path, number: int) -> None:
+    unfinished = folder / f".{CURRENT}"
+    unfinished.unlink(missing_ok=True)
+    unfinished.symlink_to(_version(number))
+    unfinished.replace(folder / CURRENT)
     _sync_folder(folder)
 
 
-def _clear(folder: Path, view: View) -> None:
-    """Lets go of folders that have not been current for a while, and of the files that only they had."""
+def _remove_old_versions(folder: Path, snapshot: FolderSnapshot) -> None:
+    """Removes versions that have not been current for a while, and the files that only they had."""
     versions = sorted(folder.glob("v[0-9]*"))
     young = time.time() - _KEEP_SECONDS
     for old, next_one in pairwise(versions):
@@ -150,17 +157,17 @@ def _clear(folder: Path, view: View) -> None:
             shutil.rmtree(old)
     if versions[0].exists():
         return
-    live = {path for _, path in _files(view)}
-    for landed in view.loads.values():
+    live = {path for _, path in _linked_files(snapshot)}
+    for landed in snapshot.loads.values():
         for file in landed.entry.files:
             path = Path(without_file_scheme(file.path))
             if path not in live and path.exists() and path.stat().st_nlink == 1:
                 path.unlink()
 
 
-def _files(view: View) -> Iterator[tuple[str, Path]]:
-    """What each live file is called in a folder of readers, by age; and where it is."""
-    for (number, entry), file in view.files(FileContent.ROWS):
+def _linked_files(snapshot: FolderSnapshot) -> Iterator[tuple[str, Path]]:
+    """Yields for each live file its name in a version's folder, which sorts by age, and its path."""
+    for (number, entry), file in snapshot.files(FileContent.ROWS):
         yield f"{number:08}-{entry.files.index(file):05}.parquet", Path(without_file_scheme(file.path))
 
 

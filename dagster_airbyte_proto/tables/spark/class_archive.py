@@ -1,7 +1,7 @@
-"""Spark's classes as a JVM has them once they are read and checked, kept for the next one: half the CPU of its start.
+"""Keeps an archive of Spark's loaded classes for the next JVM, which saves half the CPU of its start.
 
-The JVM does it all (class data sharing). The first one of a Java and a Spark leaves the archive behind when it ends, in
-some seconds that nobody waits for. One that cannot use an archive starts without it.
+The JVM does the work (class data sharing, docs/decisions/0016). The first JVM of a Java and a Spark writes the archive
+when it ends, in some seconds that nobody waits for. A JVM that cannot use an archive starts without it.
 """
 
 import hashlib
@@ -14,18 +14,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _COMPLETE = (0xF00BABA8).to_bytes(4, sys.byteorder)
-"""How an archive begins. The JVM writes it last."""
+"""The first bytes of an archive. The JVM writes them last, so an archive that was cut off lacks them."""
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _BASE = ".base"
-_PATIENCE_SECONDS = 60
+_DUMP_TIMEOUT_SECONDS = 60
 _KEEP_SECONDS = 30 * 24 * 3600
 
 
 @contextmanager
 def class_archive(cache: Path, java_home: Path, jars: Path) -> Iterator[tuple[str, ...]]:
-    """Options for a JVM that is started inside: to use the archive of this Java and these jars, or else to make it.
+    """Gives the options for a JVM that is started inside: they use the archive of this Java and these jars, or make it.
 
-    No options where there is no place for one. What a JVM that does not come up has loaded is not worth keeping.
+    Gives no options where the cache cannot be written. The archive of a JVM that does not come up is removed.
     """
     archive = cache / f"spark-{_identity(java_home, jars)}.jsa"
     made = archive.with_suffix(f".{os.getpid()}")
@@ -39,9 +39,9 @@ def class_archive(cache: Path, java_home: Path, jars: Path) -> Iterator[tuple[st
 def _options(archive: Path, made: Path, java_home: Path) -> tuple[str, ...]:
     with suppress(OSError, subprocess.SubprocessError):
         archive.parent.mkdir(parents=True, exist_ok=True)
-        _adopt(archive)
+        _take_over(archive)
         if not archive.exists():
-            _forget_old(archive.parent)
+            _remove_old(archive.parent)
             return (*_base(archive, java_home), f"-XX:ArchiveClassesAtExit={made}", *_QUIET)
         for used in (archive, archive.with_suffix(_BASE)):
             if used.exists():
@@ -51,22 +51,25 @@ def _options(archive: Path, made: Path, java_home: Path) -> tuple[str, ...]:
 
 
 def _base(archive: Path, java_home: Path) -> tuple[str, ...]:
-    """The archive of Java's own classes that ours lies on, for a JRE that comes without: that of the wheel."""
+    """Returns the option for the base archive, with Java's own classes.
+
+    The wheel's JRE comes without one, so it is made.
+    """
     if (java_home / "lib" / "server" / "classes.jsa").exists():
         return ()
     base = archive.with_suffix(_BASE)
     if not base.exists():
         dumped = archive.with_suffix(f".base{os.getpid()}")
         command = [str(java_home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedArchiveFile={dumped}", *_QUIET]
-        subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE_SECONDS)
+        subprocess.run(command, capture_output=True, check=True, timeout=_DUMP_TIMEOUT_SECONDS)
         dumped.replace(base)
     return (f"-XX:SharedArchiveFile={base}",)
 
 
 def _identity(java_home: Path, jars: Path) -> str:
-    """Of what a JVM compares before it takes an archive: itself, and the jars as they lie there.
+    """Returns a digest of what a JVM compares before it takes an archive: its own files, and the jars by size and time.
 
-    Times in whole seconds, as a JVM does: the layers of an image keep no more.
+    Times are in whole seconds, as in the JVM: the layers of a container image keep no fractions.
     """
     java = java_home.resolve()
     found = [f"{jar.name} {(stat := jar.stat()).st_size} {int(stat.st_mtime)}" for jar in sorted(jars.glob("*.jar"))]
@@ -75,8 +78,11 @@ def _identity(java_home: Path, jars: Path) -> str:
     return hashlib.sha256("\n".join([str(java), *versions, str(jars), *found]).encode()).hexdigest()[:16]
 
 
-def _adopt(archive: Path) -> None:
-    """Takes over what an earlier JVM left; of what is not complete that JVM may still be at work."""
+def _take_over(archive: Path) -> None:
+    """Renames the complete archive of an earlier JVM to its place.
+
+    Another JVM may still be writing an incomplete one.
+    """
     for made in archive.parent.glob(f"{archive.stem}.[0-9]*"):
         with made.open("rb") as file:
             is_complete = file.read(len(_COMPLETE)) == _COMPLETE
@@ -84,7 +90,7 @@ def _adopt(archive: Path) -> None:
             made.replace(archive)
 
 
-def _forget_old(cache: Path) -> None:
+def _remove_old(cache: Path) -> None:
     for file in cache.glob("spark-*.*"):
         if file.stat().st_mtime < time.time() - _KEEP_SECONDS:
             file.unlink(missing_ok=True)

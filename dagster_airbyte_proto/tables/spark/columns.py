@@ -1,22 +1,22 @@
-"""A table's columns in Spark's own JSON for a schema."""
+"""Translates a table's columns into Spark's JSON for a schema."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
-from dagster_airbyte_proto.schema.evolution import Columns
+from dagster_airbyte_proto.schema.evolution import IcebergSchema
 
 SparkType = str | dict[str, Any]
 
 _TO_SPARK = {"int": "integer", "timestamptz": "timestamp", "timestamp": "timestamp_ntz", "uuid": "string"}
 
 
-def spark_schema(columns: Columns) -> dict[str, Any]:
-    """As `StructType.fromJson` takes it. Comments come along, ids do not."""
+def spark_schema(columns: IcebergSchema) -> dict[str, Any]:
+    """Returns the schema for `StructType.fromJson`, with comments and without ids."""
     return cast(dict[str, Any], spark_type(columns, lambda _: {}))
 
 
-def spark_type(kind: str | Columns, metadata_of: Callable[[Columns], dict[str, Any]]) -> SparkType:
-    """A type with all that is in it, and what each field has to say beside its comment."""
+def spark_type(kind: str | IcebergSchema, metadata_of: Callable[[IcebergSchema], dict[str, Any]]) -> SparkType:
+    """Returns a type with all nested types. `metadata_of` gives each field metadata beside its comment."""
     if isinstance(kind, str):
         return _TO_SPARK.get(kind, kind.replace(" ", ""))
     if kind["type"] == "struct":
@@ -35,7 +35,7 @@ def spark_type(kind: str | Columns, metadata_of: Callable[[Columns], dict[str, A
     }
 
 
-def _field(field: Columns, metadata_of: Callable[[Columns], dict[str, Any]]) -> dict[str, Any]:
+def _field(field: IcebergSchema, metadata_of: Callable[[IcebergSchema], dict[str, Any]]) -> dict[str, Any]:
     comment = {"comment": field["doc"]} if "doc" in field else {}
     return {
         "name": field["name"],

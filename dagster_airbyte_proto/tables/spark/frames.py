@@ -1,8 +1,8 @@
-"""Spark DataFrames in and out of tables. What Spark writes goes in by Spark's own jobs, not by reference.
+"""Reads and writes tables as Spark DataFrames. A frame is written by a Spark job, not by reference.
 
-A frame that is written carries a load id into the table's log, as a staged load does: that is how the snapshot is found
-again, and how an append that is tried again is not made twice. Such a write is not fenced: two runs that append at the
-same time both do.
+- The write puts a load id into the table's log, as a staged load does. By it the snapshot is found again, and an
+  append that is repeated is not made twice.
+- The write is not fenced: where two runs append at the same time, both appends land.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,19 +19,19 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import SESSION_CATALOG
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.jvm_errors import first_line
-from dagster_airbyte_proto.tables.spark.session import kept_interrupt
+from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
 from dagster_airbyte_proto.tables.sql_names import quoted
 
 
 class Slices(NamedTuple):
-    """Partitions of a table, by the values of one column."""
+    """Slices of a table, by the values of one column."""
 
     column: str
     values: tuple[str, ...]
 
 
-class Selection(NamedTuple):
-    """What is wanted of a table: all of it as of now, but for what is said. Nothing else is read."""
+class TableSelection(NamedTuple):
+    """The part of a table to read. Without arguments it is the whole table as of now. Nothing else is read."""
 
     columns: tuple[str, ...] = ()
     slices: Slices | None = None
@@ -39,7 +39,7 @@ class Selection(NamedTuple):
 
 
 class FrameLoad(NamedTuple):
-    """Where a frame goes. It replaces the slices that it is of, or the whole table, or is appended once a load id."""
+    """The write of a frame: it replaces its slices, replaces the whole table, or is appended once for each load id."""
 
     table: TableName
     load_id: str
@@ -48,9 +48,12 @@ class FrameLoad(NamedTuple):
     labels: Mapping[str, str] = {}
 
 
-class Written(NamedTuple):
-    """`columns` are the table's, with their types in SQL. `table_rows` is None where deletes leave it open. `was_there`
-    when an earlier attempt had appended it."""
+class WrittenTable(NamedTuple):
+    """The result of a write.
+
+    `columns` are the table's, with their types in SQL. `table_rows` is None where deletes leave it open. `was_there` is
+    true if an earlier attempt had appended the frame.
+    """
 
     table: str
     location: str
@@ -61,9 +64,9 @@ class Written(NamedTuple):
     was_there: bool
 
 
-def opened(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
-    """The session of somebody else's making, which must know the catalog. Raises ConfigError."""
-    with kept_interrupt():
+def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
+    """Opens a session that the user made. Raises ConfigError where it does not know the catalog."""
+    with keep_interrupt_handler():
         found = session()
     key = f"spark.sql.catalog.{catalog}"
     if catalog != SESSION_CATALOG and found.conf.get(key, None) is None:
@@ -76,8 +79,11 @@ def opened(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
     return found
 
 
-def read(session: SparkSession, parts: Sequence[str], wanted: Selection) -> DataFrame:
-    """A table, named in full, as a frame that reads no more than is wanted. Raises ConfigError for what it lacks."""
+def read_table(session: SparkSession, parts: Sequence[str], wanted: TableSelection) -> DataFrame:
+    """Returns a table, named in full, as a frame that reads no more than is wanted.
+
+    Raises ConfigError for a table, column or snapshot that is not there.
+    """
     table = ".".join(quoted(part) for part in parts)
     frame = _table(session, table, wanted.snapshot_id)
     if wanted.slices is not None:
@@ -93,23 +99,23 @@ def from_arrow(session: SparkSession, rows: pa.Table) -> DataFrame:
     return session.createDataFrame(rows)
 
 
-def write(tables: IcebergTables, frame: DataFrame, load: FrameLoad) -> Written:
-    """Creates the table or adds the columns that it lacks, then writes. Readers see all of it or nothing.
+def write_table(tables: IcebergTables, frame: DataFrame, load: FrameLoad) -> WrittenTable:
+    """Creates the table or adds the columns that it lacks, then writes the frame. Readers see all of it or nothing.
 
-    A replacement by no rows empties the slices, or the table. Raises ConfigError for a frame that no table can take;
-    what computing the frame raises comes as it is.
+    A replacement without rows empties the slices, or the table. Raises ConfigError for a frame that no table can take.
+    Errors from computing the frame pass through unchanged.
     """
-    frame = _placed(_typed(frame, load.table), load)
+    frame = _with_slice_column(_without_untyped_columns(frame, load.table), load)
     target = tables.prepare_for_frame(load.table, frame, load.slices.column if load.slices else None)
-    standing = frame.sparkSession.read.table(target.qualified)
-    columns = tuple((field.name, field.dataType.simpleString()) for field in standing.schema.fields)
-    landed = None if load.replaces else tables.landed(load.load_id, load.table)
+    existing = frame.sparkSession.read.table(target.qualified)
+    columns = tuple((field.name, field.dataType.simpleString()) for field in existing.schema.fields)
+    landed = None if load.replaces else tables.snapshot_of_load(load.load_id, load.table)
     was_there = landed is not None
     if not was_there:
-        _commit(_in_columns_of(standing, frame), target.qualified, load)
-        landed = tables.landed(load.load_id, load.table)
+        _commit(_in_columns_of(existing, frame), target.qualified, load)
+        landed = tables.snapshot_of_load(load.load_id, load.table)
     found = (str(landed.snapshot_id), landed.added_rows, landed.rows) if landed else ("", 0, None)
-    return Written(target.qualified, target.location, columns, *found, was_there=was_there)
+    return WrittenTable(target.qualified, target.location, columns, *found, was_there=was_there)
 
 
 def _commit(frame: DataFrame, table: str, load: FrameLoad) -> None:
@@ -121,7 +127,7 @@ def _commit(frame: DataFrame, table: str, load: FrameLoad) -> None:
     elif load.slices is None:
         writer.overwrite(f.lit(True))
     else:
-        # By a filter: Spark's own way of replacing partitions leaves one alone of which there are no rows.
+        # By a filter: Spark's dynamic overwrite would leave a slice alone for which the frame has no rows.
         field = _fields(frame, table, [load.slices.column])[0]
         writer.overwrite(_is_one_of(field, load.slices.values))
 
@@ -143,7 +149,7 @@ def _table(session: SparkSession, table: str, snapshot_id: str | None) -> DataFr
 
 
 def _fields(frame: DataFrame, table: str, names: Sequence[str]) -> list[StructField]:
-    """The frame's own columns of these names, which compare without case. Raises ConfigError for one it has not."""
+    """Returns the frame's fields of these names, without regard to case. Raises ConfigError for a missing one."""
     known = {field.name.casefold(): field for field in frame.schema.fields}
     if missing := [name for name in names if name.casefold() not in known]:
         raise ConfigError(
@@ -157,14 +163,16 @@ def _fields(frame: DataFrame, table: str, names: Sequence[str]) -> list[StructFi
 def _is_one_of(field: StructField, values: Sequence[str]) -> Column:
     literals = [f.lit(value) for value in values]
     if not isinstance(field.dataType, StringType):
-        # The values, not the column: only so does the filter reach the files.
+        # Cast the values, not the column: only then can Spark skip files by the filter.
         literals = [literal.cast(field.dataType) for literal in literals]
     return f.col(quoted(field.name)).isin(literals)
 
 
-def _typed(frame: DataFrame, table: TableName) -> DataFrame:
-    """The frame without columns of nulls alone, such as pandas makes of no rows: they have no type that a table could
-    give them, and are null where the table has them."""
+def _without_untyped_columns(frame: DataFrame, table: TableName) -> DataFrame:
+    """Returns the frame without columns of nulls only, which pandas makes of no rows.
+
+    Such a column has no type to create it with. Where the table has the column, the rows get null in it.
+    """
     names = [name.casefold() for name in frame.columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"writing table {table}", f"the frame's columns differ by case at most: {', '.join(twice)}")
@@ -172,8 +180,8 @@ def _typed(frame: DataFrame, table: TableName) -> DataFrame:
     return frame if len(typed) == len(names) else frame.select(*(f.col(quoted(name)) for name in typed))
 
 
-def _placed(frame: DataFrame, load: FrameLoad) -> DataFrame:
-    """The frame with the column of its slices, and with no row of any other slice."""
+def _with_slice_column(frame: DataFrame, load: FrameLoad) -> DataFrame:
+    """Returns the frame with the column of its slices. A row of another slice makes the write fail."""
     if load.slices is None:
         return frame
     column, values = load.slices
@@ -193,7 +201,7 @@ def _placed(frame: DataFrame, load: FrameLoad) -> DataFrame:
 
 
 def _in_columns_of(table: DataFrame, frame: DataFrame) -> DataFrame:
-    """The frame in the table's columns, with nulls in those that it has not."""
+    """Returns the frame in the table's columns, with nulls in those that it lacks."""
     known = {name.casefold(): name for name in frame.columns}
     return frame.select(
         *(

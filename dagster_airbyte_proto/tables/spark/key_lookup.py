@@ -1,4 +1,4 @@
-"""What a table has of some keys, asked by a job of Spark: for every format that Spark reads."""
+"""Looks up keys in a table by a Spark job, for every format that Spark reads."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -8,18 +8,18 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from dagster_airbyte_proto.loads.table import Sought
+from dagster_airbyte_proto.loads.table import KeyQuery
 
 _KEY = "_airbyte_wanted_{}"
 
 
-def greatest(table: DataFrame, columns: Sequence[str]) -> pa.Table:
-    """One row: the greatest value of each of the columns, or null."""
+def greatest_values(table: DataFrame, columns: Sequence[str]) -> pa.Table:
+    """Returns one row with the greatest value of each column, or null."""
     found = table.agg(*(sql.max(_column(table, name)).alias(str(at)) for at, name in enumerate(columns)))
     return found.toArrow().rename_columns(list(columns))
 
 
-def rows_of(table: DataFrame, sought: Sought) -> pa.Table:
+def rows_with_keys(table: DataFrame, sought: KeyQuery) -> pa.Table:
     """As `TableWriter.rows_of`."""
     if sought.since is not None:
         table = table.where(_at_least(table, *sought.since))
@@ -32,8 +32,10 @@ def rows_of(table: DataFrame, sought: Sought) -> pa.Table:
 
 
 def _at_least(table: DataFrame, name: str, value: pa.Scalar) -> Column:
-    """As text that is cast to the column's type: so no time zone of this process comes into it, and the table's files
-    are passed over by it."""
+    """Compares with text that Spark casts to the column's type.
+
+    So the time zone of this process plays no part, and Spark can skip files by the filter.
+    """
     column = _column(table, name)
     if pa.types.is_binary(value.type):
         return column >= sql.lit(value.as_py())

@@ -1,8 +1,8 @@
-"""The Spark session: made once per process, quiet, and ending with the process.
+"""The Spark session: one for each process, quiet, and ending with the process.
 
-Its JVM is a child in a session of its own, so a Ctrl-C in our terminal never reaches it, and it holds the read end of a
-pipe from us, so it ends when we do, even by SIGKILL. What it prints goes to a file or to our stderr, never to stdout,
-which belongs to whoever called us.
+- The JVM is a child in an operating system session of its own, so a Ctrl-C in our terminal does not reach it.
+- The JVM holds the read end of a pipe from us, so it ends when we do, even by SIGKILL.
+- Its output goes to a file or to our stderr, never to stdout, which belongs to our caller.
 """
 
 import datetime
@@ -41,18 +41,18 @@ _S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _LOG_TAIL_BYTES = 2000
-_LOOK_SECONDS = 0.1
-_ABANDON_SECONDS = 3.0
+_POLL_SECONDS = 0.1
+_KILL_WAIT_SECONDS = 3.0
 _starting = threading.Lock()
 
 
 class SparkSettings(NamedTuple):
-    """How tables are reached. What `config` says wins over every default here.
+    """The warehouse, the catalog and the Spark session of tables. `config` wins over every default here.
 
-    `warehouse` is a path or a URI. `jvm_log` takes what the JVM prints; without it that goes to stderr.
-    `cache` is where Spark's classes are kept for the next JVM, and where a JRE from the wheel is made ready if the
-    machine has no Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and
-    computes slower once it is warm.
+    `warehouse` is a path or a URI. The JVM's output goes to `jvm_log`; without it, to stderr.
+    `cache` has the archive of Spark's classes for the next JVM, and the wrapped JRE of the wheel if the machine has no
+    Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and computes slower
+    once it is warm.
     """
 
     warehouse: str
@@ -65,21 +65,23 @@ class SparkSettings(NamedTuple):
 
     @property
     def warehouse_location(self) -> str:
-        """The warehouse as tables know it: a local one as an absolute path, without a scheme."""
+        """The warehouse in the form that table locations have: a local one as an absolute path, without a scheme."""
         location = without_file_scheme(self.warehouse)
         return location if "://" in location else str(Path(location).expanduser().absolute())
 
 
 class QueryResult(NamedTuple):
-    """Columns, and rows of values that JSON knows: what it lacks (dates, decimals, bytes, NaN) is text, and so is a
-    VARIANT, whose JSON it is."""
+    """The columns and rows of a query, in values that JSON has.
+
+    Dates, decimals, bytes and NaN are text. A VARIANT is the text of its JSON.
+    """
 
     columns: tuple[str, ...]
     rows: list[list[Any]]
 
 
 def spark_config(settings: SparkSettings) -> dict[str, str]:
-    """The session's whole configuration: the defaults, and over them what the user set."""
+    """Returns the session's whole configuration: the defaults, and over them what the user set."""
     if settings.format not in _IN_FORMAT:
         known = ", ".join(_IN_FORMAT)
         found = f"table format {settings.format!r} is not known; use {known}"
@@ -100,7 +102,7 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
     if settings.short_lived:
         defaults[_JAVA_OPTIONS] = _SHORT_LIVED
     if not settings.config.get("spark.master", "local").startswith("local"):
-        # A cluster's executors must be able to call the driver back.
+        # The executors of a cluster must be able to reach the driver.
         del (
             defaults["spark.driver.host"],
             defaults["spark.driver.bindAddress"],
@@ -111,15 +113,15 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
-    """The process's session, started if it has none. Takes seconds the first time; safe from any thread.
+    """Returns the process's session, and starts it if there is none, which takes seconds. Safe from any thread.
 
-    Raises ConfigError when there is no fit Java or the JVM does not start.
+    Raises ConfigError when there is no Java of a fit version, or the JVM does not start.
     """
     config = spark_config(settings)
-    with _starting, kept_interrupt(), _start_refusals(settings):
+    with _starting, keep_interrupt_handler(), _translated_start_errors(settings):
         if SparkContext._active_spark_context is None:
             _start_context(settings, config)
-        # A running context keeps its own settings; what belongs to the session (a catalog) is added to it.
+        # A running context keeps its own settings. Only those of the session (its catalogs) can still be added.
         builder = SparkSession.builder
         for key, value in config.items():
             if key.startswith("spark.sql.catalog."):
@@ -127,9 +129,12 @@ def start_session(settings: SparkSettings) -> SparkSession:
         return builder.getOrCreate()
 
 
-class LateSession:
-    """A session that may be a function: it is called when the first table is wanted, by the thread that wants it, and
-    once. What it refuses is refused to all: every table would start a JVM of its own, in vain."""
+class LazySession:
+    """A session that is opened when the first table needs it.
+
+    A `session` that is a function is called once, by the thread that needs it first. If it raises ConfigError, every
+    later `open` raises the same: else each table would start a JVM of its own in vain.
+    """
 
     def __init__(self, session: SparkSession | Callable[[], SparkSession]) -> None:
         self._session = session
@@ -150,14 +155,14 @@ class LateSession:
             return self._session
 
 
-def abandon_start() -> None:
-    """Kills the JVM of a session that another thread is starting; that thread's `start_session` raises ConfigError.
+def kill_starting_jvm() -> None:
+    """Kills the JVM that another thread is starting; that thread's `start_session` raises ConfigError.
 
-    For the end of a process's work: a JVM that still looks for its packages heeds neither its parent's end nor a
-    signal to it, and a thread that waits for one keeps the interpreter from its end.
+    For the end of a process: a JVM that is still resolving its packages notices neither the end of its parent nor the
+    signal that its parent got, and a thread that waits for it keeps the interpreter from exiting.
     """
-    deadline = time.monotonic() + _ABANDON_SECONDS
-    while not _starting.acquire(timeout=_LOOK_SECONDS):
+    deadline = time.monotonic() + _KILL_WAIT_SECONDS
+    while not _starting.acquire(timeout=_POLL_SECONDS):
         if SparkContext._active_spark_context is not None or time.monotonic() > deadline:
             return
         for child in psutil.Process().children():
@@ -168,11 +173,11 @@ def abandon_start() -> None:
 
 
 def query(session: SparkSession, sql: str) -> QueryResult:
-    """Runs one statement and brings back all its rows. Raises TableError with Spark's own first line."""
-    # pyspark logs what it is about to raise, with the Java stack, to stderr.
+    """Runs one statement and returns all its rows. Raises TableError with the first line of Spark's message."""
+    # pyspark logs the exception that it is about to raise to stderr, with the Java stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        # By way of Arrow: rows from `collect` have their timestamps in the time zone of this process.
+        # Through Arrow: rows from `collect` have timestamps in the time zone of this process.
         answer = session.sql(sql).toArrow()
     except CALL_ERRORS as error:
         raise TableError("running the query", first_line(error)) from error
@@ -190,7 +195,7 @@ def _for_iceberg(settings: SparkSettings) -> dict[str, str]:
     if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
         config[f"{catalog}.type"] = "hadoop"
     if settings.config.get(f"{catalog}.type") != "rest":
-        # To a REST catalog it is a name on the server, not a place.
+        # For a REST catalog the warehouse is a name on the server, not a location.
         config[f"{catalog}.warehouse"] = settings.warehouse_location
         if settings.warehouse_location.startswith("s3://"):
             config[f"{catalog}.io-impl"] = _S3_FILE_IO
@@ -206,7 +211,7 @@ def _for_delta(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.warehouse.dir": settings.warehouse_location,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # A table's log is read by a job of so many tasks; the default is 50.
+        # The number of tasks of the job that reads a table's log; the default is 50.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
 
@@ -214,17 +219,18 @@ def _for_delta(settings: SparkSettings) -> dict[str, str]:
 # Without the optimising compiler and the parallel collector: 6 s of CPU to the first commit instead of 12.
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 if sys.platform == "linux":
-    # Hadoop runs a program for each file that it writes to this machine: without a helper that takes as long again.
+    # Hadoop runs a program for each file that it writes to this machine. Java's default way through a helper process
+    # doubles the time of each.
     _SHORT_LIVED += " -Djdk.lang.Process.launchMechanism=VFORK"
 
 _IN_FORMAT = {"iceberg": _for_iceberg, "delta": _for_delta, "parquet": _for_parquet}
-# What is needed of each format: without its version, and with it.
+# The package of each format: its name without a version, and the rest with the version.
 _PACKAGES = {
     "iceberg": (f"{_ICEBERG}:iceberg-spark-runtime-", "{spark}_2.13:" + ICEBERG_VERSION),
     "delta": ("io.delta:delta-spark_", "{spark}_2.13:" + DELTA_VERSION),
 }
 _S3_PACKAGE = (f"{_ICEBERG}:iceberg-aws-bundle:", ICEBERG_VERSION)
-# What delta-spark asks for and Spark has, 80 MB of it.
+# Dependencies of delta-spark that Spark has already: 80 MB less to download.
 _EXCLUDED = (
     "com.fasterxml.jackson.core:jackson-annotations",
     "com.fasterxml.jackson.core:jackson-core",
@@ -243,29 +249,32 @@ _EXCLUDED = (
 )
 
 
-def storage_of(session: SparkSession, catalog: str) -> Storage:
-    """What the session knows of object stores: from its catalog, and from Hadoop."""
+def session_storage(session: SparkSession, catalog: str) -> Storage:
+    """Returns the session's settings for object stores, from its catalog and from Hadoop."""
     hadoop = session._jsparkSession.sessionState().newHadoopConf()
     of_catalog = {key: session.conf.get(f"spark.sql.catalog.{catalog}.{key}", None) for key in CATALOG_SETTINGS}
     of_hadoop = {key: hadoop.get(key) for key in HADOOP_SETTINGS}
     return Storage({key: value for key, value in {**of_catalog, **of_hadoop}.items() if value})
 
 
-def refuse_unfenced(session: SparkSession, catalog: str, warehouse: str) -> None:
-    """Raises ConfigError for tables that are folders of an object store: what makes their commits exclusive is a
-    rename, which such a store has not, and two writers would undo each other's without a sign."""
-    said = f"spark.sql.catalog.{catalog}"
-    is_hadoop = session.conf.get(f"{said}.type", None) == "hadoop" and not session.conf.get(f"{said}.lock-impl", None)
+def check_exclusive_commits(session: SparkSession, catalog: str, warehouse: str) -> None:
+    """Raises ConfigError for a `hadoop` catalog in an object store.
+
+    Such a catalog makes commits exclusive by a rename, which an object store does not have: two writers would silently
+    undo each other's commits.
+    """
+    key = f"spark.sql.catalog.{catalog}"
+    is_hadoop = session.conf.get(f"{key}.type", None) == "hadoop" and not session.conf.get(f"{key}.lock-impl", None)
     if is_hadoop and warehouse.partition("://")[0] in _OBJECT_STORES:
         raise ConfigError(
             f"opening catalog {catalog}",
             f"it is of type hadoop, and {warehouse} has no rename that only one writer can win",
-            remedy=f"Set {said}.type to jdbc or rest, or another catalog whose commits are exclusive.",
+            remedy=f"Set {key}.type to jdbc or rest, or another catalog whose commits are exclusive.",
         )
 
 
 def _jars(settings: SparkSettings, config: Mapping[str, str]) -> dict[str, str]:
-    """What the tables need, before the packages that the user names. Who names files has them all."""
+    """Returns the jars that the tables need, before the user's packages. None if the user sets `spark.jars`."""
     if settings.format not in _PACKAGES or config.get("spark.jars"):
         return {}
     theirs = [package for package in config.get("spark.jars.packages", "").split(",") if package]
@@ -279,7 +288,7 @@ def _jars(settings: SparkSettings, config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
-    # pyspark reads it from the environment of this process, and from nowhere else.
+    # pyspark takes JAVA_HOME only from the environment of this process.
     cache = settings.cache.expanduser()
     home = java_home(cache, os.environ)
     os.environ["JAVA_HOME"] = str(home)
@@ -288,21 +297,21 @@ def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _start_refusals(settings: SparkSettings) -> Iterator[None]:
-    """A JVM that does not come up, or that is killed while it does, as an error of ours with its last words."""
+def _translated_start_errors(settings: SparkSettings) -> Iterator[None]:
+    """Turns the failure of a JVM to start, or its death meanwhile, into a ConfigError with its last output."""
     try:
         yield
     except (PySparkException, *CALL_ERRORS) as error:
         raise ConfigError(
             "starting Spark",
             first_line(error),
-            remedy=f"{_last_words(settings.jvm_log)}\n"
+            remedy=f"{_last_output(settings.jvm_log)}\n"
             "Without a network to Maven Central, set spark.jars to the file of the tables' runtime.",
         ) from error
 
 
 def _gateway(settings: SparkSettings, config: Mapping[str, str], options: Sequence[str]) -> Any:
-    # These go to the JVM's command line, which everybody on the machine can read; credentials stay off it.
+    # These go on the JVM's command line, which everyone on the machine can read. Credentials must stay off it.
     at_launch = {key: value for key, value in config.items() if not key.startswith(("spark.sql.", "spark.hadoop."))}
     quoted_options = (f'"{option}"' for option in options)
     at_launch[_JAVA_OPTIONS] = " ".join([at_launch.get(_JAVA_OPTIONS, ""), *quoted_options]).strip()
@@ -325,17 +334,17 @@ def _conf(config: Mapping[str, str]) -> SparkConf:
     return SparkConf(loadDefaults=False).setAll(list(config.items()))
 
 
-def _last_words(log: Path | None) -> str:
+def _last_output(log: Path | None) -> str:
     if log is None or not log.is_file():
         return "What the JVM said is on the stderr of this process."
     return f"The JVM said:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace').strip()}"
 
 
 @contextmanager
-def kept_interrupt() -> Iterator[None]:
-    """SparkContext puts its own SIGINT handler in, where it is made on the main thread; ours comes back.
+def keep_interrupt_handler() -> Iterator[None]:
+    """Restores the SIGINT handler, which SparkContext replaces when it is created on the main thread.
 
-    For whatever may start a session: `start_session` does it by itself.
+    For code that calls a function of the user which may start a session. `start_session` does it by itself.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -363,5 +372,5 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def _is_variant(kind: pa.DataType) -> bool:
-    """As Spark marks one."""
+    """Returns whether a type is a VARIANT, by the mark that Spark sets in its metadata."""
     return pa.types.is_struct(kind) and any((field.metadata or {}).get(b"variant") == b"true" for field in kind)

@@ -43,8 +43,8 @@ class Discovery:
 
     def tick(self, *, is_killed: bool = False) -> list[str]:
         """One tick as the daemon has it: partitions first, then the runs, then the cursor. Which runs it asks for."""
-        told = self.evaluate()
-        for request in told.dynamic_partitions_requests or ():
+        result = self.evaluate()
+        for request in result.dynamic_partitions_requests or ():
             if isinstance(request, dg.AddDynamicPartitionsRequest):
                 self.instance.add_dynamic_partitions("tenants", request.partition_keys)
             else:
@@ -52,8 +52,8 @@ class Discovery:
                     self.instance.delete_dynamic_partition("tenants", key)
         if is_killed:
             return []
-        self.cursor = told.cursor
-        return [request.partition_key or "" for request in told.run_requests or ()]
+        self.cursor = result.cursor
+        return [request.partition_key or "" for request in result.run_requests or ()]
 
     @property
     def partitions(self) -> list[str]:
@@ -99,9 +99,9 @@ def test_each_new_key_becomes_a_partition_and_a_run_of_it(discovery: OpenDiscove
     shop.found = ["acme", "globex", "acme"]
     for key, users in (("acme", 3), ("globex", 5)):
         offer(shop.place, key, two(users, 1))
-    told = shop.tick()
-    assert (told, shop.partitions) == (["acme", "globex"], ["acme", "globex"])
-    for key in told:
+    result = shop.tick()
+    assert (result, shop.partitions) == (["acme", "globex"], ["acme", "globex"])
+    for key in result:
         assert run(shop.place.folder, shop.instance, key, shop.assets).succeeded
     assert ids(shop.place) == {"acme": [0, 1, 2], "globex": [0, 1, 2, 3, 4]}
     assert shop.tick() == []
@@ -198,11 +198,11 @@ def _failing(_: dg.SensorEvaluationContext) -> Iterable[str]:
 @pytest.mark.parametrize(
     ("found", "problem"),
     [
-        (["acme", 7], "gave a int for a key"),
-        ("acme", "gave one text"),
-        (["acme", ""], "gave an empty key"),
-        (["a...b"], r"gave 'a\.\.\.b' for a key, which Dagster does not take"),
-        ([str(number) for number in range(100_001)], "gave 100001 keys, and 100000 is the most"),
+        (["acme", 7], "returned a int as a key"),
+        ("acme", "returned one string"),
+        (["acme", ""], "returned an empty key"),
+        (["a...b"], r"returned the key 'a\.\.\.b', which Dagster does not allow"),
+        ([str(number) for number in range(100_001)], "returned 100001 keys, more than the allowed 100000"),
         (None, "failed with TypeError"),
     ],
 )
@@ -224,7 +224,7 @@ def test_whoever_fails_to_find_keys_is_named_without_the_values(discovery: OpenD
 
 def test_only_dynamic_partitions_can_appear(discovery: OpenDiscovery) -> None:
     days = assets(discovery().place.folder, dg.DailyPartitionsDefinition("2026-01-01"))
-    with pytest.raises(ConfigError, match="are not dynamic ones with a name"):
+    with pytest.raises(ConfigError, match="are not dynamic partitions with a name"):
         build_partition_discovery_sensor(days, find=lambda _: [])
 
 
@@ -239,8 +239,8 @@ def test_files_are_partitions_by_their_paths_once_they_are_left_alone(discovery:
 
     def keys(pattern: str) -> set[str | None]:
         find = files_found(tmp_path / pattern, quiet_seconds=50)
-        told = shop.evaluate(build_partition_discovery_sensor(shop.assets, find=find))
-        return {request.partition_key for request in told.run_requests or ()}
+        result = shop.evaluate(build_partition_discovery_sensor(shop.assets, find=find))
+        return {request.partition_key for request in result.run_requests or ()}
 
     assert keys("**/*.csv") == {"users.csv", "eu/users.csv"}
     assert keys("eu/*.csv") == {"users.csv"}

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOMan
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.lease import held_lease
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
@@ -58,7 +58,7 @@ def test_a_reset_stream_is_read_from_nothing(runs: OpenRuns) -> None:
     change = shop.place.store.history("shop", limit=1)[0]
     assert (change.why, change.who) == ("reset", f"dagster run {run.run_id}")
     report = shop.place.sync()
-    assert {name: told.emitted for name, told in report.streams.items()} == {"users": 12, "orders": 0}
+    assert {name: output.emitted for name, output in report.streams.items()} == {"users": 12, "orders": 0}
 
 
 def test_a_form_that_is_left_empty_resets_the_whole(runs: OpenRuns) -> None:
@@ -68,7 +68,7 @@ def test_a_form_that_is_left_empty_resets_the_whole(runs: OpenRuns) -> None:
     assert shop.place.positions() == {}
 
 
-def test_a_stream_that_is_not_there_is_told_with_those_that_are(runs: OpenRuns) -> None:
+def test_a_stream_that_is_not_there_is_reported_with_those_that_are(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.sync_of(TWO)
     run = launch(shop, "reset", {"streams": ["uses"]})
@@ -97,7 +97,7 @@ def test_tables_without_snapshots_are_refused_before_anything_moves(runs: OpenRu
     shop = runs()
     shop.place.sync_of(TWO)
     run = launch(shop, "rollback", {"version": 0})
-    assert "only Iceberg tables" in run.descriptions[0]
+    assert "only Iceberg and Delta tables" in run.descriptions[0]
     assert shop.place.positions() == {"users": 12, "orders": 4}
 
 
@@ -153,7 +153,7 @@ def test_a_job_waits_for_the_run_that_holds_the_connection(runs: OpenRuns) -> No
         stood.append(shop.place.positions())
         keeper.__exit__(None, None, None)
 
-    keeper = held_lease(shop.place.store, "shop", "another", 30).__enter__()
+    keeper = acquire_lease(shop.place.store, "shop", "another", 30).__enter__()
     holding = threading.Thread(target=hold)
     holding.start()
     run = launch(shop, "reset", {}, lease_wait_seconds=30.0)
@@ -168,13 +168,13 @@ def _is_waiting(instance: dg.DagsterInstance) -> bool:
     return any("waits up to" in text for text in texts)
 
 
-def test_a_connection_that_the_store_does_not_know_is_told(runs: OpenRuns) -> None:
+def test_a_connection_that_the_store_does_not_know_is_reported(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.offer(TWO)
     assert "does not know it" in launch(shop, "reset", {}).descriptions[0]
 
 
-def test_tables_that_are_not_cared_for_are_told(runs: OpenRuns) -> None:
+def test_tables_that_are_not_cared_for_are_reported(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.sync_of(TWO)
     assert "iceberg" in launch(shop, "care", {}).descriptions[0]
@@ -229,9 +229,9 @@ def test_rollback_puts_rows_and_state_back(spark: SparkSession, lake: Lake) -> N
     run = lake.launch("rollback", {"version": 1})
     assert run.succeeded, run.failures
     assert ids() == list(range(5))
-    assert any(f"{lake.name}.users is as in snapshot" in message for message in run.messages)
+    assert any(f"{lake.name}.users is at snapshot" in message for message in run.messages)
     again = lake.launch("rollback", {"version": 1})
-    assert again.succeeded and any("and was before" in message for message in again.messages)
+    assert again.succeeded and any(", as before" in message for message in again.messages)
 
 
 @pytest.mark.spark
@@ -248,7 +248,7 @@ def test_care_by_a_schedule_compacts_tables_and_lets_go_of_what_is_old(
     assert request.run_config == {}
     run = lake.launch("care", {"keep_days": 0, "tables": [f"{lake.name}.users"]})
     assert run.succeeded, run.failures
-    assert any("6 files rewritten into 1, 0 delete files gone; 6 snapshots" in each for each in run.messages)
+    assert any("6 files rewritten into 1, 0 delete files removed; 6 snapshots" in each for each in run.messages)
     [[rows, files]] = query(
         spark,
         f"select (select count(*) from lake.{lake.name}.users), (select count(*) from lake.{lake.name}.users.files)",

@@ -165,15 +165,15 @@ CHANGED = {
 }
 
 
-def test_drift_is_told_on_each_asset_that_it_concerns(source: Source) -> None:
+def test_drift_is_reported_on_each_asset_that_it_concerns(source: Source) -> None:
     sensor = build_schema_drift_sensor(source.assets)
     first = source.tick(sensor)
     assert {name: each.passed for name, each in evaluations(first).items()} == {"users": True, "orders": True}
     assert evaluations(source.tick(sensor, first.cursor)) == {}
     source.offer(CHANGED)
     second = source.tick(sensor, first.cursor)
-    told = {name: each.description for name, each in evaluations(second).items() if not each.passed}
-    assert told == {"users": "users: column shoe is new (integer)", "orders": "orders: the stream is gone"}
+    output = {name: each.description for name, each in evaluations(second).items() if not each.passed}
+    assert output == {"users": "users: column shoe is new (integer)", "orders": "orders: the stream is gone"}
     assert all(each.severity is dg.AssetCheckSeverity.WARN for each in evaluations(second).values())
     assert evaluations(source.tick(sensor, second.cursor)) == {}
     source.offer(USERS)
@@ -299,25 +299,25 @@ def test_a_change_is_saved_and_the_code_location_loaded_again(source: Source, we
         located("other_code", first.cursor)
 
 
-def test_a_state_that_stands_still_is_told_once(runs: OpenRuns) -> None:
+def test_a_state_that_stands_still_is_reported_once(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.sync_of(USERS)
-    told: list[dict[str, timedelta]] = []
+    output: list[dict[str, timedelta]] = []
     connection = Connection.from_file(shop.place.connection_file)
     using = {"connector": resources(shop.place.home, Options())["connector"]}
 
     def sensor(max_age: timedelta) -> dg.SensorDefinition:
         return build_state_staleness_sensor(
-            connection, max_age=max_age, on_stale=lambda _, ages: told.append(dict(ages))
+            connection, max_age=max_age, on_stale=lambda _, ages: output.append(dict(ages))
         )
 
     tick(sensor(timedelta(hours=1)), shop.instance, using=using)
-    assert told == []
+    assert output == []
     first = tick(sensor(timedelta(0)), shop.instance, using=using)
-    assert [set(ages) for ages in told] == [{"users", "orders"}]
-    assert all(age > timedelta(0) for age in told[0].values())
+    assert [set(ages) for ages in output] == [{"users", "orders"}]
+    assert all(age > timedelta(0) for age in output[0].values())
     second = tick(sensor(timedelta(0)), shop.instance, first.cursor, using)
-    assert len(told) == 1
+    assert len(output) == 1
     shop.place.sync_of({"streams": {"users": {"records": 9}}})
     tick(sensor(timedelta(0)), shop.instance, second.cursor, using)
-    assert [set(ages) for ages in told[1:]] == [{"users"}]
+    assert [set(ages) for ages in output[1:]] == [{"users"}]

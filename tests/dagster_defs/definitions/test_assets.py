@@ -12,7 +12,7 @@ from dagster._serdes import serialize_value
 from dagster_airbyte_proto import ConfigError, build_connector_assets, connector_assets
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import SOURCE_ASSET
-from dagster_airbyte_proto.dagster_defs.definitions.definition import definition_of
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import definition_of
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.model import StreamId
@@ -164,9 +164,9 @@ def test_the_code_of_an_asset_is_its_function_and_its_connection_file(tmp_path: 
 
     [spec] = _assets(tmp_path, shop).specs
 
-    told = spec.metadata["dagster/code_references"]
-    assert isinstance(told, dg.CodeReferencesMetadataValue)
-    assert [_place(reference) for reference in told.code_references] == [
+    result = spec.metadata["dagster/code_references"]
+    assert isinstance(result, dg.CodeReferencesMetadataValue)
+    assert [_place(reference) for reference in result.code_references] == [
         (str(Path(__file__).absolute()), _landing.__code__.co_firstlineno, "step"),
         (str(tmp_path / "shop.yaml"), 1, "connection"),
     ]
@@ -182,9 +182,9 @@ def test_without_a_function_the_code_is_the_connection_file_alone(tmp_path: Path
 
     [spec] = build_connector_assets(connection_file(tmp_path), home=tmp_path).specs
 
-    told = spec.metadata["dagster/code_references"]
-    assert isinstance(told, dg.CodeReferencesMetadataValue)
-    assert [_place(reference)[2] for reference in told.code_references] == ["connection"]
+    result = spec.metadata["dagster/code_references"]
+    assert isinstance(result, dg.CodeReferencesMetadataValue)
+    assert [_place(reference)[2] for reference in result.code_references] == ["connection"]
 
 
 def test_assets_without_a_function_ask_for_their_resource(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_translator_that_makes_two_assets_one_is_refused(tmp_path: Path) -> No
 
     assert str(raised.value) == (
         f"making the assets of {tmp_path}/shop.yaml (stream sales.orders): "
-        "its asset key raw is that of stream users, or too like it\n"
+        "its asset key raw is that of stream users, or too similar to it\n"
         "Give it another key in the translator's get_asset_spec, or in `translation`."
     )
 

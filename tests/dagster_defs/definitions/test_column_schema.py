@@ -59,11 +59,11 @@ def test_columns_have_the_types_that_spark_shows_and_ours_come_last() -> None:
 
 def test_descriptions_are_the_schemas_own() -> None:
     schema = table_schema(table_columns(_planned()))
-    told = {column.name: column.description for column in schema.columns}
+    result = {column.name: column.description for column in schema.columns}
 
-    assert told["id"] == "Their number."
-    assert told["tags"] is None
-    assert told["_airbyte_generation_id"] == "counts the stream's full refreshes"
+    assert result["id"] == "Their number."
+    assert result["tags"] is None
+    assert result["_airbyte_generation_id"] == "counts the stream's full refreshes"
 
 
 @pytest.mark.parametrize(
@@ -85,21 +85,21 @@ def test_keys_are_marked_and_unique_where_the_table_makes_them_so(
     assert all(constraints.other == ["primary key"] for constraints in marked.values())
 
 
-def test_what_a_table_has_is_told_with_the_keys_that_only_the_plan_knows() -> None:
+def test_what_a_table_has_is_reported_with_the_keys_that_only_the_plan_knows() -> None:
     found = [
         DescribedColumn("id", "bigint"),
         DescribedColumn("price", "decimal(38,0)", "net"),
         DescribedColumn("x", "int"),
     ]
 
-    told = described_schema(found, table_schema(table_columns(_planned()), write=WriteMode.APPEND_DEDUP))
+    result = described_schema(found, table_schema(table_columns(_planned()), write=WriteMode.APPEND_DEDUP))
 
-    assert [(column.name, column.type, column.description) for column in told.columns] == [
+    assert [(column.name, column.type, column.description) for column in result.columns] == [
         ("id", "bigint", "Their number."),
         ("price", "decimal(38,0)", "net"),
         ("x", "int", None),
     ]
-    assert [column.constraints.unique for column in told.columns] == [True, False, False]
+    assert [column.constraints.unique for column in result.columns] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_a_table_has_is_told_with_the_keys_that_only_the_plan_knows() -> No
         (pa.time64("us"), "time64[us]"),
     ],
 )
-def test_types_that_no_stream_has_are_told_as_well(kind: pa.DataType, text: str) -> None:
+def test_types_that_no_stream_has_are_reported_as_well(kind: pa.DataType, text: str) -> None:
     assert column_type(kind) == text
 
 

@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
 from dagster_airbyte_proto.dagster_defs.definitions.scaffolding import launch_of
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
-from tests.dagster_defs.support.folder_shop import AskedIOManager, Options, resources
+from tests.dagster_defs.support.folder_shop import Options, QueryableFolderIOManager, resources
 from tests.dagster_defs.support.saved import NO_CONNECTOR, ORDERS, USERS, save
 from tests.support.fake_source import command
 
@@ -100,7 +100,7 @@ def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
     listed = project.dg("list", "components", "--json")
     kinds = {item["key"]: item["summary"] for item in json.loads(listed.out)["items"]}
     assert kinds["dagster_airbyte_proto.ConnectorComponent"] == (
-        "Every stream of a connection as an asset that lands in a Spark table."
+        "Makes every stream of a connection an asset in a Spark table."
     )
 
     # Of several components of one type, `dg check yaml` looks at one.
@@ -201,8 +201,8 @@ def test_a_component_without_state_has_no_assets_yet_and_says_what_to_run(caplog
     context = dg.ComponentTree.for_test().load_context
 
     assert not _in_place().build_defs_from_state(context, None).assets
-    [told] = caplog.messages
-    assert told.startswith("Run `dg utils refresh-defs-state`. Until then, of connection shop, which names no stream,")
+    [output] = caplog.messages
+    assert output.startswith("Run `dg utils refresh-defs-state`. Until then, connection shop, which names no stream,")
 
 
 @dg.asset(ins={"users": dg.AssetIn(["shop", "users"])})
@@ -226,17 +226,17 @@ def test_a_stream_can_be_synced_before_the_first_refresh(tmp_path: Path, dagster
     assert [event.asset_key for event in result.get_asset_materialization_events()] == [dg.AssetKey(["shop", "users"])]
 
 
-def test_more_of_each_table_is_told_if_it_is_written(tmp_path: Path, dagster_instance: dg.DagsterInstance) -> None:
+def test_more_of_each_table_is_reported_if_it_is_written(tmp_path: Path, dagster_instance: dg.DagsterInstance) -> None:
     written = {"include_metadata": ["column_metadata", "insights"], "sample_rows": 2}
     component = _with_fake_source(tmp_path, command(), ["users"], written)
-    tables = AskedIOManager(warehouse=str(tmp_path / "home" / "warehouse"), log=str(tmp_path / "queries.txt"))
+    tables = QueryableFolderIOManager(warehouse=str(tmp_path / "home" / "warehouse"), log=str(tmp_path / "queries.txt"))
     using = {**resources(tmp_path / "home", Options()), "io_manager": tables}
 
     result = dg.materialize([_step(component, None)], instance=dagster_instance, resources=using)
 
     [event] = result.get_asset_materialization_events()
-    told = event.materialization.metadata
-    assert {"dagster/column_schema", "airbyte_proto/column/id/nulls", "airbyte_proto/sample"} <= told.keys()
+    output = event.materialization.metadata
+    assert {"dagster/column_schema", "airbyte_proto/column/id/nulls", "airbyte_proto/sample"} <= output.keys()
 
 
 def test_a_sensor_finds_new_partitions_if_it_is_written(tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ def test_a_sensor_finds_new_partitions_if_it_is_written(tmp_path: Path) -> None:
     assert (sensor.name, sensor.minimum_interval_seconds) == ("shop_partition_discovery", 30)
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
     with dg.DagsterInstance.ephemeral() as instance:
-        told = sensor(dg.build_sensor_context(instance=instance))
-        assert isinstance(told, dg.SensorResult)
-        assert told.dynamic_partitions_requests == [component.partitions.build_add_request(["acme.csv"])]  # type: ignore[union-attr]  # they are dynamic
+        output = sensor(dg.build_sensor_context(instance=instance))
+        assert isinstance(output, dg.SensorResult)
+        assert output.dynamic_partitions_requests == [component.partitions.build_add_request(["acme.csv"])]  # type: ignore[union-attr]  # they are dynamic
 
 
 @pytest.mark.parametrize("words", [{}, {"files": "*.csv", "streams_of": "tenants.yaml"}])
@@ -291,7 +291,7 @@ def test_state_is_kept_beside_the_project_and_not_asked_for_at_each_start() -> N
     assert not config.refresh_if_dev
 
 
-def test_a_fault_in_a_connection_is_told_without_its_values() -> None:
+def test_a_fault_in_a_connection_is_reported_without_its_values() -> None:
     connector = {"protocol": "airbite", "launch": NO_CONNECTOR["launch"]}
 
     # Dagster's own error, with ours as its text.

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import named_streams, saved_catalog
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import catalog_of_named_streams, saved_catalog
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.connector.answer_cache import Offers
+from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from tests.dagster_defs.support.saved import USERS, connection, connection_file, named, save
 
 
@@ -17,7 +17,7 @@ def _names(found: object) -> list[str]:
 
 
 def test_what_the_command_line_saved_is_found(tmp_path: Path) -> None:
-    offers = Offers(Settings.load(tmp_path).catalogs_folder)
+    offers = AnswerCache(Settings.load(tmp_path).catalogs_folder)
     offers.save_catalog("shop", b'{"streams":[{"name":"users","json_schema":{}}]}')
 
     assert _names(saved_catalog(connection(), home=tmp_path)) == ["users"]
@@ -55,7 +55,7 @@ def test_no_catalog_is_none_where_it_was_not_named(tmp_path: Path) -> None:
         ('{"streams": [{"json_schema": {}}]}', "stream number 1 has no name"),
     ],
 )
-def test_a_broken_catalog_is_told_with_its_file_and_the_way_out(tmp_path: Path, content: str, found: str) -> None:
+def test_a_broken_catalog_is_reported_with_its_file_and_the_way_out(tmp_path: Path, content: str, found: str) -> None:
     shop = connection_file(tmp_path)
     path = save(tmp_path)
     path.write_text(content)
@@ -79,13 +79,13 @@ def test_a_catalog_that_is_a_folder_is_refused(tmp_path: Path) -> None:
 def test_named_streams_stand_in_for_a_catalog() -> None:
     shop = connection(streams={"users": {}, "sales.orders": {}, "*": {}})
 
-    assert [stream.id for stream in named_streams(shop).streams] == [(None, "users"), ("sales", "orders")]
+    assert [stream.id for stream in catalog_of_named_streams(shop).streams] == [(None, "users"), ("sales", "orders")]
 
 
 @pytest.mark.parametrize("shop", [connection(), connection(streams={"*": {"write": "append"}})])
-def test_with_neither_catalog_nor_names_the_way_out_is_told(shop: Connection) -> None:
+def test_with_neither_catalog_nor_names_the_way_out_is_reported(shop: Connection) -> None:
     with pytest.raises(ConfigError) as raised:
-        named_streams(shop)
+        catalog_of_named_streams(shop)
 
     assert str(raised.value) == (
         "making the assets of connection shop: no catalog is saved, and the connection names no stream\n"

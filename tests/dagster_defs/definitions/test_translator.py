@@ -1,4 +1,4 @@
-"""What an asset tells of its stream, and how a translator of one's own changes it."""
+"""The spec of a stream's asset, and translators that change it."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.offered import offered
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import plan_asset_streams
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
 from tests.dagster_defs.support.saved import ORDERS, USERS, connection, named, save
 
@@ -18,7 +18,9 @@ def _specs(home: Path, *streams: dict[str, Any], **written: Any) -> list[dg.Asse
 
 
 def _translated(shop: Connection, translator: StreamTranslator | None = None, **options: Any) -> list[dg.AssetSpec]:
-    return [(translator or StreamTranslator()).get_asset_spec(data) for data in offered(shop, **options).streams]
+    return [
+        (translator or StreamTranslator()).get_asset_spec(data) for data in plan_asset_streams(shop, **options).streams
+    ]
 
 
 def test_a_stream_tells_where_it_comes_from_and_where_it_lands(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_a_partitioned_table_has_a_column_for_the_partition_and_its_key_is_uniqu
     assert (last.name, last.type, last.description) == (
         "_airbyte_partition",
         "string",
-        "the partition that the row is of",
+        "the partition of the row",
     )
     assert (schema.columns[0].constraints.other, schema.columns[0].constraints.unique) == (["primary key"], False)
 

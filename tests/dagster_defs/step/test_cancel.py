@@ -109,7 +109,7 @@ def test_a_kill_during_the_delivery_leaves_rows_and_no_state(steps: StepProcess,
     steps.start(place, place.folder / "dagster", crash=("run.delivered", 1))
     assert steps.end() == KILLED
     assert place.positions() == {}
-    assert len(place.store.announced("shop")) == 1
+    assert len(place.store.announced_loads("shop")) == 1
     assert place.column("users") == list(range(23))
     steps.start(place, place.folder / "dagster")
     assert steps.end() == 0

@@ -13,13 +13,13 @@ import dagster as dg
 import pytest
 from dagster._core.launcher import LaunchRunContext
 
-from dagster_airbyte_proto.launchers.docker.containers import Container, containers
+from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
 from tests.dagster_defs.support.container_steps import ORDER, shop_job
 from tests.dagster_defs.support.shop_runs import Run
 from tests.dagster_defs.support.step_process import opened
 from tests.support import fake_source
-from tests.support.images import Image, python_image
-from tests.support.machine_container import REPOSITORY, machine_image, machine_volumes
+from tests.support.containers.images import Image, python_image
+from tests.support.containers.machine_container import REPOSITORY, machine_image, machine_volumes
 from tests.sync.shop import Shop, until
 from tests.sync.test_sync import expect, two
 
@@ -86,7 +86,7 @@ class Runs:
             return Run(instance, run_id)
 
     def connectors(self) -> list[Container]:
-        return [each for each in containers(self.daemon) if each.image == self._connector.name]
+        return [each for each in connector_containers(self.daemon) if each.image == self._connector.name]
 
 
 def _path() -> str:
@@ -118,16 +118,16 @@ def test_what_a_killed_step_left_goes_with_the_next_one(runs: Runs) -> None:
     worker = runs.worker()
     until(lambda: len(runs.place.landed("orders")) > 0, "rows of a connector that hangs")
     [left] = runs.connectors()
-    told = runs.daemon.inspect_container(left.name)
+    result = runs.daemon.inspect_container(left.name)
     worker.kill()
     worker.communicate()
     for each in runs.daemon.containers():
         if each["Names"][0].startswith("/dagster-step-"):
             runs.daemon.remove_container(each["Id"], force=True)
-    assert told["HostConfig"]["NetworkMode"] == "none"
-    assert "HTTPS_PROXY=http://proxy:3128" in told["Config"]["Env"]
-    assert _SECRET not in json.dumps(told)
-    assert told["HostConfig"]["Binds"] is None
+    assert result["HostConfig"]["NetworkMode"] == "none"
+    assert "HTTPS_PROXY=http://proxy:3128" in result["Config"]["Env"]
+    assert _SECRET not in json.dumps(result)
+    assert result["HostConfig"]["Binds"] is None
     assert [each.name for each in runs.connectors()] == [left.name], "its guardian died with the step's container"
     runs.offer(two(10, 20))
     assert runs.run().succeeded

@@ -1,4 +1,4 @@
-"""What Dagster does about a sync that failed: in the connector's own words, and retried only where that can help."""
+"""A failed sync in Dagster: it shows the connector's message, and is retried only if that can help."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_a_retry_goes_on_from_what_is_committed(runs: OpenRuns) -> None:
     expect(shop.place, 23, 12)
 
 
-def test_an_error_that_all_streams_share_is_told_once(runs: OpenRuns) -> None:
+def test_an_error_that_all_streams_share_is_reported_once(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.offer(two(23, 12, failure={"kind": "error", "after": 0, "message": f"no way in with {SECRET}"}))
     run = shop.run()
@@ -54,7 +54,7 @@ def test_an_error_that_all_streams_share_is_told_once(runs: OpenRuns) -> None:
     assert SECRET not in run.everything
 
 
-def test_a_rate_limit_is_told_where_people_look(runs: OpenRuns) -> None:
+def test_a_rate_limit_is_reported_where_people_look(runs: OpenRuns) -> None:
     shop = runs()
     limited = {"type": "RATE_LIMITED", "rate_limited": {"quota_reset": 1_700_000_000_000}}
     status = {"stream_descriptor": {"name": "users"}, "status": "RUNNING", "reasons": [limited]}
@@ -65,7 +65,7 @@ def test_a_rate_limit_is_told_where_people_look(runs: OpenRuns) -> None:
     assert any("stream users is rate limited" in text for text in run.messages)
 
 
-def test_a_config_that_the_connector_refuses_is_told_before_it_runs(runs: OpenRuns) -> None:
+def test_a_config_that_the_connector_refuses_is_reported_before_it_runs(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.config["count"] = 0
     shop.place.offer(two(1, 1))

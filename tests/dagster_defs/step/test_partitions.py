@@ -11,8 +11,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
-from dagster_airbyte_proto.dagster_defs.partitions import sample, slice_of
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.dagster_defs.partitions import newest_slice, slice_of
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from tests.dagster_defs.support.partition_runs import KEYS, Backfills, assets, ids, offer, positions, prepared, run
 from tests.dagster_defs.support.shop_runs import Run, key_of
@@ -50,7 +50,7 @@ def instance(place: Shop) -> Iterator[dg.DagsterInstance]:
         yield made
 
 
-def told(instance: dg.DagsterInstance, stream: str = "users") -> dict[str, dict[str, Any]]:
+def result(instance: dg.DagsterInstance, stream: str = "users") -> dict[str, dict[str, Any]]:
     """The newest materialization of each partition of a stream: its metadata as Python values."""
     found: dict[str, dict[str, Any]] = {}
     for record in instance.fetch_materializations(key_of(stream), limit=100).records:
@@ -86,13 +86,13 @@ def counts(run_: Run) -> list[str]:
         ),
     ],
 )
-def test_a_time_window_is_told_in_utc_and_its_key_as_it_is_written(
+def test_a_time_window_is_reported_in_utc_and_its_key_as_it_is_written(
     partitions_def: dg.PartitionsDefinition[Any], key: str, start: str, end: str
 ) -> None:
-    assert slice_of(partitions_def, key).words == {"key": key, "start": start, "end": end}
+    assert slice_of(partitions_def, key).template_values == {"key": key, "start": start, "end": end}
 
 
-def test_a_key_of_dimensions_is_told_whole_and_by_each_of_them() -> None:
+def test_a_key_of_dimensions_is_reported_whole_and_by_each_of_them() -> None:
     both = dg.MultiPartitionsDefinition({"day": DAYS, "region": dg.StaticPartitionsDefinition(["eu", "us"])})
     key = dg.MultiPartitionKey({"day": "2026-01-02", "region": "eu"})
     assert slice_of(both, key) == Slice(
@@ -102,12 +102,12 @@ def test_a_key_of_dimensions_is_told_whole_and_by_each_of_them() -> None:
 
 
 def test_connectors_are_asked_in_the_newest_partition_that_is_known() -> None:
-    newest = sample(DAYS)
+    newest = newest_slice(DAYS)
     assert newest is not None
     assert newest.key == "2026-01-04"
-    assert sample(dg.StaticPartitionsDefinition(["b", "a"])) == Slice("a")
-    assert sample(dg.DynamicPartitionsDefinition(name="tenants")) is None
-    assert sample(None) is None
+    assert newest_slice(dg.StaticPartitionsDefinition(["b", "a"])) == Slice("a")
+    assert newest_slice(dg.DynamicPartitionsDefinition(name="tenants")) is None
+    assert newest_slice(None) is None
 
 
 # Runs
@@ -121,7 +121,7 @@ def test_a_run_of_one_partition_replaces_its_slice_and_tells_its_rows(
         assert run(place.folder, instance, key).succeeded
     assert ids(place) == {"p00": list(range(8)), "p01": list(range(5))}
     assert positions(place) == {"p00": 8, "p01": 5}
-    newest = told(instance)["p00"]
+    newest = result(instance)["p00"]
     assert (newest["dagster/partition_row_count"], newest["dagster/row_count"]) == (8, 13)
     assert (newest["airbyte_proto/emitted"], newest["airbyte_proto/deleted"]) == (8, 12)
 
@@ -132,7 +132,7 @@ def test_a_partition_that_came_out_empty_empties_its_slice(place: Shop, instance
         offer(place, "p01", two(4, 3))
         assert run(place.folder, instance, ("p00", "p01")).succeeded
     assert ids(place) == {"p01": list(range(4))}
-    assert told(instance)["p00"]["dagster/partition_row_count"] == 0
+    assert result(instance)["p00"]["dagster/partition_row_count"] == 0
 
 
 def test_a_range_is_one_run_with_one_event_and_numbers_of_its_own_for_each_partition(
@@ -145,10 +145,10 @@ def test_a_range_is_one_run_with_one_event_and_numbers_of_its_own_for_each_parti
     assert ids(place) == {key: list(range(number + 1)) for number, key in enumerate(KEYS[:5])}
     assert positions(place) == {key: number + 1 for number, key in enumerate(KEYS[:5])}
     assert counts(done) == ["orders"] * 5 + ["users"] * 5
-    rows = {key: metadata["dagster/partition_row_count"] for key, metadata in told(instance).items()}
+    rows = {key: metadata["dagster/partition_row_count"] for key, metadata in result(instance).items()}
     assert rows == {key: number + 1 for number, key in enumerate(KEYS[:5])}
-    assert {key: metadata["airbyte_proto/emitted"] for key, metadata in told(instance).items()} == rows
-    assert {metadata["dagster/row_count"] for metadata in told(instance).values()} == {15}
+    assert {key: metadata["airbyte_proto/emitted"] for key, metadata in result(instance).items()} == rows
+    assert {metadata["dagster/row_count"] for metadata in result(instance).values()} == {15}
 
 
 def test_a_stream_that_failed_in_a_partition_is_named_with_it_and_the_others_go_on(
@@ -189,7 +189,7 @@ def test_a_retry_of_a_range_goes_on_at_the_partition_that_failed(place: Shop, in
         "Partition p02",
     ]
     assert ids(place) == {key: [0, 1, 2, 3] for key in KEYS[:3]}
-    assert {key: each["dagster/partition_row_count"] for key, each in told(instance).items()} == dict.fromkeys(
+    assert {key: each["dagster/partition_row_count"] for key, each in result(instance).items()} == dict.fromkeys(
         KEYS[:3], 4
     )
 
@@ -218,12 +218,12 @@ def test_dimensions_and_keys_that_appear_have_slices_too(place: Shop, instance: 
         done = run(place.folder, instance, key, assets(place.folder, both))
         assert done.succeeded, done.failures
     assert {key: len(found) for key, found in ids(place).items()} == {"eu|acme": 1, "eu|globex": 2}
-    assert told(instance)["eu|globex"]["dagster/partition_row_count"] == 2
+    assert result(instance)["eu|globex"]["dagster/partition_row_count"] == 2
 
 
 def test_a_run_of_no_partition_is_refused(place: Shop, instance: dg.DagsterInstance) -> None:
     done = run(place.folder, instance, None)
-    assert "the run is of none" in done.descriptions[0]
+    assert "the run names none" in done.descriptions[0]
     assert place.store.loads("shop") == []
 
 
@@ -242,7 +242,7 @@ def test_two_backfills_at_once_lose_no_update(
     if kept_in == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres_server")
         url = server.new_schema()
-        place.store = SqlStateStore(url)
+        place.store = SqlStore(url)
     for number, key in enumerate(KEYS[:9]):
         offer(place, key, two(number + 1, 2 * number + 1))
     for each, keys in zip(backfills, (KEYS[:6], KEYS[3:9]), strict=True):
@@ -266,7 +266,7 @@ def test_a_backfill_that_is_killed_is_healed_by_the_next(
     backfills[0].start(place.folder, KEYS[:3], crash)
     assert backfills[0].end() == KILLED
     assert ids(place)["p00"] == [0, 1, 2, 3]
-    assert told(instance) == {}
+    assert result(instance) == {}
     assert run(place.folder, instance, (KEYS[0], KEYS[2])).succeeded
     assert ids(place) == {key: list(range(number + 4)) for number, key in enumerate(KEYS[:3])}
     assert positions(place) == {key: number + 4 for number, key in enumerate(KEYS[:3])}

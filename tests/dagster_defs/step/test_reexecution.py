@@ -42,7 +42,7 @@ defs = definitions(Path(__file__).parent)
 
 
 def definitions(folder: Path) -> dg.Definitions:
-    """What the code location of a folder has: the shop's streams, of which each has checks."""
+    """The definitions of the code location in a folder: the shop's streams, each with checks."""
     connection = Connection.from_file(folder / "shop.yaml")
     return dg.Definitions(
         [build_connector_assets(connection, catalog=folder / "catalog.json", checks=StreamChecks())],

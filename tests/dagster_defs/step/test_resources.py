@@ -20,7 +20,7 @@ def run_with(shop: Runs, **given: object) -> Run:
     return Run(shop.instance, result.run_id)
 
 
-def test_the_state_store_is_named_by_the_environment_and_its_url_is_told_nobody(
+def test_the_state_store_is_named_by_the_environment_and_its_url_is_reported_nobody(
     runs: OpenRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = runs()

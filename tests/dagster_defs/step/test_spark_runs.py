@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from tests.dagster_defs.support.shop_runs import Run, terminate
 from tests.dagster_defs.support.spark_steps import SparkSteps, instance_of
-from tests.sync.crashes.iceberg_house import IcebergHouse
-from tests.sync.crashes.life import STREAMS, Life
+from tests.sync.crashes.killed_connection import STREAMS, KilledConnection
+from tests.sync.crashes.spark_connections import IcebergConnection
 from tests.sync.shop import processes_of, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -33,14 +33,14 @@ def steps() -> Iterator[SparkSteps]:
 
 
 @pytest.fixture
-def life(steps: SparkSteps, spark: SparkSession, tmp_path: Path) -> Iterator[Life]:
-    house = IcebergHouse(tmp_path / "ware house", spark)
-    yield Life(steps, house, {"users": "append", "orders": "append_dedup"}, "stream")
+def killed(steps: SparkSteps, spark: SparkSession, tmp_path: Path) -> Iterator[KilledConnection]:
+    connection = IcebergConnection(tmp_path / "ware house", spark)
+    yield KilledConnection(steps, connection, {"users": "append", "orders": "append_dedup"}, "stream")
     until(lambda: processes_of(tmp_path) == [], "the end of every JVM and connector")
 
 
-def run_of(house: IcebergHouse, steps: SparkSteps) -> Run:
-    with instance_of(house) as instance:
+def run_of(connection: IcebergConnection, steps: SparkSteps) -> Run:
+    with instance_of(connection) as instance:
         return Run(instance, steps.run_id)
 
 
@@ -55,31 +55,33 @@ def silent_repository(folder: Path) -> Iterator[tuple[dict[str, str], socket.soc
         yield {f"spark.{name}": value for name, value in spark.items()}, listening
 
 
-def test_a_run_that_is_killed_around_a_commit_is_healed_by_the_next(life: Life, steps: SparkSteps) -> None:
-    assert isinstance(life.house, IcebergHouse)
+def test_a_run_that_is_killed_around_a_commit_is_healed_by_the_next(
+    killed: KilledConnection, steps: SparkSteps
+) -> None:
+    assert isinstance(killed.connection, IcebergConnection)
     for kill in (("table.committed", 1), ("load.committed", 2)):
-        life.grow()
-        life.die(kill)
-    life.grow()
-    life.live()
-    healed = run_of(life.house, steps)
+        killed.add_records()
+        killed.sync_killed(kill)
+    killed.add_records()
+    killed.sync_to_end()
+    healed = run_of(killed.connection, steps)
     assert sorted(healed.materialized) == sorted(STREAMS)
-    assert healed.metadata("users")["dagster/row_count"] == life.records["users"]
+    assert healed.metadata("users")["dagster/row_count"] == killed.records["users"]
 
 
 def test_a_run_that_is_terminated_while_spark_starts_takes_its_jvm_along(
-    life: Life, steps: SparkSteps, tmp_path: Path
+    killed: KilledConnection, steps: SparkSteps, tmp_path: Path
 ) -> None:
-    assert isinstance(life.house, IcebergHouse)
-    life.grow()
+    assert isinstance(killed.connection, IcebergConnection)
+    killed.add_records()
     with silent_repository(tmp_path) as (spark, repository):
-        process = steps.start(life.house, spark=spark)
+        process = steps.start(killed.connection, spark=spark)
         asked, _ = repository.accept()
-        with asked, instance_of(life.house) as instance:
+        with asked, instance_of(killed.connection) as instance:
             seconds = terminate(instance, steps.run_id, process, steps.end)
             until(lambda: processes_of(tmp_path) == [], "the end of its JVM")
-    run = run_of(life.house, steps)
+    run = run_of(killed.connection, steps)
     assert run.status is dg.DagsterRunStatus.CANCELED
     assert (run.attempts, run.materialized) == (1, [])
     assert seconds < MOST_SECONDS
-    life.live()
+    killed.sync_to_end()

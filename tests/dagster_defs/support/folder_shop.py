@@ -10,13 +10,13 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import column_type
-from dagster_airbyte_proto.dagster_defs.definitions.definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
-from dagster_airbyte_proto.dagster_defs.step.syncing import SyncEvents
+from dagster_airbyte_proto.dagster_defs.step.sync_events import SyncEvents
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import StreamId, TableName
-from dagster_airbyte_proto.sync.delivery import Delivered
+from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class FolderIOManager(dg.ConfigurableIOManager):
         assert labels["dagster-run"]
         return FolderTables(Path(self.warehouse))
 
-    def handle_output(self, context: dg.OutputContext, obj: Delivered) -> None:
+    def handle_output(self, context: dg.OutputContext, obj: CommittedStream) -> None:
         if obj.stream.name == self.breaks_at:
             raise OSError("the table is gone")
         if obj.part is None:
@@ -47,9 +47,9 @@ class FolderIOManager(dg.ConfigurableIOManager):
         raise NotImplementedError
 
 
-class AskedIOManager(FolderIOManager):
-    """One whose tables answer what Polars' SQL knows, and Spark's `describe table`; not what has the word `mute` in it.
-    What they were asked stands in the file `log`."""
+class QueryableFolderIOManager(FolderIOManager):
+    """An IO manager whose tables answer queries in Polars' SQL, and Spark's `describe table`. A query with the word
+    `mute` fails. The file `log` has the queries."""
 
     log: str
     mute: str = "no such word"
@@ -80,7 +80,7 @@ def _as_it_is(events: SyncEvents) -> SyncEvents:
 
 
 class Options(NamedTuple):
-    """How the shop's step is made."""
+    """The options of the shop's step."""
 
     streams: Sequence[str] = ("users", "orders")
     retry_policy: dg.RetryPolicy | None = None
@@ -92,7 +92,7 @@ class Options(NamedTuple):
     takes: int | None = None
     """After so many events the step fails by a fault of its own."""
     chain: Callable[[SyncEvents], SyncEvents] = _as_it_is
-    """What the step makes of the sync's events."""
+    """Changes the sync's events before the step yields them."""
 
 
 def shop_assets(connection_file: Path, options: Options) -> dg.AssetsDefinition:

@@ -38,7 +38,7 @@ def prepared(place: Shop, words: str = "{{ partition.key }}") -> None:
 
 
 def offer(place: Shop, words: str, scenario: Mapping[str, Any]) -> None:
-    """What the source has in one partition from now on."""
+    """Sets the records that the source has in one partition from now on."""
     (place.folder / f"of-{words}.json").write_text(json.dumps(scenario))
 
 
@@ -93,7 +93,7 @@ def ids(place: Shop, stream: str = "users") -> dict[str, list[int]]:
 
 
 def positions(place: Shop, stream: str = "users") -> dict[str, int]:
-    """Where a stream's state stands in each partition."""
+    """The state of a stream in each partition."""
     stored = place.store.states("shop", partition=None)
     return {
         each.partition: json.loads(each.state.message)["stream"]["stream_state"]["next"]

@@ -26,7 +26,7 @@ class Runs:
         return Run(self.instance, result.run_id)
 
     def events_of(self, stream: str) -> int:
-        """How many materializations of it were ever written."""
+        """The number of materializations of it that were ever written."""
         return len(self.instance.fetch_materializations(key_of(stream), limit=100).records)
 
 
@@ -46,7 +46,7 @@ class Run:
         return self.status is dg.DagsterRunStatus.SUCCESS
 
     def kinds(self, stream: str) -> list[str]:
-        """What was logged of a stream's asset, in order."""
+        """The events of a stream's asset, in order."""
         logged = (entry.dagster_event for entry in self._logs if entry.dagster_event)
         return [event.event_type_value for event in logged if event.asset_key == key_of(stream)]
 
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def checks(self) -> dict[str, dict[str, bool]]:
-        """Whether each check of each stream passed."""
+        """The result of each check of each stream."""
         found: dict[str, dict[str, bool]] = {}
         for event in self._events(dg.DagsterEventType.ASSET_CHECK_EVALUATION):
             evaluation = event.asset_check_evaluation_data
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def failures(self) -> list[str]:
-        """What each attempt of the step failed with."""
+        """The failure of each attempt of the step."""
         failures = [event.step_failure_data.error for event in self._events(dg.DagsterEventType.STEP_FAILURE)]
         retries = [event.step_retry_data.error for event in self._events(dg.DagsterEventType.STEP_UP_FOR_RETRY)]
         return [_whole(error) for error in (*retries, *failures)]
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def compute_log(self) -> str:
-        """What the steps wrote to stderr."""
+        """The stderr output of the steps."""
         [captured] = self._events(dg.DagsterEventType.LOGS_CAPTURED)
         key = [self.run_id, "compute_logs", captured.logs_captured_data.file_key]
         return (self._instance.compute_log_manager.get_log_data(key).stderr or b"").decode()

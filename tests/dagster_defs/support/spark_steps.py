@@ -20,7 +20,7 @@ from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessio
 from tests.dagster_defs.support.step_process import LATE_MODULES, opened
 from tests.support.fake_source import offered
 from tests.support.fork_server import ForkServer, Kill, arm, serve
-from tests.sync.crashes.house import House
+from tests.sync.crashes.fake_connection import FakeConnection
 
 _SPARK_MODULES = (
     "dagster_airbyte_proto.tables.spark.frames",
@@ -30,42 +30,46 @@ _SPARK_MODULES = (
 
 
 class SparkSteps(ForkServer):
-    """Materializes all streams of a house as a run worker does, one run at a time: a Runner for lives. `spark` are
-    Spark's settings beside the house's own."""
+    """Materializes all streams of a connection as a run worker does, one run at a time: a Runner for lives. `spark` are
+    Spark's settings beside the home's own."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(__name__, environment)
         self.run_id = ""
 
-    def start(self, house: House, crash: Kill | None = None, spark: Mapping[str, str] = MappingProxyType({})) -> int:
+    def start(
+        self, connection: FakeConnection, crash: Kill | None = None, spark: Mapping[str, str] = MappingProxyType({})
+    ) -> int:
         """The process id of a run that has begun; its id in Dagster is `run_id`. `end` it before the next one."""
-        house.points_file.unlink(missing_ok=True)
-        _save_catalog(house)
+        connection.points_file.unlink(missing_ok=True)
+        _save_catalog(connection)
         self.run_id = str(uuid4())
         order = {
-            "folder": str(house.home.parent),
+            "folder": str(connection.home.parent),
             "run": self.run_id,
             "crash": crash,
-            "points": str(house.points_file),
-            "report": str(house.report_file),
-            "spark": {**yaml.safe_load((house.home / "settings.yaml").read_text())["spark"], **spark},
+            "points": str(connection.points_file),
+            "report": str(connection.report_file),
+            "spark": {**yaml.safe_load((connection.home / "settings.yaml").read_text())["spark"], **spark},
         }
         return self.fork(order)
 
-    def sync(self, house: House, crash: Kill | None = None) -> int:
-        self.start(house, crash)
+    def sync(self, connection: FakeConnection, crash: Kill | None = None) -> int:
+        self.start(connection, crash)
         return self.end()
 
 
-def instance_of(house: House) -> dg.DagsterInstance:
-    """The instance that knows the house's runs."""
-    return opened(house.home.parent / "dagster")
+def instance_of(connection: FakeConnection) -> dg.DagsterInstance:
+    """The instance that knows the home's runs."""
+    return opened(connection.home.parent / "dagster")
 
 
-def _save_catalog(house: House) -> None:
-    scenario = json.loads(Path(yaml.safe_load(house.connection_file.read_text())["config"]["scenario"]).read_text())
+def _save_catalog(connection: FakeConnection) -> None:
+    scenario = json.loads(
+        Path(yaml.safe_load(connection.connection_file.read_text())["config"]["scenario"]).read_text()
+    )
     streams = [offered(name, written) for name, written in scenario["streams"].items()]
-    _catalog(house.home.parent).write_text(json.dumps({"streams": streams}))
+    _catalog(connection.home.parent).write_text(json.dumps({"streams": streams}))
 
 
 def _catalog(folder: Path) -> Path:

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.dagster_defs.tables.checks import Evidence, Query, StreamChecks, check_results, check_specs
+from dagster_airbyte_proto.dagster_defs.tables.checks import CheckInput, Query, StreamChecks, check_results, check_specs
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options
@@ -30,11 +30,11 @@ TOLD = StreamReport(status=SyncStatus.COMPLETE, table="shop.users", emitted=10, 
 
 def planned(stream: dict[str, Any], **options: Any) -> PlannedStream:
     catalog = AirbyteSource().catalog(json.dumps({"streams": [stream]}).encode())
-    [found] = planned_streams(connection(streams={stream["name"]: options}), catalog, Wanted())
+    [found] = planned_streams(connection(streams={stream["name"]: options}), catalog, SyncRequest())
     return found
 
 
-def results(evidence: Evidence, checks: StreamChecks, names: Sequence[str] = NAMES) -> dict[str, dg.AssetCheckResult]:
+def results(evidence: CheckInput, checks: StreamChecks, names: Sequence[str] = NAMES) -> dict[str, dg.AssetCheckResult]:
     selected = [dg.AssetCheckKey(KEY, name) for name in names]
     return {str(each.check_name): each for each in check_results(KEY, evidence, checks, selected)}
 
@@ -60,20 +60,20 @@ def test_blocking_and_severity_are_as_chosen() -> None:
     checks = StreamChecks(blocking=True, severity="warn")
     assert all(spec.blocking for spec in check_specs(KEY, planned(USERS), checks))
     broken = StreamReport(status=SyncStatus.COMPLETE, table="shop.users", emitted=3, committed=2, rejected=1)
-    found = results(Evidence(planned(USERS), broken, "shop.users"), checks, ("rejects",))["rejects"]
+    found = results(CheckInput(planned(USERS), broken, "shop.users"), checks, ("rejects",))["rejects"]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
 def test_a_good_sync_passes(runs: OpenRuns) -> None:
-    told = told_by(runs().place, {"streams": {"users": {"records": 12}}})
-    found = results(Evidence(planned(USERS), told, told.table), StreamChecks(schema=True), NAMES[:3])
+    result = told_by(runs().place, {"streams": {"users": {"records": 12}}})
+    found = results(CheckInput(planned(USERS), result, result.table), StreamChecks(schema=True), NAMES[:3])
     assert {name: each.passed for name, each in found.items()} == {"counts": True, "rejects": True, "schema": True}
     assert found["counts"].metadata["airbyte_proto/committed"].value == 12
 
 
 def test_a_source_that_counted_otherwise_fails_the_counts(runs: OpenRuns) -> None:
-    told = told_by(runs().place, {"streams": {"users": {"records": 12}}, "miscount": 1})
-    evidence = Evidence(planned(USERS), told, told.table, miscounts=told.miscounts)
+    result = told_by(runs().place, {"streams": {"users": {"records": 12}}, "miscount": 1})
+    evidence = CheckInput(planned(USERS), result, result.table, miscounts=result.miscounts)
     found = results(evidence, StreamChecks(), ("counts",))["counts"]
     assert not found.passed
     assert "6" in (found.description or "") and "5" in (found.description or "")
@@ -81,9 +81,9 @@ def test_a_source_that_counted_otherwise_fails_the_counts(runs: OpenRuns) -> Non
 
 def test_rejects_pass_up_to_what_is_allowed(runs: OpenRuns) -> None:
     bad = '{"type":"RECORD","record":{"stream":"users","data":"no object","emitted_at":1}}'
-    told = told_by(runs().place, {"streams": {"users": {"records": 19}}, "lines": [bad]})
-    assert told.rejected == 1
-    evidence = Evidence(planned(USERS), told, told.table)
+    result = told_by(runs().place, {"streams": {"users": {"records": 19}}, "lines": [bad]})
+    assert result.rejected == 1
+    evidence = CheckInput(planned(USERS), result, result.table)
 
     def passes(**limits: Any) -> bool:
         return results(evidence, StreamChecks(**limits), ("rejects",))["rejects"].passed
@@ -95,17 +95,19 @@ def test_rejects_pass_up_to_what_is_allowed(runs: OpenRuns) -> None:
 
 
 def test_what_a_filter_leaves_out_is_no_reject() -> None:
-    told = StreamReport(status=SyncStatus.COMPLETE, table="shop.users", emitted=9, committed=6, rejected=3, filtered=3)
-    evidence = Evidence(planned(USERS), told, told.table)
+    result = StreamReport(
+        status=SyncStatus.COMPLETE, table="shop.users", emitted=9, committed=6, rejected=3, filtered=3
+    )
+    evidence = CheckInput(planned(USERS), result, result.table)
     assert results(evidence, StreamChecks(), ("rejects",))["rejects"].passed
-    one_more = evidence._replace(report=msgspec.structs.replace(told, emitted=10, rejected=4))
+    one_more = evidence._replace(report=msgspec.structs.replace(result, emitted=10, rejected=4))
     assert not results(one_more, StreamChecks(), ("rejects",))["rejects"].passed
 
 
-def test_a_field_without_a_column_is_told_unless_the_policy_leaves_it_out(runs: OpenRuns) -> None:
+def test_a_field_without_a_column_is_reported_unless_the_policy_leaves_it_out(runs: OpenRuns) -> None:
     bad = '{"type":"RECORD","record":{"stream":"users","data":{"id":1,"shoe_size":9},"emitted_at":1}}'
-    told = told_by(runs().place, {"streams": {"users": {"records": 3}}, "lines": [bad]})
-    evidence = Evidence(planned(USERS), told, told.table)
+    result = told_by(runs().place, {"streams": {"users": {"records": 3}}, "lines": [bad]})
+    evidence = CheckInput(planned(USERS), result, result.table)
     found = results(evidence, StreamChecks(schema=True), ("schema",))["schema"]
     assert not found.passed and "shoe_size" in (found.description or "")
     left_out = evidence._replace(schema_policy="discard_column")
@@ -114,14 +116,14 @@ def test_a_field_without_a_column_is_told_unless_the_policy_leaves_it_out(runs: 
 
 def test_what_cannot_be_asked_fails_and_says_why() -> None:
     """A planned check is always evaluated."""
-    found = results(Evidence(planned(USERS), TOLD, "shop.users"), EVERYTHING)
+    found = results(CheckInput(planned(USERS), TOLD, "shop.users"), EVERYTHING)
     assert set(found) == set(NAMES)
     assert not found["primary_key"].passed
     assert "only tables that Spark reads" in (found["freshness"].description or "")
 
 
 def test_only_selected_checks_are_evaluated() -> None:
-    assert set(results(Evidence(planned(USERS), TOLD, "t"), EVERYTHING, ("rejects",))) == {"rejects"}
+    assert set(results(CheckInput(planned(USERS), TOLD, "t"), EVERYTHING, ("rejects",))) == {"rejects"}
 
 
 def test_checks_are_evaluated_in_a_run(runs: OpenRuns) -> None:
@@ -153,18 +155,18 @@ def people(ask: Query, *rows: tuple[int | None, datetime | None]) -> str:
 def test_keys_are_there_and_unique_and_the_newest_cursor_is_young(asked: Query) -> None:
     now = datetime.now(UTC)
     good = people(asked, (1, now - timedelta(days=9)), (2, now - timedelta(minutes=5)))
-    found = results(Evidence(planned(USERS), TOLD, good, query=asked), EVERYTHING)
+    found = results(CheckInput(planned(USERS), TOLD, good, query=asked), EVERYTHING)
     assert found["primary_key"].passed and found["freshness"].passed, found
     age = found["freshness"].metadata["airbyte_proto/age_seconds"].value
     assert isinstance(age, float) and 250 < age < 400
     stale = StreamChecks(primary_key=True, freshness=timedelta(minutes=1))
-    assert not results(Evidence(planned(USERS), TOLD, good, query=asked), stale)["freshness"].passed
+    assert not results(CheckInput(planned(USERS), TOLD, good, query=asked), stale)["freshness"].passed
 
 
 @pytest.mark.spark
 def test_keys_that_repeat_or_are_missing_are_counted(asked: Query) -> None:
     bad = people(asked, (1, None), (1, None), (1, None), (None, None))
-    found = results(Evidence(planned(USERS), TOLD, bad, query=asked), EVERYTHING)
+    found = results(CheckInput(planned(USERS), TOLD, bad, query=asked), EVERYTHING)
     counted = {name: each.value for name, each in found["primary_key"].metadata.items()}
     assert not found["primary_key"].passed
     assert counted == {
@@ -177,6 +179,6 @@ def test_keys_that_repeat_or_are_missing_are_counted(asked: Query) -> None:
 
 @pytest.mark.spark
 def test_a_table_that_is_not_there_fails_its_checks_and_raises_nothing(asked: Query) -> None:
-    found = results(Evidence(planned(USERS), TOLD, "lake.shop.nowhere", query=asked), EVERYTHING)
+    found = results(CheckInput(planned(USERS), TOLD, "lake.shop.nowhere", query=asked), EVERYTHING)
     assert not found["primary_key"].passed
     assert "nowhere" in (found["primary_key"].description or "")

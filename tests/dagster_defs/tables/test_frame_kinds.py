@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import FrameKind, annotated, of_value, to_arrow
+from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import FrameKind, annotated_kind, kind_of, to_arrow
 from dagster_airbyte_proto.errors import ConfigError
 
 
@@ -32,7 +32,7 @@ def _input(annotation: Any) -> dg.DagsterType:
     ],
 )
 def test_an_input_is_loaded_as_its_annotation_says(annotation: Any, kind: FrameKind) -> None:
-    assert annotated(_input(annotation), of="shop.users") is kind
+    assert annotated_kind(_input(annotation), of="shop.users") is kind
 
 
 class _OwnFrame(pd.DataFrame):
@@ -40,19 +40,19 @@ class _OwnFrame(pd.DataFrame):
 
 
 def test_a_frame_of_the_users_own_class_is_one_of_its_library() -> None:
-    assert of_value(_OwnFrame({"id": [1]}), of="users") is FrameKind.PANDAS
+    assert kind_of(_OwnFrame({"id": [1]}), of="users") is FrameKind.PANDAS
 
 
 def test_an_annotation_that_is_no_frame_is_refused_with_those_that_are() -> None:
     with pytest.raises(ConfigError) as refused:
-        annotated(_input(datetime.date), of="shop.users")
+        annotated_kind(_input(datetime.date), of="shop.users")
     assert "datetime.date" in refused.value.found
     assert "polars.DataFrame" in refused.value.remedy
 
 
 def test_a_value_that_is_no_frame_is_refused_by_its_type_alone() -> None:
     with pytest.raises(ConfigError) as refused:
-        of_value({"password": "secret"}, of="users")
+        kind_of({"password": "secret"}, of="users")
     assert "builtins.dict" in str(refused.value)
     assert "secret" not in str(refused.value)
 
@@ -62,7 +62,7 @@ ROWS = pa.table({"id": [1, 2], "name": ["a", None]})
 
 @pytest.mark.parametrize("value", [ROWS, ROWS.to_pandas(), pl.from_arrow(ROWS)])
 def test_every_kind_of_frame_becomes_the_same_rows(value: Any) -> None:
-    assert to_arrow(value, of_value(value, of="users")).to_pylist() == ROWS.to_pylist()
+    assert to_arrow(value, kind_of(value, of="users")).to_pylist() == ROWS.to_pylist()
 
 
 def test_numbers_without_a_sign_get_one() -> None:
@@ -73,11 +73,11 @@ def test_numbers_without_a_sign_get_one() -> None:
 
 
 def test_defining_an_io_manager_imports_no_spark() -> None:
-    asked = (
-        "import sys; from dagster_airbyte_proto.dagster_defs import io_manager, spark_resource;"
+    script = (
+        "import sys; from dagster_airbyte_proto.dagster_defs.tables import io_manager, spark_resource;"
         "io_manager.SparkTableIOManager(spark=spark_resource.SparkSessionResource()); print('pyspark' in sys.modules)"
     )
-    assert subprocess.check_output([sys.executable, "-c", asked], text=True) == "False\n"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "False\n"
 
 
 def test_the_index_of_pandas_is_left_behind() -> None:

@@ -13,8 +13,8 @@ from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.files.area import run_folder, sweep
-from dagster_airbyte_proto.staging.lines.demux import Run
+from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files, run_staging_folder
+from dagster_airbyte_proto.staging.lines.demux import RecordLines
 from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
 from tests.staging.conftest import SHAPE, plan, records, with_field_ids
 from tests.support.object_store import ObjectStore
@@ -43,8 +43,10 @@ def stage_in(target: TableTarget, **limits: int) -> Stage:
     )
 
 
-def run_of(rows: int, text: Callable[[int], str] = str, first: int = 0) -> Run:
-    return Run(b'"users"', None, records([{"id": n, "text": text(n)} for n in range(first, first + rows)]), rows)
+def run_of(rows: int, text: Callable[[int], str] = str, first: int = 0) -> RecordLines:
+    return RecordLines(
+        b'"users"', None, records([{"id": n, "text": text(n)} for n in range(first, first + rows)]), rows
+    )
 
 
 def cut(stage: Stage, planned: PlannedStream = _USERS) -> StagedRows:
@@ -63,7 +65,7 @@ def test_a_file_is_there_once_it_is_whole_and_is_called_as_its_table_spells_it(
     assert object_store.keys(bucket) == []
     part = cut(stage)
     [file] = part.files
-    folder = run_folder(target, "r1")
+    folder = run_staging_folder(target, "r1")
     assert file.path.startswith(f"{folder}/rows-")
     assert object_store.keys(bucket) == [file.path.removeprefix(f"s3://{bucket}/")]
     filesystem, path = object_store.storage.at(file.path)
@@ -98,19 +100,19 @@ def test_what_is_given_up_is_gone(object_store: ObjectStore, bucket: str) -> Non
     assert {key for key in object_store.keys(bucket) if not key.endswith("/")} == kept
 
 
-def test_a_sweep_leaves_what_it_is_told_to_keep_and_nothing_else(object_store: ObjectStore, bucket: str) -> None:
+def test_removing_orphan_files_leaves_the_listed_ones(object_store: ObjectStore, bucket: str) -> None:
     target = target_in(bucket, object_store.storage)
     stage = stage_in(target)
     files: list[StagedFile] = []
     for _ in range(3):
         stage.add(run_of(2))
         files += cut(stage).files
-    folder = run_folder(target, "r1")
-    assert sweep(folder, [files[1].path], object_store.storage) == 2
+    folder = run_staging_folder(target, "r1")
+    assert remove_orphan_files(folder, [files[1].path], object_store.storage) == 2
     assert [key for key in object_store.keys(bucket) if not key.endswith("/")] == [files[1].path.split("/", 3)[3]]
-    assert sweep(folder, [], object_store.storage) == 1
+    assert remove_orphan_files(folder, [], object_store.storage) == 1
     assert not any("run-r1" in key for key in object_store.keys(bucket))
-    assert sweep(folder, [], object_store.storage) == 0
+    assert remove_orphan_files(folder, [], object_store.storage) == 0
 
 
 def refused(storage: Storage, bucket: str) -> StagingError:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.model import PartitionField
-from dagster_airbyte_proto.staging.files.murmur import hash_of_bytes, hashes
-from dagster_airbyte_proto.staging.files.partitions import parted, partition_values
+from dagster_airbyte_proto.staging.files.murmur import murmur3_hash, murmur3_hashes
+from dagster_airbyte_proto.staging.files.partitions import partition_values, split_by_partition
 
 _EVENING = datetime.datetime(2017, 11, 16, 22, 31, 8, tzinfo=datetime.UTC)
 
@@ -30,8 +30,8 @@ _EVENING = datetime.datetime(2017, 11, 16, 22, 31, 8, tzinfo=datetime.UTC)
     ],
 )
 def test_hashes_are_those_of_the_specification(value: Any, kind: pa.DataType, expected: int) -> None:
-    assert hashes(pa.array([None, value, value], kind)).tolist()[1:] == [expected, expected]
-    assert hashes(pa.array([None, value], kind)[1:]).tolist() == [expected]
+    assert murmur3_hashes(pa.array([None, value, value], kind)).tolist()[1:] == [expected, expected]
+    assert murmur3_hashes(pa.array([None, value], kind)[1:]).tolist() == [expected]
 
 
 def _signed(number: int) -> int:
@@ -41,13 +41,13 @@ def _signed(number: int) -> int:
 @given(st.lists(st.binary(max_size=40), max_size=80), st.integers(0, 3))
 def test_a_columns_hashes_are_those_of_its_values_one_by_one(values: list[bytes], skipped: int) -> None:
     column = pa.array([*[b"x"] * skipped, *values, b"long " * 50], pa.binary())[skipped:]
-    assert hashes(column).tolist() == [_signed(hash_of_bytes(value)) for value in column.to_pylist()]
+    assert murmur3_hashes(column).tolist() == [_signed(murmur3_hash(value)) for value in column.to_pylist()]
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1)))
 def test_whole_numbers_are_hashed_as_eight_bytes(values: list[int]) -> None:
-    expected = [_signed(hash_of_bytes(struct.pack("<q", value))) for value in values]
-    assert hashes(pa.array(values, pa.int64())).tolist() == expected
+    expected = [_signed(murmur3_hash(struct.pack("<q", value))) for value in values]
+    assert murmur3_hashes(pa.array(values, pa.int64())).tolist() == expected
 
 
 @given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1)))
@@ -57,7 +57,7 @@ def test_decimals_are_hashed_as_java_writes_their_digits(values: list[int]) -> N
         return value.to_bytes(size, "big", signed=True)
 
     column = pa.array([None, *map(Decimal, values)], pa.decimal128(38, 0))[1:]
-    assert hashes(column).tolist() == [_signed(hash_of_bytes(shortest(value))) for value in values]
+    assert murmur3_hashes(column).tolist() == [_signed(murmur3_hash(shortest(value))) for value in values]
 
 
 _MOMENTS = [0, -1, 1, 86_400_000_000, -86_400_000_001, 1_609_459_199_999_999, -62_135_596_800_000_000]
@@ -105,6 +105,6 @@ def test_values_are_truncated_towards_the_smaller_and_texts_by_letters() -> None
 def test_each_row_is_in_one_partition_in_its_order() -> None:
     batch = pa.RecordBatch.from_pydict({"a": ["x", None, "y", "x", None, "x"], "n": [1, 1, 12, 3, 1, 15]})
     fields = [PartitionField("identity", "a"), PartitionField("truncate", "n", 10)]
-    found = {partition: rows.tolist() for partition, rows in parted(batch, fields)}
+    found = {partition: rows.tolist() for partition, rows in split_by_partition(batch, fields)}
     assert found == {("x", 0): [0, 3], (None, 0): [1, 4], ("y", 10): [2], ("x", 10): [5]}
-    assert list(parted(batch.slice(0, 0), fields)) == []
+    assert list(split_by_partition(batch.slice(0, 0), fields)) == []

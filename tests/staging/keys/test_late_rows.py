@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.loads.load import StagedRows
-from dagster_airbyte_proto.loads.table import Sought
+from dagster_airbyte_proto.loads.table import KeyQuery
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, TableName, WriteMode
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -130,9 +130,9 @@ class _Asked(FolderTables):
         super().__init__(root)
         self.asked: list[int] = []
 
-    def rows_of(self, name: TableName, sought: Sought, branch: str | None = None) -> pa.Table:
+    def rows_with_keys(self, name: TableName, sought: KeyQuery, branch: str | None = None) -> pa.Table:
         self.asked.append(sought.keys.num_rows)
-        return super().rows_of(name, sought, branch)
+        return super().rows_with_keys(name, sought, branch)
 
 
 def _asked(folder: Path, cursor: FieldPath, *loads: Sequence[Told]) -> list[int]:

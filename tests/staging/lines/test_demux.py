@@ -1,4 +1,4 @@
-"""Chunks in, runs and lines out: the same story wherever the chunks are cut."""
+"""Chunks in, runs and lines out: the same ones wherever the chunks are cut."""
 
 import itertools
 import re
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ProtocolViolation
-from dagster_airbyte_proto.staging.lines.demux import Demux, Run
+from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from tests.staging.conftest import SHAPE
 
 _USERS = b'{"type":"RECORD","record":{"stream":"users","data":{"id":1},"emitted_at":1}}\n'
@@ -21,9 +21,9 @@ _CHATTER = b"hello\n\r\n\n"
 _TRANSCRIPT = _USERS * 3 + _SPACED * 2 + _STATE + _ORDERS + _OTHER_ORDER + _USERS + _CHATTER + _ORDERS * 2
 
 
-def _lines(items: Iterable[Run | bytes]) -> Iterator[tuple[bytes | None, bytes]]:
+def _lines(items: Iterable[RecordLines | bytes]) -> Iterator[tuple[bytes | None, bytes]]:
     for item in items:
-        if isinstance(item, Run):
+        if isinstance(item, RecordLines):
             yield from ((item.stream, line + b"\n") for line in bytes(item.lines).split(b"\n")[:-1])
         else:
             yield None, item
@@ -37,7 +37,7 @@ def _fed(chunks: Iterable[bytes]) -> list[tuple[bytes | None, bytes]]:
 
 def _blanked(line: bytes) -> bytes:
     head = SHAPE.head.match(line)
-    return SHAPE.blanked(head[0]) + line[head.end() :] if head else line
+    return SHAPE.blank_known_members(head[0]) + line[head.end() :] if head else line
 
 
 _WHOLE = _fed([_TRANSCRIPT])
@@ -46,16 +46,16 @@ _WHOLE = _fed([_TRANSCRIPT])
 def test_runs_hold_whole_lines_of_one_stream() -> None:
     items = list(Demux(SHAPE).feed(_TRANSCRIPT))
     assert items[:4] == [
-        Run(b'"users"', None, _blanked(_USERS) * 3, 3),
-        Run(b'"users"', None, _blanked(_SPACED) * 2, 2),
+        RecordLines(b'"users"', None, _blanked(_USERS) * 3, 3),
+        RecordLines(b'"users"', None, _blanked(_SPACED) * 2, 2),
         _STATE,
-        Run(b'"orders"', None, _blanked(_ORDERS), 1),
+        RecordLines(b'"orders"', None, _blanked(_ORDERS), 1),
     ]
 
 
-def test_no_parser_reads_again_what_the_head_has_told() -> None:
+def test_the_members_that_the_head_made_known_are_blanked() -> None:
     (run,) = Demux(SHAPE).feed(_USERS * 2)
-    assert isinstance(run, Run)
+    assert isinstance(run, RecordLines)
     assert run.lines == b'{                "record":{                 "data":{"id":1},"emitted_at":1}}\n' * 2
 
 
@@ -68,12 +68,12 @@ def test_every_line_comes_out_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 80, 81, 1000])
-def test_chunks_of_any_size_tell_the_same_story(size: int) -> None:
+def test_chunks_of_any_size_give_the_same_lines(size: int) -> None:
     assert _fed(_TRANSCRIPT[at : at + size] for at in range(0, len(_TRANSCRIPT), size)) == _WHOLE
 
 
 @given(st.lists(st.integers(0, len(_TRANSCRIPT)), max_size=12))
-def test_chunks_cut_anywhere_tell_the_same_story(cuts: list[int]) -> None:
+def test_chunks_cut_anywhere_give_the_same_lines(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(_TRANSCRIPT)]
     assert _fed(_TRANSCRIPT[start:end] for start, end in itertools.pairwise(edges)) == _WHOLE
 
@@ -88,10 +88,10 @@ def test_a_last_line_without_newline_gets_one() -> None:
     assert _fed([_USERS + _USERS.rstrip(b"\n")]) == [(b'"users"', _blanked(_USERS))] * 2
 
 
-def test_a_namespace_in_the_head_is_told() -> None:
+def test_a_run_has_the_namespace_of_its_head() -> None:
     head = re.compile(rb'\{"namespace":(?P<namespace>"[^"]*"|null),"stream":(?P<stream>"[^"]*")')
     assert [
-        type(item) is Run and item.namespace
+        type(item) is RecordLines and item.namespace
         for item in Demux(SHAPE._replace(head=head)).feed(
             b'{"namespace":"a","stream":"s"}\n{"namespace":null,"stream":"s"}\n'
         )
@@ -136,7 +136,7 @@ def test_a_run_is_as_long_as_its_lines_begin_alike(told: list[tuple[bytes, int]]
     for name, group in itertools.groupby(name for name, _ in told):
         alike = len(list(group))
         expected += [(b'"%b"' % name, alike)] if len(name) < 1000 else [(b'"%b"' % name, 1)] * alike
-    assert [(run.stream, run.records) for run in Demux(SHAPE).feed(text) if isinstance(run, Run)] == expected
+    assert [(run.stream, run.records) for run in Demux(SHAPE).feed(text) if isinstance(run, RecordLines)] == expected
 
 
 def _by_stream(lines: Iterable[tuple[bytes | None, bytes]]) -> list[dict[bytes, list[bytes]] | bytes]:
@@ -150,7 +150,7 @@ def _by_stream(lines: Iterable[tuple[bytes | None, bytes]]) -> list[dict[bytes, 
     return told
 
 
-_TURNS = {
+_INTERLEAVED = {
     b"compact": (b'"users"', b'{"type":"RECORD","record":{"stream":"users","data":{"id":%d}}}\n'),
     b"spaced": (b'"users"', b'{"type": "RECORD", "record": {"stream": "users", "data": {"id": %d}}}\n'),
     b"long": (b'"%b"' % (b"n" * 90), b'{"type":"RECORD","record":{"stream":"%b","data":{"id":%%d}}}\n' % (b"n" * 90)),
@@ -161,26 +161,29 @@ _TURNS = {
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.sampled_from(sorted(_TURNS)), min_size=1, max_size=4), st.integers(1, 60)), max_size=6
+        st.tuples(st.lists(st.sampled_from(sorted(_INTERLEAVED)), min_size=1, max_size=4), st.integers(1, 60)),
+        max_size=6,
     ),
     st.integers(1, 20_000),
 )
-def test_streams_that_take_turns_keep_their_order_and_their_place_between_other_lines(
+def test_interleaved_streams_keep_their_order_and_their_place_between_other_lines(
     told: list[tuple[list[bytes], int]], size: int
 ) -> None:
     kinds = [kind for pattern, times in told for kind in pattern * times]
-    lines = [(_TURNS[kind][0], _TURNS[kind][1] % number) for number, kind in enumerate(kinds)]
+    lines = [(_INTERLEAVED[kind][0], _INTERLEAVED[kind][1] % number) for number, kind in enumerate(kinds)]
     text = b"".join(line for _, line in lines)
     out = _fed(text[at : at + size] for at in range(0, len(text), size))
     assert _by_stream(out) == _by_stream((stream, _blanked(line)) for stream, line in lines)
 
 
-def test_streams_that_take_turns_come_in_few_runs() -> None:
-    turns = b"".join(b"".join(_TURNS[kind][1] % at for kind in (b"compact", b"orders", b"spaced")) for at in range(200))
+def test_interleaved_streams_come_in_few_runs() -> None:
+    turns = b"".join(
+        b"".join(_INTERLEAVED[kind][1] % at for kind in (b"compact", b"orders", b"spaced")) for at in range(200)
+    )
     assert sum(1 for _ in Demux(SHAPE).feed(turns)) < 10
 
 
 def test_lines_whose_stream_is_not_certain_stay_where_they_came() -> None:
-    turns = [_TURNS[kind][1] % at for at in range(100) for kind in (b"compact", b"orders")]
+    turns = [_INTERLEAVED[kind][1] % at for at in range(100) for kind in (b"compact", b"orders")]
     uncertain = Demux(SHAPE, lambda stream, _: None if stream == b'"orders"' else stream)
     assert [line for _, line in _lines(uncertain.feed(b"".join(turns)))] == list(map(_blanked, turns))

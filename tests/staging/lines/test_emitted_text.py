@@ -1,4 +1,4 @@
-"""When a record was emitted, where the protocol has it as text that need not be there; and that both roads agree."""
+"""When a record was emitted, where the protocol has it as text that need not be there; and that both parsers agree."""
 
 import datetime as dt
 import json
@@ -9,10 +9,10 @@ import pytest
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from tests.staging.conftest import EMITTED_AT, parse, plan
 
-_SHAPE = SingerSource().shape
+_SHAPE = SingerSource().record_wire
 _PLANNED = plan({"id": {"type": "integer"}})
 _NOW = dt.datetime.fromtimestamp(EMITTED_AT / 1000, dt.UTC) + dt.timedelta(seconds=5)
-# What the parser takes for a whole number on no road but the slow one.
+# Only `parse_by_record` takes this for a whole number.
 _ODD = b'{"type":"RECORD","stream":"users","record":{"id":NaN},"time_extracted":"2024-01-01T00:00:00Z"}\n'
 
 
@@ -20,7 +20,7 @@ def _line(number: int, **more: Any) -> bytes:
     return json.dumps({"type": "RECORD", "stream": "users", "record": {"id": number}, **more}).encode() + b"\n"
 
 
-@pytest.mark.parametrize("road", ["fast", "slow"])
+@pytest.mark.parametrize("parser", ["columnar", "by record"])
 @pytest.mark.parametrize(
     ("told", "emitted_at", "changes"),
     [
@@ -38,9 +38,13 @@ def _line(number: int, **more: Any) -> bytes:
     ],
 )
 def test_a_time_that_is_told_counts_and_else_that_of_the_reading(
-    road: str, told: dict[str, Any], emitted_at: dt.datetime, changes: list[str]
+    parser: str, told: dict[str, Any], emitted_at: dt.datetime, changes: list[str]
 ) -> None:
-    lines = [_line(1, time_extracted="2024-01-01T00:00:00Z"), _line(2, **told), *([_ODD] if road == "slow" else [])]
+    lines = [
+        _line(1, time_extracted="2024-01-01T00:00:00Z"),
+        _line(2, **told),
+        *([_ODD] if parser == "by record" else []),
+    ]
     rows = parse(_PLANNED, *lines, shape=_SHAPE).batch.to_pylist()
     assert [row["id"] for row in rows[:2]] == [1, 2]
     assert rows[0]["_airbyte_extracted_at"] == dt.datetime(2024, 1, 1, tzinfo=dt.UTC)

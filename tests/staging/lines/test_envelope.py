@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.lines.envelope import parse_schema
+from dagster_airbyte_proto.staging.lines.envelope import line_schema
 from tests.staging.conftest import SHAPE, parse, plan, record
 
 _STRING = {"type": "string"}
@@ -21,7 +21,7 @@ _STRING = {"type": "string"}
 )
 def test_columns_are_declared_in_the_order_of_the_first_line(first: bytes, order: list[str]) -> None:
     columns = table_columns(plan(dict.fromkeys("abc", _STRING)))
-    schema = parse_schema(SHAPE, columns.top, first)
+    schema = line_schema(SHAPE, columns.parsed_columns, first)
     assert [field.name for field in schema.field("record").type.field("data").type] == order
     assert schema.field("record").type.field("emitted_at").type == pa.float64()
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.model import Shaping
 from dagster_airbyte_proto.schema.columns import Pruning
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.rows.batches import Parsed, SegmentParser
-from dagster_airbyte_proto.staging.rows.pruning import pruned
-from dagster_airbyte_proto.staging.rows.shaping import FILTERED, digest, hashed
+from dagster_airbyte_proto.staging.rows.pruning import prune
+from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
+from dagster_airbyte_proto.staging.rows.shaping import FILTERED, hash_values, hmac_sha256
 from tests.staging.conftest import SHAPE, plan, record, records
 
 _KEY = "a key that nobody guesses"
@@ -40,8 +40,8 @@ def _sha(value: str) -> str:
     return hmac.new(_KEY.encode(), value.encode(), hashlib.sha256).hexdigest()
 
 
-def _shaped(*lines: bytes, properties: Mapping[str, Any] = _USERS, **shaping: Any) -> list[Parsed]:
-    """The lines by the fast road, and by the slow one, which a line that is no JSON makes the parser take."""
+def _shaped(*lines: bytes, properties: Mapping[str, Any] = _USERS, **shaping: Any) -> list[ParsedBatch]:
+    """The lines parsed by columns, and by record, which a line that is no JSON brings about."""
     planned = msgspec.structs.replace(plan(properties), shaping=Shaping(**shaping))
     both = []
     for all_lines in (lines, (*lines, b"no JSON\n")):
@@ -51,7 +51,7 @@ def _shaped(*lines: bytes, properties: Mapping[str, Any] = _USERS, **shaping: An
     return both
 
 
-def _data(parsed: Parsed) -> list[dict[str, Any]]:
+def _data(parsed: ParsedBatch) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in row.items() if not name.startswith("_airbyte")}
         for row in parsed.batch.to_pylist()
@@ -65,12 +65,12 @@ def test_fields_that_are_not_selected_are_not_read_and_not_told_as_unknown() -> 
         assert (parsed.changed, parsed.ignored) == (0, {"new": 1})
 
 
-def test_a_stream_of_which_little_is_selected_goes_the_fast_road() -> None:
+def test_a_stream_of_which_little_is_selected_is_parsed_by_columns() -> None:
     planned = msgspec.structs.replace(plan(_USERS), shaping=Shaping(select=(("id",),)))
     parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")
     for row in ({**_ROWS[0], "amount": "much", "new": {}}, *_ROWS):
         parser.parse(records([row]), 1, 0)
-    assert parser.redone == 0
+    assert parser.segments_by_record == 0
 
 
 def test_the_sources_own_remarks_and_namespaces_are_still_heard() -> None:
@@ -127,17 +127,19 @@ def test_members_of_an_object_are_cut_off() -> None:
     ],
 )
 def test_a_hash_is_the_hmac_of_the_values_text(values: pa.Array, texts: list[str | None]) -> None:
-    assert hashed(values, digest(_KEY)).to_pylist() == [None if text is None else _sha(text) for text in texts]
+    assert hash_values(values, hmac_sha256(_KEY)).to_pylist() == [
+        None if text is None else _sha(text) for text in texts
+    ]
 
 
 def test_a_lists_elements_are_hashed_each() -> None:
     values = pa.array([["a", None], None, [], ["b"]])
-    assert hashed(values, digest(_KEY)).to_pylist() == [[_sha("a"), None], None, [], [_sha("b")]]
+    assert hash_values(values, hmac_sha256(_KEY)).to_pylist() == [[_sha("a"), None], None, [], [_sha("b")]]
 
 
 @given(st.text(min_size=1, max_size=200), st.binary(max_size=200))
 def test_the_quicker_hmac_is_pythons(key: str, value: bytes) -> None:
-    assert digest(key)(value) == hmac.new(key.encode(), value, hashlib.sha256).hexdigest()
+    assert hmac_sha256(key)(value) == hmac.new(key.encode(), value, hashlib.sha256).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_the_quicker_hmac_is_pythons(key: str, value: bytes) -> None:
 )
 def test_what_is_left_of_an_object(text: str | None, pruning: Pruning, expected: str | None) -> None:
     texts = pa.array([text, '{"z":{}}', None], pa.string())
-    assert pruned(texts, pruning).to_pylist()[0] == expected
+    assert prune(texts, pruning).to_pylist()[0] == expected
 
 
 _JSON = st.recursive(
@@ -183,5 +185,5 @@ def test_dropping_is_what_it_is_in_python(values: list[Any], paths: Any) -> None
     for path in paths:
         expected = [without(value, path) for value in expected]
     texts = pa.array([json.dumps(value) for value in values], pa.string())
-    found = pruned(texts, Pruning(drop=paths)).to_pylist()
+    found = prune(texts, Pruning(drop=paths)).to_pylist()
     assert [None if text is None else json.loads(text) for text in found] == expected

@@ -9,22 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.schema.columns import Column, Kind, ValueType
+from dagster_airbyte_proto.schema.columns import Column, ValueKind, ValueType
 from dagster_airbyte_proto.staging.rows.changes import Changes
-from dagster_airbyte_proto.staging.rows.coercion import coerced
+from dagster_airbyte_proto.staging.rows.coercion import coerce
 
 _UTC = dt.UTC
 _TYPECAST = "DESTINATION_TYPECAST_ERROR"
 _SIZE = "DESTINATION_FIELD_SIZE_LIMITATION"
-_KINDS = (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.TIME)
+_KINDS = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP, ValueKind.TIME)
 
 
-def _landed(kind: Kind, texts: Sequence[str | None]) -> list[tuple[Any, list[str]]]:
+def _landed(kind: ValueKind, texts: Sequence[str | None]) -> list[tuple[Any, list[str]]]:
     """Each value as its table has it, and what was noted of it."""
     changes = Changes()
-    values = coerced(Column("v", ("v",), ValueType(kind)), pa.array(texts, pa.string()), changes)
-    raw = values if pa.types.is_string(values.type) else values.view(pa.int32() if kind is Kind.DATE else pa.int64())
-    noted = [[entry["reason"] for entry in row] for row in changes.lists(len(texts)).to_pylist()]
+    values = coerce(Column("v", ("v",), ValueType(kind)), pa.array(texts, pa.string()), changes)
+    raw = (
+        values if pa.types.is_string(values.type) else values.view(pa.int32() if kind is ValueKind.DATE else pa.int64())
+    )
+    noted = [[entry["reason"] for entry in row] for row in changes.entry_lists(len(texts)).to_pylist()]
     return list(zip(raw.to_pylist(), noted, strict=True))
 
 
@@ -62,47 +64,47 @@ def _microseconds(moment: dt.datetime) -> int:
 def test_an_instant_lands_exactly_however_it_is_spelled(text: str, moment: dt.datetime) -> None:
     expected: tuple[Any, list[str]] = (_microseconds(moment), [])
     for others in ([], ["2020-01-01"], ["2020-01-01T00:00:00"], ["2020-01-01T00:00:00Z", None]):
-        assert _landed(Kind.TIMESTAMP, [text, *others])[0] == expected, others
+        assert _landed(ValueKind.TIMESTAMP, [text, *others])[0] == expected, others
 
 
 @pytest.mark.parametrize(("kind", "text", "reason"), [
-    (Kind.DATE, "0000-12-31", _SIZE),
-    (Kind.DATE, "10000-01-01", _SIZE),
-    (Kind.DATE, "+10000-01-01", _SIZE),
-    (Kind.DATE, "-0044-03-15", _SIZE),
-    (Kind.DATE, "0044-03-15 BC", _SIZE),
-    (Kind.DATE, "2023-02-29", _TYPECAST),
-    (Kind.DATE, "1900-02-29", _TYPECAST),
-    (Kind.DATE, "2020-1-1", _TYPECAST),
-    (Kind.DATE, "2020-01-01 ", _TYPECAST),
-    (Kind.DATE, "01/02/2020", _TYPECAST),
-    (Kind.DATE, "", _TYPECAST),
-    (Kind.TIMESTAMP, "0000-12-31T23:59:59Z", _SIZE),
-    (Kind.TIMESTAMP, "0001-01-01T00:00:00+00:01", _SIZE),
-    (Kind.TIMESTAMP, "9999-12-31T23:59:59-00:01", _SIZE),
-    (Kind.TIMESTAMP, "10000-01-01T00:00:00Z", _SIZE),
-    (Kind.TIMESTAMP, "-0044-03-15T12:00:00Z", _SIZE),
-    (Kind.TIMESTAMP, "0044-03-15T12:00:00Z BC", _SIZE),
-    (Kind.TIMESTAMP, "2016-12-31T23:59:60Z", _TYPECAST),
-    (Kind.TIMESTAMP, "2020-01-01T24:00:00Z", _TYPECAST),
-    (Kind.TIMESTAMP, "2020-01-01T00:00:00+24:00", _TYPECAST),
-    (Kind.TIMESTAMP, "2020-01-01T00:00:00+5:00", _TYPECAST),
-    (Kind.TIMESTAMP, "2020-01-01T00:00:00 CET", _TYPECAST),
-    (Kind.TIMESTAMP, "2020-02-30T00:00:00Z", _TYPECAST),
-    (Kind.TIMESTAMP, "2020-01-01", _TYPECAST),
-    (Kind.TIMESTAMP, "1577836800", _TYPECAST),
-    (Kind.TIMESTAMP, "1577836800000000000", _TYPECAST),
-    (Kind.TIMESTAMP, "", _TYPECAST),
-    (Kind.LOCAL_TIMESTAMP, "0000-01-01T00:00:00", _SIZE),
-    (Kind.LOCAL_TIMESTAMP, "12020-01-01T00:00:00", _SIZE),
-    (Kind.LOCAL_TIMESTAMP, "2020-01-01T00:00:00+01:00", _TYPECAST),
-    (Kind.LOCAL_TIMESTAMP, "2020-01-01T23:59:60", _TYPECAST),
-    (Kind.TIME, "23:59:60", _TYPECAST),
-    (Kind.TIME, "12:00:00+25:00", _TYPECAST),
-    (Kind.TIME, "noon", _TYPECAST),
+    (ValueKind.DATE, "0000-12-31", _SIZE),
+    (ValueKind.DATE, "10000-01-01", _SIZE),
+    (ValueKind.DATE, "+10000-01-01", _SIZE),
+    (ValueKind.DATE, "-0044-03-15", _SIZE),
+    (ValueKind.DATE, "0044-03-15 BC", _SIZE),
+    (ValueKind.DATE, "2023-02-29", _TYPECAST),
+    (ValueKind.DATE, "1900-02-29", _TYPECAST),
+    (ValueKind.DATE, "2020-1-1", _TYPECAST),
+    (ValueKind.DATE, "2020-01-01 ", _TYPECAST),
+    (ValueKind.DATE, "01/02/2020", _TYPECAST),
+    (ValueKind.DATE, "", _TYPECAST),
+    (ValueKind.TIMESTAMP, "0000-12-31T23:59:59Z", _SIZE),
+    (ValueKind.TIMESTAMP, "0001-01-01T00:00:00+00:01", _SIZE),
+    (ValueKind.TIMESTAMP, "9999-12-31T23:59:59-00:01", _SIZE),
+    (ValueKind.TIMESTAMP, "10000-01-01T00:00:00Z", _SIZE),
+    (ValueKind.TIMESTAMP, "-0044-03-15T12:00:00Z", _SIZE),
+    (ValueKind.TIMESTAMP, "0044-03-15T12:00:00Z BC", _SIZE),
+    (ValueKind.TIMESTAMP, "2016-12-31T23:59:60Z", _TYPECAST),
+    (ValueKind.TIMESTAMP, "2020-01-01T24:00:00Z", _TYPECAST),
+    (ValueKind.TIMESTAMP, "2020-01-01T00:00:00+24:00", _TYPECAST),
+    (ValueKind.TIMESTAMP, "2020-01-01T00:00:00+5:00", _TYPECAST),
+    (ValueKind.TIMESTAMP, "2020-01-01T00:00:00 CET", _TYPECAST),
+    (ValueKind.TIMESTAMP, "2020-02-30T00:00:00Z", _TYPECAST),
+    (ValueKind.TIMESTAMP, "2020-01-01", _TYPECAST),
+    (ValueKind.TIMESTAMP, "1577836800", _TYPECAST),
+    (ValueKind.TIMESTAMP, "1577836800000000000", _TYPECAST),
+    (ValueKind.TIMESTAMP, "", _TYPECAST),
+    (ValueKind.LOCAL_TIMESTAMP, "0000-01-01T00:00:00", _SIZE),
+    (ValueKind.LOCAL_TIMESTAMP, "12020-01-01T00:00:00", _SIZE),
+    (ValueKind.LOCAL_TIMESTAMP, "2020-01-01T00:00:00+01:00", _TYPECAST),
+    (ValueKind.LOCAL_TIMESTAMP, "2020-01-01T23:59:60", _TYPECAST),
+    (ValueKind.TIME, "23:59:60", _TYPECAST),
+    (ValueKind.TIME, "12:00:00+25:00", _TYPECAST),
+    (ValueKind.TIME, "noon", _TYPECAST),
 ])  # fmt: skip
-def test_what_a_table_has_no_room_for_is_null_with_its_reason(kind: Kind, text: str, reason: str) -> None:
-    fitting = {Kind.DATE: "2020-01-01", Kind.TIME: "12:00"}.get(kind, "2020-01-01T00:00:00")
+def test_what_a_table_has_no_room_for_is_null_with_its_reason(kind: ValueKind, text: str, reason: str) -> None:
+    fitting = {ValueKind.DATE: "2020-01-01", ValueKind.TIME: "12:00"}.get(kind, "2020-01-01T00:00:00")
     for others in ([], [fitting], [None, f"{fitting}Z"]):
         assert _landed(kind, [text, *others])[0] == (None, [reason]), others
 
@@ -112,7 +114,7 @@ def test_what_a_table_has_no_room_for_is_null_with_its_reason(kind: Kind, text: 
 )
 def test_nanoseconds_are_cut_off_and_noted_in_any_year(text: str) -> None:
     expected = _microseconds(dt.datetime.fromisoformat(text[:26]))
-    for kind in (Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP):
+    for kind in (ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP):
         for others in ([], ["2020-01-01T00:00:00"], ["2020-01-01T00:00:00.123456789"], ["x"]):
             assert _landed(kind, [text, *others])[0] == (expected, [_SIZE]), others
 
@@ -130,7 +132,7 @@ _PIECES = st.builds(
 
 
 @given(st.sampled_from(_KINDS), st.lists(_PIECES | _DIGITS | st.none(), min_size=1, max_size=6))
-def test_a_values_fate_does_not_hang_on_its_neighbours(kind: Kind, texts: list[str | None]) -> None:
+def test_a_values_fate_does_not_hang_on_its_neighbours(kind: ValueKind, texts: list[str | None]) -> None:
     assert _landed(kind, texts) == [_landed(kind, [text])[0] for text in texts]
 
 
@@ -140,8 +142,8 @@ def test_every_instant_of_the_calendar_lands_as_it_is(moment: dt.datetime) -> No
     try:
         expected = _microseconds(moment.astimezone(_UTC))
     except OverflowError:
-        assert _landed(Kind.TIMESTAMP, [text])[0][0] is None
+        assert _landed(ValueKind.TIMESTAMP, [text])[0][0] is None
         return
     if len(text.partition("T")[2].rpartition("+")[0] or text) and text.count(":") > 3:
         return  # an offset of seconds, such as cities had before railways
-    assert _landed(Kind.TIMESTAMP, [text]) == [(expected, [])]
+    assert _landed(ValueKind.TIMESTAMP, [text]) == [(expected, [])]

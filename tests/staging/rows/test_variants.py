@@ -1,4 +1,4 @@
-"""Objects that land as VARIANT, on both roads; the bytes are those that Spark's own encoders make."""
+"""Objects that land as VARIANT, with both parsers; the bytes are those that Spark's own encoders make."""
 
 import json
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of
 from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, Shaping, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.columns import VARIANT
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.staging.files.area import Folder
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
-from dagster_airbyte_proto.staging.rows.changes import Changes, Slots
-from dagster_airbyte_proto.staging.rows.variants import LARGEST_BYTES, variants
+from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder
+from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations
+from dagster_airbyte_proto.staging.rows.variants import LARGEST_BYTES, encode_variants
 from tests.staging.conftest import parse, plan, record
 
 _WHOLE = {"type": "integer"}
@@ -35,7 +35,7 @@ _Encoded = dict[str, bytes] | None
 
 def _encoded(*texts: str | None) -> tuple[list[_Encoded], Changes]:
     changes = Changes()
-    array = variants(pa.array(texts, pa.string()), Slots(("place",)), changes)
+    array = encode_variants(pa.array(texts, pa.string()), ValueLocations(("place",)), changes)
     array.validate(full=True)
     return array.to_pylist(), changes
 
@@ -91,9 +91,9 @@ def test_any_value_is_what_spark_makes_of_it(value: Any) -> None:
 def test_files_tell_other_readers_where_variants_are(tmp_path: Path) -> None:
     texts = ['{"n":1.50,"b":["x",{"c":null}]}', None, "7"]
     values = [None if text is None else json.loads(text) for text in texts]
-    thing = variants(pa.array(texts, pa.string()), Slots(("thing",)), Changes())
+    thing = encode_variants(pa.array(texts, pa.string()), ValueLocations(("thing",)), Changes())
     wanted = pa.schema([("id", pa.int64()), ("thing", VARIANT), ("things", pa.list_(VARIANT)), ("inside", _INSIDE)])
-    file = OpenFile(Folder.at(str(tmp_path)), "rows.parquet", arrow_schema(columns_of(wanted)))
+    file = OpenFile(StagingFolder.at(str(tmp_path)), "rows.parquet", arrow_schema(columns_of(wanted)))
     for _ in range(3):
         lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), thing)
         file.write(pa.table({"id": range(3), "thing": thing, "things": lists}))
@@ -126,7 +126,7 @@ def test_the_last_of_equal_names_counts_as_everywhere() -> None:
 def test_what_no_variant_holds_is_null_and_said(text: str, reason: str) -> None:
     found, changes = _encoded('{"a":1}', text, None, "[]")
     assert [each is None for each in found] == [False, True, True, False]
-    noted = [[entry["reason"] for entry in each] for each in changes.lists(4).to_pylist()]
+    noted = [[entry["reason"] for entry in each] for each in changes.entry_lists(4).to_pylist()]
     assert noted == [[], [reason], [], []]
 
 
@@ -136,7 +136,7 @@ def _plan(properties: dict[str, Any], *, shaping: Shaping | None = None, **more:
 
 
 def _rows(planned: PlannedStream, *lines: bytes) -> Sequence[dict[str, Any]]:
-    """What both roads make of the lines."""
+    """The result of the lines, which must be the same for both parsers."""
     fast, slow = parse(planned, *lines), parse(planned, *lines, b"no JSON\n")
     assert (fast.rejected.total(), slow.rejected.total()) == (0, 1)
     rows, others = (each.batch.drop_columns(["_airbyte_raw_id"]).to_pylist() for each in (fast, slow))
@@ -180,11 +180,11 @@ def test_keys_and_members_are_chosen_and_objects_are_hashed_as_if_they_were_text
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"write": WriteMode.APPEND_DEDUP, "key": [("place",)]}, "place is an object, and no key"),
+        ({"write": WriteMode.APPEND_DEDUP, "key": [("place",)]}, "place is an object, which cannot be a key"),
         ({"write": WriteMode.APPEND_DEDUP, "key": [("id",)], "cursor": ("place", "n")}, "lands as a VARIANT"),
         ({"shaping": Shaping(sort_by=("place",))}, "place has no order"),
         ({"shaping": Shaping(partition_by=("place",))}, "place is none"),
-        ({"shaping": Shaping(filter="place = 'x'")}, "can only be asked whether it `is null`"),
+        ({"shaping": Shaping(filter="place = 'x'")}, "can only be tested with `is null`"),
     ],
 )
 def test_nothing_is_compared_by_a_variant(options: dict[str, Any], told: str) -> None:

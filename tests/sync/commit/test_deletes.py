@@ -1,11 +1,11 @@
-"""What a source deletes: gone from the table where rows are told apart by key, marked in `soft_delete`, else a row."""
+"""Rows that a source deletes: removed where the table has a key, marked in `soft_delete`, otherwise a row."""
 
 from typing import Any
 
 import pytest
 
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.sync.plan.stream_plan import Slice, Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
@@ -22,12 +22,12 @@ ONE_LOAD, LOAD_A_ROW = 1 << 30, 1
 
 
 def row(number: int, at: int, name: str | None = None, deleted_at: Any = None) -> dict[str, Any]:
-    """A row; without a name its deletion."""
+    """A record: a row, or without a name its deletion."""
     return {"id": number, "at": at, "name": name, "_ab_cdc_deleted_at": deleted_at or (None if name else _WHEN)}
 
 
-def sync(place: Shop, rows: list[dict[str, Any]], wanted: Wanted = Wanted()) -> StreamReport:  # noqa: B008 - a tuple
-    """All rows that the source ever told; incrementally, it tells those that it has not told yet."""
+def sync(place: Shop, rows: list[dict[str, Any]], wanted: SyncRequest = SyncRequest()) -> StreamReport:  # noqa: B008 - a tuple
+    """One sync of a source with these rows. Incrementally it sends only those that it has not sent yet."""
     stream = {"rows": rows, "properties": _PROPERTIES, "primary_key": [["id"]], "cursor": ["at"]}
     report = place.sync_of({"streams": {"users": stream}, "state_every": 1}, wanted)
     assert report.status is SyncStatus.COMPLETE, report
@@ -47,22 +47,22 @@ _STORY = [
     row(1, 1, "gone"),
     row(2, 1, "stays"),
     row(1, 2),
-    row(3, 3),  # of a key that never was
+    row(3, 3),  # of a key that never existed
     row(4, 4),
     row(4, 5, "back again"),
     row(5, 6, "gone too"),
-    row(5, 7, deleted_at=17),  # what its column cannot hold
+    row(5, 7, deleted_at=17),  # a value that its column cannot hold
 ]
 _GONE = {1, 3, 5}
 
 
 @pytest.mark.parametrize("max_bytes", [ONE_LOAD, LOAD_A_ROW])
 @pytest.mark.parametrize("write", ["append_dedup", "overwrite_dedup", "soft_delete"])
-def test_what_was_deleted_last_is_gone_or_marked(write: str, max_bytes: int, shop: OpenShop) -> None:
+def test_a_row_whose_deletion_is_newest_is_removed_or_marked(write: str, max_bytes: int, shop: OpenShop) -> None:
     place = opened(shop, write, max_bytes)
     told = sync(place, _STORY)
     assert (told.emitted, told.committed) == (len(_STORY), len(_STORY))
-    # In a load of its own the deletion of 4 is the last word on it.
+    # With a load for each state the deletion of 4 comes last.
     took_out = len(_GONE) + (max_bytes == LOAD_A_ROW)
     assert told.deleted == (0 if write in REPLACING else took_out)
     alive = [(2, "stays"), (4, "back again")]
@@ -83,7 +83,7 @@ def test_a_deletion_that_is_older_than_the_row_loses(write: str, max_bytes: int,
 
 
 @pytest.mark.parametrize("write", ["append", "overwrite"])
-def test_where_rows_are_not_told_apart_a_deletion_is_a_row(write: str, shop: OpenShop) -> None:
+def test_without_a_key_a_deletion_is_a_row(write: str, shop: OpenShop) -> None:
     place = opened(shop, write, ONE_LOAD)
     told = sync(place, _STORY)
     assert (len(found(place)), told.committed, told.deleted) == (len(_STORY), len(_STORY), 0)
@@ -114,10 +114,10 @@ def test_a_refresh_deletes_or_marks_as_the_syncs_before_it_did(write: str, shop:
 
 
 @pytest.mark.parametrize("write", ["append_dedup", "overwrite_dedup", "soft_delete", "append", "overwrite"])
-def test_a_partition_is_replaced_by_what_is_left_of_it(write: str, shop: OpenShop) -> None:
+def test_a_partition_is_replaced_by_its_remaining_rows(write: str, shop: OpenShop) -> None:
     place = opened(shop, write, LOAD_A_ROW)
     for key, rows in (("a", _STORY), ("b", [row(1, 1, "b"), row(2, 1, "b")]), ("a", _STORY[1:])):
-        sync(place, rows, Wanted(slice=Slice(key)))
+        sync(place, rows, SyncRequest(slice=Slice(key)))
     slices: dict[str, list[int]] = {}
     for each in place.tables.rows(TableName("shop", "users")).to_pylist():
         slices.setdefault(each["_airbyte_partition"], []).append(each["id"])

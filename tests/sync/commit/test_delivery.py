@@ -9,11 +9,11 @@ import pytest
 from dagster_airbyte_proto.errors import CommitUnknown, StateConflict
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
-from dagster_airbyte_proto.sync.delivery import Delivered
-from dagster_airbyte_proto.sync.lease import held_lease
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.commit_listener import CommittedStream
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
-from dagster_airbyte_proto.sync.run import Terms, Unwatched
+from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
 from tests.support.fake_source import offered
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, Shop, until
@@ -25,11 +25,11 @@ class Desk:
 
     def __init__(self, place: Shop, *, refuses: bool = False) -> None:
         self._place, self._refuses = place, refuses
-        self.calls: list[list[Delivered]] = []
+        self.calls: list[list[CommittedStream]] = []
         self.positions: dict[str, int] = {}
         self.rows: dict[str, int] = {}
 
-    def deliver(self, streams: Sequence[Delivered]) -> None:
+    def committed(self, streams: Sequence[CommittedStream]) -> None:
         self.calls.append(list(streams))
         self.positions = self._place.positions()
         self.rows = {each.stream.name: len(self._place.column(each.stream.name)) for each in streams}
@@ -37,12 +37,12 @@ class Desk:
             raise CommitUnknown("recording what was landed", "there is no more ink")
 
     @property
-    def streams(self) -> dict[str, Delivered]:
+    def streams(self) -> dict[str, CommittedStream]:
         [delivered] = self.calls
         return {each.stream.name: each for each in delivered}
 
-    def terms(self) -> Terms:
-        return Terms(threading.Event(), delivery=self)
+    def terms(self) -> RunOptions:
+        return RunOptions(threading.Event(), commit_listener=self)
 
 
 def test_rows_are_in_and_states_have_not_moved_when_streams_are_delivered(shop: OpenShop) -> None:
@@ -68,7 +68,7 @@ def test_what_was_not_recorded_is_left_announced_and_the_next_run_ends_it(shop: 
     assert report.status is SyncStatus.FAILED
     assert report.streams["users"].retryable
     assert report.streams["users"].state is None
-    assert len(place.store.announced("shop")) == 1
+    assert len(place.store.announced_loads("shop")) == 1
     assert place.positions() == {}
     again = place.sync()
     assert (again.recovered_loads, again.streams["users"].emitted) == (1, 0)
@@ -107,7 +107,7 @@ def test_the_connector_says_whether_trying_again_can_help(kind: str, is_retryabl
 
 def test_a_run_is_known_by_the_id_it_was_given_and_its_reports_are_kept(shop: OpenShop) -> None:
     place = shop()
-    terms = Terms(threading.Event(), run_id="one")
+    terms = RunOptions(threading.Event(), run_id="one")
     first = place.sync_of(two(5, 5, failure={"kind": "exit", "after": 7}), EVERYTHING, terms)
     second = place.sync_of(two(5, 5), EVERYTHING, terms)
     assert (first.run_id, second.run_id) == ("one", "one")
@@ -121,7 +121,7 @@ def test_a_saved_catalog_is_planned_from_without_asking(shop: OpenShop) -> None:
     place = shop()
     place.offer({**two(5, 5), "answers": {"discover": {"exit_code": 1}}})
     catalog = shop_catalog(place)
-    report = place.sync(Wanted(catalog=catalog))
+    report = place.sync(SyncRequest(catalog=catalog))
     assert report.status is SyncStatus.COMPLETE
     expect(place, 5, 5)
 
@@ -130,10 +130,10 @@ def test_a_connection_that_is_held_is_waited_for(shop: OpenShop) -> None:
     place = shop()
     place.offer(two(5, 5))
     waiting = Hearing()
-    terms = Terms(threading.Event(), waiting, lease_wait_seconds=30.0)
+    terms = RunOptions(threading.Event(), waiting, lease_wait_seconds=30.0)
     ended: list[str] = []
     run = threading.Thread(target=lambda: ended.append(place.sync(EVERYTHING, terms).status.value))
-    with held_lease(place.store, "shop", "other", 30.0):
+    with acquire_lease(place.store, "shop", "other", 30.0):
         run.start()
         until(lambda: any("waits up to 30 s" in line for line in waiting.lines), "word that it waits")
         assert place.column("users") == []
@@ -145,17 +145,17 @@ def test_a_connection_that_is_held_is_waited_for(shop: OpenShop) -> None:
 def test_waiting_has_an_end(shop: OpenShop) -> None:
     place = shop()
     place.offer(two(5, 5))
-    with held_lease(place.store, "shop", "other", 30.0), pytest.raises(StateConflict, match="run other"):
-        place.sync(EVERYTHING, Terms(threading.Event(), lease_wait_seconds=0.2))
+    with acquire_lease(place.store, "shop", "other", 30.0), pytest.raises(StateConflict, match="run other"):
+        place.sync(EVERYTHING, RunOptions(threading.Event(), lease_wait_seconds=0.2))
 
 
-class Hearing(Unwatched):
+class Hearing(NoProgressListener):
     """A watcher that keeps what is said."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def said(self, level: str, text: str) -> None:  # noqa: ARG002 - as a watcher has it
+    def connector_logged(self, level: str, text: str) -> None:  # noqa: ARG002 - the protocol has it
         self.lines.append(text)
 
 

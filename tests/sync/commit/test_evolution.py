@@ -1,4 +1,4 @@
-"""A stream that changes from sync to sync, under each policy: what its table then holds, and what is told of it."""
+"""A stream that changes from sync to sync, under each policy: its table, and the report of the sync."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ EMAIL = {"email": {"type": "string"}}
 
 
 def users(place: Shop, records: int, values: Any = None, properties: Any = None, **more: Any) -> StreamReport:
-    """One sync of the stream, which has so many records by now; those that are new have the `values`."""
+    """One sync of the stream with so many records. The new ones have these `values`."""
     stream = {"records": records, "values": values or {}, "properties": properties or {}, **more}
     return place.sync_of({"streams": {"users": stream}, "state_every": 5}).streams["users"]
 
@@ -30,7 +30,7 @@ def rows(place: Shop, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def told(report: StreamReport) -> list[tuple[str, str]]:
-    return [(change.what.value, change.column) for change in report.schema_changes]
+    return [(change.kind.value, change.column) for change in report.schema_changes]
 
 
 def names(place: Shop) -> list[str]:
@@ -40,7 +40,7 @@ def names(place: Shop) -> list[str]:
 def recorded(place: Shop) -> list[tuple[str, str, str, str]]:
     """Oldest first."""
     noted = place.store.stream_changes("shop")[::-1]
-    return [(each.change.what.value, each.change.column, each.change.before, each.change.after) for each in noted]
+    return [(each.change.kind.value, each.change.column, each.change.before, each.change.after) for each in noted]
 
 
 def test_a_column_comes_goes_and_comes_back(shop: OpenShop) -> None:
@@ -198,7 +198,7 @@ def test_a_key_that_the_table_lacks_is_never_left_out(name: str, shop: OpenShop)
     assert "no column email" in str(refused.error)
 
 
-def test_a_changed_key_is_told_and_the_rows_that_are_there_stay(shop: OpenShop) -> None:
+def test_a_changed_key_is_reported_and_existing_rows_stay(shop: OpenShop) -> None:
     place = shop(write="append_dedup")
     users(place, 4)
     report = users(place, 8, keys=2)
@@ -211,7 +211,7 @@ def test_a_stream_that_is_gone_keeps_its_table_and_is_known_again(shop: OpenShop
     place = shop()
     place.sync_of({"streams": {"users": {"records": 2}, "Users": {"records": 3}}})
     report = place.sync_of({"streams": {"Users": {"records": 3}}})
-    assert any("users: the source offers the stream no more" in warning for warning in report.warnings)
+    assert any("users: the source no longer offers the stream" in warning for warning in report.warnings)
     assert place.sync().warnings == ()
     report = place.sync_of({"streams": {"Users": {"records": 4}, "users": {"records": 5}}})
     assert told(report.streams["users"]) == [("stream_back", "")]
@@ -234,7 +234,7 @@ def test_names_of_columns_stay_with_their_fields(shop: OpenShop) -> None:
     assert rows(place, "value", other)[2] == (2, None, "up")
 
 
-def test_a_field_that_changes_in_case_alone_goes_on_in_its_column(shop: OpenShop) -> None:
+def test_a_field_that_changes_only_in_case_keeps_its_column(shop: OpenShop) -> None:
     place = shop()
     users(place, 1, {"value": 1}, {"value": {"type": "integer"}})
     users(place, 2, {"Value": 2}, {"Value": {"type": "integer"}})
@@ -270,7 +270,7 @@ def test_a_renamed_key_still_tells_rows_apart(shop: OpenShop) -> None:
     assert rows(place, "sku") == [(3, "x")]
 
 
-def test_a_hint_that_cannot_be_is_refused(shop: OpenShop) -> None:
+def test_an_impossible_rename_hint_is_refused(shop: OpenShop) -> None:
     place = shop()
     users(place, 1, {"mail": "a"}, {"mail": {"type": "string"}})
     policy(place, "evolve", formerly={"e_mail": "mail"})
@@ -282,16 +282,16 @@ def test_a_hint_that_cannot_be_is_refused(shop: OpenShop) -> None:
     policy(place, "evolve", formerly={})
     users(place, 2, {"email": "a"}, EMAIL)
     policy(place, "evolve", formerly={"email": "mail"})
-    assert "column email stands beside mail" in str(users(place, 3, {"email": "a"}, EMAIL).error)
+    assert "column email is beside mail" in str(users(place, 3, {"email": "a"}, EMAIL).error)
 
 
-def test_a_run_that_dies_once_the_table_has_changed_leaves_the_change_to_be_told(shop: OpenShop) -> None:
+def test_a_run_that_dies_after_a_table_change_leaves_the_change_to_be_reported(shop: OpenShop) -> None:
     place = shop()
     users(place, 2)
-    before = place.store.shapes("shop")
+    before = place.store.stream_profiles("shop")
     users(place, 4, {"email": "a"}, EMAIL)
-    # As a run leaves it that is killed between the two.
+    # The state of the store after a run that was killed between the two.
     lease = place.store.acquire("shop", run_id="r", holder="test", seconds=5)
-    place.store.keep_shapes(lease, before)
+    place.store.save_stream_profiles(lease, before)
     place.store.release(lease)
     assert told(users(place, 5, {"email": "a"}, EMAIL)) == [("column_added", "email")]

@@ -1,4 +1,4 @@
-"""What a connector does to its own config is kept, and its secrets never show."""
+"""A config that its connector rewrites is saved, and secrets never show."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def test_a_config_that_the_connector_rewrote_is_used_from_then_on(protocol: str,
     place = shop()
     place.protocol = protocol
     assert place.sync_of(rotated(place, 9)).status is SyncStatus.COMPLETE
-    kept = place.store.config("shop")
+    kept = place.store.stored_config("shop")
     assert kept is not None
     assert kept.config["password"] == TOKEN
     place.sync()
@@ -42,7 +42,7 @@ def test_a_config_is_kept_at_once_also_when_the_sync_then_breaks(protocol: str, 
     place = shop()
     place.protocol = protocol
     place.sync_of(rotated(place, 9, failure={"kind": "signal", "after": 1}))
-    kept = place.store.config("shop")
+    kept = place.store.stored_config("shop")
     assert kept is not None
     assert kept.config["password"] == TOKEN
 
@@ -70,23 +70,23 @@ def test_what_came_from_the_environment_is_kept_as_it_is_written(
     tap = {"tap": "python"} if protocol == "singer" else {}
     later.write_text(json.dumps(users(5, **tap, **_saying(protocol, f"{SECRET} {TOKEN}"))))
     place.sync_of(users(3, new_config=new, **tap))
-    kept = place.store.config("shop")
+    kept = place.store.stored_config("shop")
     assert kept is not None
     assert kept.config == {**new, "password": written["password"]}
     report = place.sync()
     assert place.column("users") == list(range(5))
     assert "*** ***" in place.log(report)
-    after = place.store.config("shop")
+    after = place.store.stored_config("shop")
     assert after == kept
 
 
-def test_a_config_that_is_rewritten_when_its_connector_is_asked_is_kept_too(shop: OpenShop) -> None:
+def test_a_config_that_is_rewritten_during_a_query_is_saved_too(shop: OpenShop) -> None:
     place = shop()
     place.protocol = "singer"
     later = place.folder / "later.json"
     later.write_text(json.dumps(users(5)))
     place.sync_of(users(3, asked_config={"scenario": str(later), "password": TOKEN}))
-    kept = place.store.config("shop")
+    kept = place.store.stored_config("shop")
     assert kept is not None
     assert kept.config["password"] == TOKEN
     assert place.column("users") == list(range(5))
@@ -102,7 +102,7 @@ def test_a_config_file_that_is_as_it_was_or_no_json_changes_nothing(left: str, s
     place.protocol = "singer"
     given = {"scenario": str(place.folder / "scenario.json"), **place.config}
     report = place.sync_of(users(3, new_config=given if left == "as it was" else '{"password": "new'))
-    assert (report.status, place.store.config("shop")) == (SyncStatus.COMPLETE, None)
+    assert (report.status, place.store.stored_config("shop")) == (SyncStatus.COMPLETE, None)
     told = "the connector left a config behind that is no JSON object"
     assert any(told in warning for warning in report.warnings) is (left == "half")
 
@@ -123,7 +123,7 @@ def test_secrets_are_masked_in_the_log_the_report_and_the_store(secret: str, sho
         assert secret not in text
 
 
-def test_secrets_are_masked_in_what_is_raised(shop: OpenShop) -> None:
+def test_secrets_are_masked_in_errors(shop: OpenShop) -> None:
     place = shop()
     told = error(f"no access with {SECRET}", None, None)
     with pytest.raises(ConnectorError) as raised:

@@ -55,7 +55,7 @@ def test_a_config_that_fits_passes_without_a_word() -> None:
     assert check_config({**GOOD, "extra": 1}, SPEC, where="config of shop") == ()
 
 
-def test_every_fault_is_told_with_its_path() -> None:
+def test_every_fault_is_reported_with_its_path() -> None:
     config = {
         "dataset_name": "u",
         "formt": "csv",
@@ -163,7 +163,7 @@ def test_no_value_is_ever_shown(rule: Any) -> None:
         (None, "is nothing, not a JSON schema"),
     ],
 )
-def test_a_broken_spec_stops_nobody_and_is_told(spec: Any, reason: str) -> None:
+def test_a_broken_spec_is_only_a_warning(spec: Any, reason: str) -> None:
     (warning,) = check_config({"a": "hunter2"}, spec, where="config of shop")
     assert warning.startswith("config of shop was not checked")
     assert reason in warning

@@ -1,4 +1,4 @@
-"""Syncs into S3 that are killed: real processes, a catalog in SQLite, and read without Spark."""
+"""Killed syncs into S3: real processes and a catalog in SQLite, read without Spark."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +12,9 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from tests.support.object_store import ObjectStore
-from tests.sync.crashes.house import House
-from tests.sync.crashes.iceberg_house import CommandLine, IcebergHouse, processes_with
-from tests.sync.crashes.life import Life
+from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.killed_connection import KilledConnection
+from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, processes_with
 from tests.sync.shop import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -22,11 +22,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 _MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
 
 
-class StoreHouse(IcebergHouse):
-    """The house with its warehouse in a bucket."""
+class ObjectStoreConnection(IcebergConnection):
+    """The connection with its warehouse in a bucket."""
 
     def __init__(self, folder: Path, store: ObjectStore) -> None:
-        House.__init__(self, folder)
+        FakeConnection.__init__(self, folder)
         self._store, self._bucket = store, store.new_bucket()
         self.settings_file = self.home / "settings.yaml"
         self.errors_file = folder / "stderr.txt"
@@ -64,8 +64,8 @@ class StoreHouse(IcebergHouse):
         found = (f"s3://{self._bucket}/{key}" for key in self._store.keys(self._bucket))
         return [path for path in found if path.endswith(".parquet") and path not in named]
 
-    def told(self) -> str:
-        """All that a sync wrote down, but for the settings."""
+    def written(self) -> str:
+        """All that a sync wrote to local files, except the settings."""
         files = [path for path in self.home.rglob("*") if path.is_file() and path != self.settings_file]
         texts = [path.read_bytes() for path in (*files, self.report_file, self.errors_file)]
         return b"\n".join(texts).decode(errors="replace")
@@ -90,12 +90,12 @@ def command_line() -> Iterator[CommandLine]:
 def test_syncs_that_are_killed_lose_and_double_nothing_and_leave_no_object(
     command_line: CommandLine, object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    house = StoreHouse(tmp_path / "house", object_store)
-    life = Life(command_line, house, "append", "stream")
-    life.grow()
-    life.die(("stage.file_closed", 2))
-    assert house.loose_files() != []
-    life.die(("table.committed", 1))
-    life.live()
-    assert house.column("users") == list(range(life.records["users"]))
-    assert object_store.secret_key not in house.told()
+    connection = ObjectStoreConnection(tmp_path / "home", object_store)
+    killed = KilledConnection(command_line, connection, "append", "stream")
+    killed.add_records()
+    killed.sync_killed(("stage.file_closed", 2))
+    assert connection.loose_files() != []
+    killed.sync_killed(("table.committed", 1))
+    killed.sync_to_end()
+    assert connection.column("users") == list(range(killed.records["users"]))
+    assert object_store.secret_key not in connection.written()

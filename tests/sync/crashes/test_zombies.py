@@ -1,4 +1,4 @@
-"""A run that is stopped, is taken over, and wakes up when all is done: it is turned away, and has done no harm."""
+"""A run that is stopped, taken over, and wakes up later: it is refused, and has done no harm."""
 
 import os
 import signal
@@ -11,97 +11,97 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.sync.crashes.house import House
-from tests.sync.crashes.zygote import Zygote
+from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.shop import processes_of, until
 
 COMPLETE, CONFLICT = 0, 2
 MODES = ("append", "overwrite", "append_dedup", "overwrite resumed")
 POINTS = ("stage.file_closed", "load.staged", "load.announced", "table.committing", "table.committed", "load.committed")
-Pair = tuple[Zygote, Zygote]
+Pair = tuple[SyncForkServer, SyncForkServer]
 
 
 @pytest.fixture(scope="module")
 def pairs() -> Iterator[list[Pair]]:
-    made = [(Zygote(), Zygote()), (Zygote(), Zygote())]
+    made = [(SyncForkServer(), SyncForkServer()), (SyncForkServer(), SyncForkServer())]
     yield made
     for pair in made:
-        for zygote in pair:
-            for child in psutil.Process(zygote.pid).children():
+        for server in pair:
+            for child in psutil.Process(server.pid).children():
                 child.kill()  # a sleeper that a failed test has left
-            zygote.close()
+            server.close()
 
 
-def offer(house: House, records: int, *, resumable: bool = False) -> None:
+def offer(connection: FakeConnection, records: int, *, resumable: bool = False) -> None:
     names = enumerate(("users", "orders"))
     streams = {name: {"records": records + number, "resumable": resumable} for number, name in names}
-    house.offer({"streams": streams, "state_every": 5, "interleave": True})
+    connection.offer({"streams": streams, "state_every": 5, "interleave": True})
 
 
-def expect_rows(house: House, records: int, where: object) -> None:
+def expect_rows(connection: FakeConnection, records: int, where: object) -> None:
     for number, stream in enumerate(("users", "orders")):
-        assert house.column(stream) == list(range(records + number)), (where, stream)
+        assert connection.column(stream) == list(range(records + number)), (where, stream)
 
 
-def stopped_at(zygote: Zygote, house: House, point: str, n: int) -> psutil.Process:
-    process = psutil.Process(zygote.start(house, (point, n), house.home / "awake"))
-    until(lambda: house.points.count(point) >= n, f"a run that comes to {point}")
-    # Not while one of its threads is inside a transaction: nobody but the sleeper could end that one.
-    with closing(sqlite3.connect(house.home / "state.db", isolation_level=None, timeout=30)) as database:
+def stopped_at(server: SyncForkServer, connection: FakeConnection, point: str, n: int) -> psutil.Process:
+    process = psutil.Process(server.start(connection, (point, n), connection.home / "awake"))
+    until(lambda: connection.points.count(point) >= n, f"a run that comes to {point}")
+    # Not while one of its threads is inside a transaction: only the stopped process could end that one.
+    with closing(sqlite3.connect(connection.home / "state.db", isolation_level=None, timeout=30)) as database:
         database.execute("BEGIN IMMEDIATE")
         os.kill(process.pid, signal.SIGSTOP)
         until(lambda: process.status() == psutil.STATUS_STOPPED, "a run that is stopped")
     return process
 
 
-def sync_once_the_lease_is_over(zygote: Zygote, house: House, holder: int) -> int:
+def sync_once_the_lease_is_over(server: SyncForkServer, connection: FakeConnection, holder: int) -> int:
     ended = [CONFLICT]
 
     def has_the_lease() -> bool:
-        ended[0] = zygote.sync(house)
+        ended[0] = server.sync(connection)
         if ended[0] == CONFLICT:
-            assert "StateConflict" in house.report["error"]
-            assert f"pid {holder} " in house.report["error"]
+            assert "StateConflict" in connection.report["error"]
+            assert f"pid {holder} " in connection.report["error"]
         return ended[0] != CONFLICT
 
     until(has_the_lease, "a lease that runs out")
     return ended[0]
 
 
-def wake_up(zygote: Zygote, house: House, process: psutil.Process) -> int:
-    (house.home / "awake").touch()
+def wake_up(server: SyncForkServer, connection: FakeConnection, process: psutil.Process) -> int:
+    (connection.home / "awake").touch()
     os.kill(process.pid, signal.SIGCONT)
-    return zygote.end()
+    return server.end()
 
 
 def live_through(pair: Pair, folder: Path, mode: str, stop: tuple[str, int]) -> None:
     sleeper, other = pair
     write, _, resumed = mode.partition(" ")
-    house = House(folder, write=write, read="full_refresh" if write == "overwrite" else "incremental")
-    offer(house, 11, resumable=bool(resumed))
-    assert other.sync(house) == COMPLETE
-    offer(house, 24, resumable=bool(resumed))
-    process = stopped_at(sleeper, house, *stop)
-    offer(house, 35, resumable=bool(resumed))
-    assert sync_once_the_lease_is_over(other, house, process.pid) == COMPLETE, (stop, house.report)
-    expect_rows(house, 35, stop)
-    before = [(stored.stream, stored.version) for stored in house.store.history("shop")]
+    connection = FakeConnection(folder, write=write, read="full_refresh" if write == "overwrite" else "incremental")
+    offer(connection, 11, resumable=bool(resumed))
+    assert other.sync(connection) == COMPLETE
+    offer(connection, 24, resumable=bool(resumed))
+    process = stopped_at(sleeper, connection, *stop)
+    offer(connection, 35, resumable=bool(resumed))
+    assert sync_once_the_lease_is_over(other, connection, process.pid) == COMPLETE, (stop, connection.report)
+    expect_rows(connection, 35, stop)
+    before = [(stored.stream, stored.version) for stored in connection.store.history("shop")]
 
-    assert wake_up(sleeper, house, process) == CONFLICT, (stop, house.report)
-    assert house.report["error"].startswith("StateConflict"), (stop, house.report)
-    expect_rows(house, 35, stop)
-    assert [(stored.stream, stored.version) for stored in house.store.history("shop")] == before, stop
-    assert (house.loose_files(), house.aside()) == ([], []), stop
+    assert wake_up(sleeper, connection, process) == CONFLICT, (stop, connection.report)
+    assert connection.report["error"].startswith("StateConflict"), (stop, connection.report)
+    expect_rows(connection, 35, stop)
+    assert [(stored.stream, stored.version) for stored in connection.store.history("shop")] == before, stop
+    assert (connection.loose_files(), connection.branches()) == ([], []), stop
     assert processes_of(folder) == [], stop
 
-    offer(house, 37, resumable=bool(resumed))
-    assert other.sync(house) == COMPLETE, (stop, house.report)
-    expect_rows(house, 37, stop)
-    assert house.loose_files() == [], stop
+    offer(connection, 37, resumable=bool(resumed))
+    assert other.sync(connection) == COMPLETE, (stop, connection.report)
+    expect_rows(connection, 37, stop)
+    assert connection.loose_files() == [], stop
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_that_slept_through_its_lease_is_turned_away_and_leaves_nothing(
+def test_a_run_that_slept_through_its_lease_is_refused_and_leaves_nothing(
     mode: str, pairs: list[Pair], quick_folder: Path
 ) -> None:
     points = POINTS if mode == "append" else POINTS[2:5]
@@ -121,21 +121,21 @@ def test_a_run_that_slept_through_its_lease_is_turned_away_and_leaves_nothing(
 
 def test_a_second_sync_is_refused_while_the_first_one_works(pairs: list[Pair], quick_folder: Path) -> None:
     first, second = pairs[0]
-    house = House(quick_folder)
-    # It goes on saying nothing until it is killed, and renews its lease of a second meanwhile.
-    house.offer({"streams": {"users": {"records": 30}}, "failure": {"kind": "hang", "after": 20}})
-    pid = first.start(house)
-    until(lambda: "load.promoted" in house.points, "a first run at work")
-    told = ""
+    connection = FakeConnection(quick_folder)
+    # The connector hangs until the run is killed. The run renews its lease of a second meanwhile.
+    connection.offer({"streams": {"users": {"records": 30}}, "failure": {"kind": "hang", "after": 20}})
+    pid = first.start(connection)
+    until(lambda: "load.promoted" in connection.points, "a first run at work")
+    error = ""
     for _ in range(3):
-        assert second.sync(house) == CONFLICT
-        told = house.report["error"]
-        assert f"pid {pid} " in told
-    assert told.startswith("StateConflict: starting to work on connection shop")
+        assert second.sync(connection) == CONFLICT
+        error = connection.report["error"]
+        assert f"pid {pid} " in error
+    assert error.startswith("StateConflict: starting to work on connection shop")
     os.kill(pid, signal.SIGKILL)
     assert first.end() == -signal.SIGKILL
-    # A holder that is dead is not waited for.
-    house.offer({"streams": {"users": {"records": 30}}})
-    assert second.sync(house) == COMPLETE, house.report
-    assert house.column("users") == list(range(30))
+    # The lease of a dead holder is taken over at once.
+    connection.offer({"streams": {"users": {"records": 30}}})
+    assert second.sync(connection) == COMPLETE, connection.report
+    assert connection.column("users") == list(range(30))
     until(lambda: processes_of(quick_folder) == [], "the end of the dead run's connector")

@@ -1,8 +1,8 @@
-"""A connection that lives long, beside a model of what its tables have to hold that is slow and obviously right.
+"""A connection over many days, beside a slow and obviously right model of its tables.
 
-Its source changes from day to day: rows come, change, go and come late, columns come, go and get another type. So does
-what its user wants: policies, refreshes, where it is killed. After each sync every table is what the model says; after
-each death it is what the model says of some of the records that were new, and no state is ahead of them.
+The source changes from day to day: rows are added, changed, deleted and sent late; columns come, go and change their
+type. The user changes policies and refreshes, and syncs are killed. After each sync every table equals the model. After
+each kill it equals the model for some part of the new records, and no state is ahead of them.
 """
 
 from collections import Counter
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.tables.formats import FORMATS
 from tests.support.fork_server import Kill
-from tests.sync.crashes.house import House
-from tests.sync.crashes.life import KILLED
+from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.killed_connection import KILLED
 
 STREAMS = {
     "events": "append",
@@ -29,8 +29,8 @@ _TICK = 1000
 _Record = dict[str, Any]
 
 
-class Tell(NamedTuple):
-    """The source has a record more: a `row` of a key, its `deletion`, or one that is older than the key's newest."""
+class SendRecord(NamedTuple):
+    """The source has another record: a `row` of a key, its `deletion`, or a `late` row, older than the key's newest."""
 
     stream: str
     what: str
@@ -57,11 +57,11 @@ class SetPolicy(NamedTuple):
     policy: str
 
 
-Change = Tell | TurnColumn | Mistype | SetPolicy
+Change = SendRecord | TurnColumn | Mistype | SetPolicy
 
 
 class Day(NamedTuple):
-    """What changes, then a sync that dies of each kill in turn before it comes to its end."""
+    """Changes, then syncs that are killed in turn, and one that runs to its end."""
 
     changes: Sequence[Change]
     refresh: bool
@@ -70,19 +70,19 @@ class Day(NamedTuple):
 
 
 class Runner(Protocol):
-    """Runs syncs, one at a time; how each ended."""
+    """Runs syncs, one at a time, and returns their exit codes."""
 
-    def sync(self, house: House, crash: Kill | None = None, *, refresh: bool = False) -> int: ...
+    def sync(self, connection: FakeConnection, crash: Kill | None = None, *, refresh: bool = False) -> int: ...
 
-    def care(self, house: House) -> None:
-        """What the tables' format has of compaction and expiry."""
+    def care(self, connection: FakeConnection) -> None:
+        """Compacts and expires the tables, where their format can."""
 
 
 class Stream:
-    """One stream of the source, and what its table has to hold."""
+    """One stream of the source, and the model of its table."""
 
     def __init__(self, name: str, *, brings_columns: bool) -> None:
-        """What replaces the table `brings_columns` of its own, or does not."""
+        """`brings_columns`: a load that replaces the table may change its columns."""
         self.name, self.write = name, STREAMS[name]
         self._brings_columns = brings_columns
         self.is_incremental = not self.write.startswith("overwrite")
@@ -97,8 +97,8 @@ class Stream:
 
     def change(self, change: Change) -> None:
         match change:
-            case Tell():
-                self._tell(change)
+            case SendRecord():
+                self._send_record(change)
             case SetPolicy():
                 self.policy = change.policy
             case TurnColumn(column=column) if column in self.offered:
@@ -109,7 +109,7 @@ class Stream:
                 self.offered[column] = "integer" if self.offered[column] == "string" else "string"
 
     def as_offered(self) -> dict[str, Any]:
-        """The source sends what it has by now in the columns that it has by now."""
+        """The stream in the scenario of the source, with its current records and columns."""
         properties: dict[str, Any] = {"id": {"type": "integer"}, "at": {"type": "integer"}}
         properties[DELETED] = {"type": ["null", "string"], "format": "date-time"}
         properties |= {column: {"type": ["null", kind]} for column, kind in self.offered.items()}
@@ -117,7 +117,7 @@ class Stream:
         return {"rows": rows, "properties": properties, "primary_key": [["id"]], "cursor": ["at"]}
 
     def is_refused(self, *, refresh: bool) -> bool:
-        """Whether its policy lets nothing in, as the table stands."""
+        """True when the policy refuses the stream, for the current columns of the table."""
         replaces = refresh or not self.is_incremental
         if self._columns is None or self.policy.startswith("discard") or self._is_renewed(replaces=replaces):
             return False
@@ -125,7 +125,7 @@ class Stream:
         return is_other or (self.policy == "freeze" and not self.offered.keys() <= self._columns.keys())
 
     def possible(self, *, refresh: bool) -> Iterator[tuple[int, list[_Record]]]:
-        """What the table may hold once a sync has come so far, each with the state that it may have at most."""
+        """The possible rows of the table after a killed sync, each with the greatest possible position."""
         yield self.position, self.table()
         replaces = refresh or not self.is_incremental
         if not self.is_refused(refresh=refresh):
@@ -133,7 +133,7 @@ class Stream:
             yield from ((end, self._folded(self._after(end, replaces=replaces))) for end in ends)
 
     def complete(self, *, refresh: bool) -> None:
-        """A sync has come to its end."""
+        """Updates the model for a complete sync."""
         replaces = refresh or not self.is_incremental
         if self.is_refused(refresh=refresh):
             return
@@ -144,22 +144,24 @@ class Stream:
     def table(self) -> list[_Record]:
         return self._folded(self._landed)
 
-    def _tell(self, told: Tell) -> None:
-        newest = self._newest.get(told.key)
-        if told.what == "late" and newest is not None:
-            # Newer than all but the newest: so it is the same whatever else is in its load.
+    def _send_record(self, sent_record: SendRecord) -> None:
+        newest = self._newest.get(sent_record.key)
+        if sent_record.what == "late" and newest is not None:
+            # Newer than all but the newest record of its key, so the result does not depend on the cut of loads.
             self._lates += 1
             at = newest - _TICK // 2 + self._lates
         else:
             at = _TICK * (len(self.log) + 1)
-            self._newest[told.key] = at
-        record: _Record = {"id": told.key, "at": at, DELETED: None}
-        if told.what == "deletion":
+            self._newest[sent_record.key] = at
+        record: _Record = {"id": sent_record.key, "at": at, DELETED: None}
+        if sent_record.what == "deletion":
             record[DELETED] = _WHEN
-            # A later one of this key is no late one: that its row is gone is all that the table knows of it.
-            del self._newest[told.key]
+            # A later record of this key is not late: the table remembers nothing of a deleted row.
+            del self._newest[sent_record.key]
         else:
-            record |= {column: _value(kind, told.value) for column, kind in COLUMNS.items() if column in self.offered}
+            record |= {
+                column: _value(kind, sent_record.value) for column, kind in COLUMNS.items() if column in self.offered
+            }
         self.log.append(record)
 
     def _sent(self, record: _Record) -> _Record:
@@ -168,7 +170,7 @@ class Stream:
         return sent | {column: _MISFIT for column in wrong if sent[column] is not None}
 
     def _is_renewed(self, *, replaces: bool) -> bool:
-        """Whether the table is to have the stream's columns and no others."""
+        """True when the table gets exactly the stream's columns."""
         return replaces and self._brings_columns and self.policy == "evolve"
 
     def _columns_after(self, *, replaces: bool) -> dict[str, str]:
@@ -195,7 +197,7 @@ class Stream:
         return kept
 
     def _folded(self, landed: Sequence[_Record]) -> list[_Record]:
-        """What is left of the records by the write mode."""
+        """The rows that the write mode leaves of these records."""
         if self.write in ("append", "overwrite"):
             return list(landed)
         newest: dict[int, _Record] = {}
@@ -209,27 +211,27 @@ class Stream:
 
 
 class Year:
-    """A house with all `STREAMS`, in which days go by."""
+    """A connection with all `STREAMS`, in which days go by."""
 
-    def __init__(self, runner: Runner, house: House) -> None:
-        self._runner, self._house = runner, house
-        brings = FORMATS[house.format].has_new_columns_with_rows
+    def __init__(self, runner: Runner, connection: FakeConnection) -> None:
+        self._runner, self._connection = runner, connection
+        brings = FORMATS[connection.format].has_new_columns_with_rows
         self.streams = {name: Stream(name, brings_columns=brings) for name in STREAMS}
         self.syncs = self.deaths = 0
 
     def live(self, day: Day) -> None:
-        """Raises AssertionError, with the day, where a table is not what it has to be."""
+        """Lives through a day. Raises AssertionError, with the day, where a table differs from the model."""
         for change in day.changes:
             self.streams[change.stream].change(change)
         self._offer(day)
         for kill in day.kills:
             self._sync(day, kill)
         self._sync(day)
-        self._runner.care(self._house)
+        self._runner.care(self._connection)
         self._expect(day)
 
     def _offer(self, day: Day) -> None:
-        self._house.modes = {
+        self._connection.modes = {
             name: {
                 "write": stream.write,
                 "read": "incremental" if stream.is_incremental else "full_refresh",
@@ -238,17 +240,17 @@ class Year:
             for name, stream in self.streams.items()
         }
         streams = {name: stream.as_offered() for name, stream in self.streams.items()}
-        self._house.offer({"streams": streams, "state_every": day.state_every})
+        self._connection.offer({"streams": streams, "state_every": day.state_every})
 
     def _sync(self, day: Day, kill: Kill | None = None) -> None:
-        code = self._runner.sync(self._house, kill, refresh=day.refresh)
+        code = self._runner.sync(self._connection, kill, refresh=day.refresh)
         self.syncs += 1
         if kill and code == KILLED:
             self.deaths += 1
             self._expect_some(day)
             return
         refused = any(stream.is_refused(refresh=day.refresh) for stream in self.streams.values())
-        assert code == refused, (day, code, self._house.report)
+        assert code == refused, (day, code, self._connection.report)
         for stream in self.streams.values():
             stream.complete(refresh=day.refresh)
         self._expect(day)
@@ -258,11 +260,11 @@ class Year:
             assert _counted(self._found(name)) == _counted(stream.table()), (name, day)
         positions = {name: stream.position for name, stream in self.streams.items() if stream.is_incremental}
         assert self._positions() == positions, day
-        assert self._house.loose_files() == [], day
+        assert self._connection.loose_files() == [], day
         self._expect_once(day)
 
     def _expect_some(self, day: Day) -> None:
-        """Each table is as before or further, and its state behind it."""
+        """Checks that each table has some part of the new records, and that its state is not ahead."""
         positions = self._positions()
         for name, stream in self.streams.items():
             found = _counted(self._found(name))
@@ -273,17 +275,19 @@ class Year:
 
     def _expect_once(self, day: Day) -> None:
         for name in self.streams:
-            assert max(Counter(self._house.landed(name)).values(), default=1) == 1, (name, day)
+            assert max(Counter(self._connection.landed(name)).values(), default=1) == 1, (name, day)
 
     def _positions(self) -> dict[str, int]:
-        return {name: 0 for name, stream in self.streams.items() if stream.is_incremental} | self._house.positions()
+        return {
+            name: 0 for name, stream in self.streams.items() if stream.is_incremental
+        } | self._connection.positions()
 
     def _found(self, name: str) -> list[_Record]:
         rows = ({key: row[key] for key in ("id", "at", DELETED, *COLUMNS) if key in row} for row in self._rows(name))
         return [{**row, DELETED: row.get(DELETED) and _WHEN} for row in rows]
 
     def _rows(self, name: str) -> list[_Record]:
-        return self._house.rows(name)
+        return self._connection.rows(name)
 
 
 def _value(kind: str, value: int | None) -> int | str | None:
@@ -291,5 +295,5 @@ def _value(kind: str, value: int | None) -> int | str | None:
 
 
 def _counted(rows: Sequence[_Record]) -> Counter[Any]:
-    """As a bag, in which a null is as good as nothing."""
+    """The rows as a multiset, in which a null equals a missing value."""
     return Counter(frozenset((key, value) for key, value in row.items() if value is not None) for row in rows)

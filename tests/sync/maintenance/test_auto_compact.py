@@ -1,4 +1,4 @@
-"""Tables that a sync compacts when it is over, and those that it leaves as they are."""
+"""Tables that a sync compacts at its end, and those that it leaves as they are."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ NEVER = CompactAfter(delete_files=0, small_files=0)
         (TableTotals(600, 0, 500 * 128 * MIB), True),
     ],
 )
-def test_what_is_due_is_told_by_the_files(totals: TableTotals, is_due_at_all: bool) -> None:
+def test_the_files_of_a_table_decide_whether_it_is_due(totals: TableTotals, is_due_at_all: bool) -> None:
     assert is_due(totals, AFTER, has_slices=False) is is_due_at_all
     assert not is_due(totals, NEVER, has_slices=False)
 

@@ -1,4 +1,4 @@
-"""What may be let go of: syncs into real tables that are cared for, then recovered, rolled back and gone on with."""
+"""Compaction and expiry of real tables: afterwards syncs recover, roll back and go on."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
@@ -20,11 +20,11 @@ from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.maintenance.care import care_of, clean, expirable, loads_named, tables_of
-from dagster_airbyte_proto.sync.maintenance.table_rollback import take_back
-from dagster_airbyte_proto.tables.care import Change, TableHistory
+from dagster_airbyte_proto.sync.maintenance.care import care_of, clean, expirable_snapshots, known_loads, tables_of
+from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
+from dagster_airbyte_proto.tables.care import SnapshotChange, TableHistory
 from dagster_airbyte_proto.tables.spark.session import SparkSettings
-from tests.conformance.table_writer import part
+from tests.conformance.table_rows import part
 from tests.sync.maintenance.test_rollback import Lake, version_at
 
 DAY = 86400.0
@@ -42,7 +42,7 @@ def table(lake: Lake) -> TableName:
 
 
 def tidy(lake: Lake, *, since: datetime | None = None) -> int:
-    """Compacts the table, then lets go of all that is not needed to go back to that moment. How many snapshots went."""
+    """Compacts the table, then expires what a rollback to that moment does not need. Returns how many snapshots."""
     store, care = lake.engine.store, care_of(lake.tables)
     care.compact(table(lake))
     keep = (datetime.now(UTC) - since).total_seconds() if since else 0.0
@@ -50,8 +50,8 @@ def tidy(lake: Lake, *, since: datetime | None = None) -> int:
 
 
 @pytest.mark.spark
-def test_a_version_of_the_keep_time_can_be_gone_back_to_and_an_older_one_cannot(lake: Lake) -> None:
-    """Readers were shown a compaction at its beginning; what a rollback goes back to is the load before that."""
+def test_a_rollback_reaches_versions_of_the_keep_time_and_no_older_one(lake: Lake) -> None:
+    """At the beginning of the keep time readers saw a compaction. A rollback goes back to the load before it."""
     lake.users(15)
     old = lake.version
     lake.users(30)
@@ -83,7 +83,7 @@ def test_a_rollback_can_be_undone_after_expiry_within_the_keep_time(lake: Lake) 
 
 
 @pytest.mark.spark
-def test_upserts_that_are_cared_for_over_and_over_go_on_as_if_nothing_was(lake: Lake) -> None:
+def test_upserts_continue_correctly_between_compactions_and_expiries(lake: Lake) -> None:
     for records in (12, 24):
         report = lake.sync({"users": {"records": records, "keys": 4}}, {"users": "append_dedup"})
         assert report.streams["users"].emitted == 12
@@ -95,7 +95,7 @@ def test_upserts_that_are_cared_for_over_and_over_go_on_as_if_nothing_was(lake: 
 
 @contextmanager
 def announced(lake: Lake, load_id: str) -> Iterator[tuple[Load, Lease]]:
-    """A load that is in its table and whose run died before it was promoted."""
+    """A load that has landed, and whose run died before it promoted the load."""
     target = lake.tables.prepare(TableSpec(table(lake), IDS))
     staged = msgspec.structs.replace(part(target, WriteMode.APPEND, [{"id": 1000}]), emitted=1, rows=1)
     state = State(StateScope.STREAM, b'{"type":"STREAM","stream":{"stream_state":{"next":7}}}', USERS)
@@ -107,7 +107,7 @@ def announced(lake: Lake, load_id: str) -> Iterator[tuple[Load, Lease]]:
 
 
 @pytest.mark.spark
-def test_an_announced_load_lands_once_however_long_it_lies_and_what_is_done_to_its_table(lake: Lake) -> None:
+def test_an_announced_load_lands_once_whatever_care_its_table_gets_meanwhile(lake: Lake) -> None:
     lake.users(10)
     with announced(lake, "by-hand-1") as (_, lease):
         target = lake.tables.prepare(TableSpec(table(lake), IDS))
@@ -124,7 +124,7 @@ def test_an_announced_load_lands_once_however_long_it_lies_and_what_is_done_to_i
 
 
 @pytest.mark.spark
-def test_files_of_dead_loads_go_and_those_that_may_still_be_committed_stay(lake: Lake) -> None:
+def test_files_of_dead_loads_are_removed_and_those_that_may_be_committed_stay(lake: Lake) -> None:
     lake.users(10)
     folder = Path(lake.tables.prepare(TableSpec(table(lake), IDS)).location) / "data"
     long_ago = (datetime.now(UTC) - timedelta(days=9)).timestamp()
@@ -141,18 +141,18 @@ def test_files_of_dead_loads_go_and_those_that_may_still_be_committed_stay(lake:
     gone = clean(store, care, table(lake), keep_seconds=DAY, orphan_seconds=3 * DAY)
     assert list(gone.orphans) == [str(live)]
     assert lake.ids("users") == list(range(10))
-    with pytest.raises(ConfigError, match="may be of writers that are at work"):
+    with pytest.raises(ConfigError, match="may belong to running writers"):
         clean(store, care, table(lake), keep_seconds=DAY, orphan_seconds=60.0)
 
 
 @pytest.mark.spark
-def test_a_table_that_a_connection_feeds_goes_back_with_its_states_only(lake: Lake) -> None:
+def test_a_table_that_a_connection_writes_rolls_back_only_with_its_states(lake: Lake) -> None:
     lake.users(20)
     care, store = care_of(lake.tables), lake.engine.store
     assert tables_of(store, lake.name) == [table(lake)]
     third = care.history(table(lake)).changes[2].snapshot_id
     with pytest.raises(ConfigError) as refused:
-        take_back(lake.engine, care, table(lake), third)
+        roll_back_table(lake.engine, care, table(lake), third)
     version = version_at(lake, 15)
     assert f"airbyte-proto state rollback {lake.name} --to {version} --tables" in refused.value.remedy
     lake.roll_back(version)
@@ -161,15 +161,15 @@ def test_a_table_that_a_connection_feeds_goes_back_with_its_states_only(lake: La
     assert current is not None
     lake.users(20)
     with pytest.raises(ConfigError) as refused:
-        take_back(lake.engine, care, table(lake), current)
+        roll_back_table(lake.engine, care, table(lake), current)
     lake.roll_back(int(refused.value.remedy.split("--to ")[1].split()[0]))
     assert lake.ids("users") == list(range(15))
     with pytest.raises(ConfigError, match="has no such snapshot"):
-        take_back(lake.engine, care, table(lake), "42")
+        roll_back_table(lake.engine, care, table(lake), "42")
 
 
 @pytest.mark.spark
-def test_delta_tables_are_kept_up_let_go_of_and_taken_back_with_their_states(
+def test_delta_tables_are_compacted_expired_and_rolled_back_with_their_states(
     tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:
     settings = spark_settings._replace(catalog="spark_catalog", format="delta", warehouse=str(tmp_path / "del ta"))
@@ -193,8 +193,8 @@ def test_delta_tables_are_kept_up_let_go_of_and_taken_back_with_their_states(
     with pytest.raises(ConfigError, match="has expired"):
         lake.roll_back(old)
     third = care.history(table(lake)).changes[0].snapshot_id
-    with pytest.raises(ConfigError, match=f"connection {lake.name} feeds it|no version of its states"):
-        take_back(lake.engine, care, table(lake), third)
+    with pytest.raises(ConfigError, match=f"connection {lake.name} writes it|no version of its states"):
+        roll_back_table(lake.engine, care, table(lake), third)
     assert lake.roll_back(kept).tables[0].has_moved
     assert (lake.ids("users"), lake.position()) == (list(range(30)), 30)
     lake.users(35)
@@ -202,15 +202,15 @@ def test_delta_tables_are_kept_up_let_go_of_and_taken_back_with_their_states(
 
 
 @pytest.mark.spark
-def test_a_table_of_no_connection_goes_back_by_itself(lake: Lake, spark: SparkSession) -> None:
+def test_a_table_of_no_connection_rolls_back_alone(lake: Lake, spark: SparkSession) -> None:
     name = TableName(lake.name, "by_hand")
     spark.sql(f"create namespace lake.{lake.name}")
     spark.range(3).writeTo(f"lake.{name}").using("iceberg").create()
     spark.range(5).writeTo(f"lake.{name}").append()
     care = care_of(lake.tables)
     first = care.history(name).changes[0].snapshot_id
-    assert take_back(lake.engine, care, name, first)
-    assert not take_back(lake.engine, care, name, first)
+    assert roll_back_table(lake.engine, care, name, first)
+    assert not roll_back_table(lake.engine, care, name, first)
     assert care.facts(name).rows == 3
 
 
@@ -234,7 +234,7 @@ class Days:
 
     def __init__(self, folder: Path) -> None:
         self.at = NOW
-        self.store: StateStore = SqlStateStore(f"sqlite:///{folder / 'state.db'}", clock=lambda: self.at)
+        self.store: StateStore = SqlStore(f"sqlite:///{folder / 'state.db'}", clock=lambda: self.at)
 
     def land(self, *landings: Landing, connection: str = "shop") -> None:
         for load_id, came, ended in landings:
@@ -248,10 +248,10 @@ class Days:
             self.store.release(lease)
 
     def gone(self, changes: Mapping[str, float], *, keep: float = 7) -> list[str]:
-        """Which go of the snapshots, given with their days; one is called as its load, if it has one."""
-        made = tuple(Change(each, ago(days), "append", 1, 0, 0, load_id=each) for each, days in changes.items())
+        """The snapshots that expire. A snapshot has the name of its load, if it has one."""
+        made = tuple(SnapshotChange(each, ago(days), "append", 1, 0, 0, load_id=each) for each, days in changes.items())
         history = TableHistory(made, tuple((ago(days), each) for each, days in changes.items()), [*changes][-1])
-        return sorted(expirable(history, loads_named(self.store, history), self.store, ago(keep)))
+        return sorted(expirable_snapshots(history, known_loads(self.store, history), self.store, ago(keep)))
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def days(tmp_path: Path) -> Days:
     return Days(tmp_path)
 
 
-def test_what_was_shown_at_the_beginning_of_the_keep_time_stays_and_all_after_it(days: Days) -> None:
+def test_the_snapshot_shown_at_the_beginning_of_the_keep_time_and_all_later_ones_stay(days: Days) -> None:
     assert days.gone({"a": 30, "b": 20, "c": 8, "d": 2}) == ["a", "b"]
     assert days.gone({"a": 3, "b": 2}) == []
     assert days.gone({"a": 30}) == []
@@ -274,13 +274,13 @@ def test_the_load_before_the_keep_time_stays_while_its_connection_is_in_use(days
     assert days.gone({**log, "l3": 1}) == ["l1"]
 
 
-def test_an_announced_load_holds_everything_that_came_after_it(days: Days) -> None:
+def test_an_announced_load_protects_all_later_snapshots(days: Days) -> None:
     days.land(Landing("l1", 30, 30), Landing("l2", 29, None), connection="other")
     days.land(Landing("s1", 20, 20), Landing("s2", 3, 3))
     assert days.gone({"l1": 30, "l2": 29, "s1": 20, "s2": 3}) == ["l1"]
 
 
-def test_a_load_that_came_in_before_the_keep_time_and_ended_in_it_stays(days: Days) -> None:
+def test_a_load_that_landed_before_the_keep_time_and_ended_in_it_stays(days: Days) -> None:
     days.land(Landing("l1", 30, 30), Landing("l2", 20, 2))
     assert days.gone({"l1": 30, "l2": 20, "compaction": 19, "another": 10}, keep=7) == []
     days.land(Landing("l3", 1, 1))

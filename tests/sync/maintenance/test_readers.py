@@ -1,4 +1,4 @@
-"""Tables that syncs made, as those see them who read Iceberg without Spark."""
+"""Tables of syncs, as readers of Iceberg other than Spark see them."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.settings import CompactAfter
-from dagster_airbyte_proto.sync.plan.stream_plan import Slice, Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
 from tests.sync.maintenance.test_rollback import Lake
 
@@ -50,7 +50,7 @@ def test_rows_are_the_same_for_pyiceberg_and_for_duckdb_on_top_of_it(lake: Lake,
     evolved = {"records": 20, "properties": TYPED, "values": VALUES}
     lake.sync(dict.fromkeys(modes, evolved), modes)
     for day in ("2026-11-21", "2026-11-22", "2026-11-21"):
-        lake.sync({"sliced": {"records": 7}}, {"sliced": "append"}, Wanted(slice=Slice(day)))
+        lake.sync({"sliced": {"records": 7}}, {"sliced": "append"}, SyncRequest(slice=Slice(day)))
 
     for name, rows in {"appended": 20, "replaced": 20, "sliced": 14}.items():
         scan = static(lake, spark, name).scan()
@@ -65,13 +65,13 @@ def test_rows_are_the_same_for_pyiceberg_and_for_duckdb_on_top_of_it(lake: Lake,
 
 
 def test_upserts_are_read_by_pyiceberg_once_they_are_compacted(lake: Lake, spark: SparkSession) -> None:
-    # Duplicates of its own are all that a first load has to take out: that is told by positions.
+    # A first load only has to remove duplicates of its own, which it does by position deletes.
     lake.sync({"once": {"records": 5, "keys": 2}}, {"once": "append_dedup"})
     assert [row["id"] for row in by_id(static(lake, spark, "once").scan().to_arrow())] == [3, 4]
     lake.sync({"users": {"records": 12, "keys": 4}}, {"users": "append_dedup"})
     with pytest.raises(ValueError, match="equality deletes"):
         static(lake, spark, "users").scan().to_arrow()
-    # A sync that leaves so many delete files compacts by itself, unless it is told not to.
+    # A sync that leaves so many delete files compacts its table, unless that is turned off.
     lake.engine.settings = lake.engine.settings.model_copy(update={"compact_after": CompactAfter()})
     assert lake.sync({"users": {"records": 24, "keys": 4}}, {"users": "append_dedup"}).compacted
     expected = by_spark(lake, spark, "users")
@@ -79,7 +79,7 @@ def test_upserts_are_read_by_pyiceberg_once_they_are_compacted(lake: Lake, spark
     assert by_id(static(lake, spark, "users").scan().to_arrow()) == expected
 
 
-def test_upserts_by_copies_are_read_by_everybody_at_once(lake: Lake, spark: SparkSession) -> None:
+def test_copy_on_write_upserts_are_read_by_every_reader_at_once(lake: Lake, spark: SparkSession) -> None:
     by_copies = {"users": {"write": "append_dedup", "merge": "copy_on_write"}}
     for records in (12, 24):
         assert not lake.sync({"users": {"records": records, "keys": 4}}, by_copies).compacted

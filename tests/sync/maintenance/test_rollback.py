@@ -1,4 +1,4 @@
-"""State and tables taken back together: real syncs into real Iceberg tables, then back, and on from there."""
+"""States and tables rolled back together: real syncs into real Iceberg tables, a rollback, and syncs from there."""
 
 import json
 import uuid
@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStateStore
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, TableError
@@ -19,9 +19,9 @@ from dagster_airbyte_proto.loads.load import Load
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.settings import CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.lease import held_lease
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.spark
 
 
 class Lake:
-    """A connection into tables of the test run's session, in a namespace of its own. Every state ends a load, and no
-    table is compacted by itself."""
+    """A connection into tables of the test session, in its own namespace. Every state ends a load, and no sync compacts
+    tables."""
 
     def __init__(self, folder: Path, session: SparkSession, settings: SparkSettings) -> None:
         self.name = f"shop_{uuid.uuid4().hex[:8]}"
@@ -46,8 +46,10 @@ class Lake:
         self._folder = folder
         self._session = session
 
-    def sync(self, streams: Mapping[str, Any], write: Mapping[str, Any], wanted: Wanted = EVERYTHING) -> SyncReport:
-        """`write` says in which mode each stream is written, or has all its options."""
+    def sync(
+        self, streams: Mapping[str, Any], write: Mapping[str, Any], wanted: SyncRequest = EVERYTHING
+    ) -> SyncReport:
+        """`write` has the write mode of each stream, or all its options."""
         scenario = self._folder / "scenario.json"
         scenario.write_text(json.dumps({"streams": streams, "state_every": 5}))
         written = {
@@ -72,7 +74,7 @@ class Lake:
 
     @contextmanager
     def lease(self) -> Iterator[Lease]:
-        with held_lease(self.engine.store, self.name, "by-hand", 30) as keeper:
+        with acquire_lease(self.engine.store, self.name, "by-hand", 30) as keeper:
             yield keeper.lease
 
     @property
@@ -80,7 +82,7 @@ class Lake:
         return self.engine.store.history(self.name, limit=1)[0].version
 
     def ids(self, stream: str) -> list[int]:
-        """Of every row, in order."""
+        """The values of every row, in order."""
         table = f"{self.tables.catalog}.{self.name}.{stream}"
         rows = query(self._session, f"select id from {table} order by id").rows
         return [row[0] for row in rows]
@@ -96,14 +98,14 @@ def lake(tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings) -> 
 
 
 def version_at(lake: Lake, position: int) -> int:
-    """The version by which `users` stood at a position."""
+    """The version at which `users` had a position."""
     for change in lake.engine.store.history(lake.name):
         if change.state and json.loads(change.state.message)["stream"]["stream_state"]["next"] == position:
             return change.version
     raise AssertionError(position)
 
 
-def test_rows_and_state_are_as_they_stood_and_the_next_sync_goes_on_from_there(lake: Lake) -> None:
+def test_rows_and_state_are_those_of_the_version_and_the_next_sync_continues_from_there(lake: Lake) -> None:
     lake.users(10)
     version = lake.version
     lake.users(25)
@@ -116,7 +118,7 @@ def test_rows_and_state_are_as_they_stood_and_the_next_sync_goes_on_from_there(l
     assert lake.ids("users") == list(range(30))
 
 
-def test_it_goes_back_to_the_middle_of_a_sync(lake: Lake) -> None:
+def test_a_rollback_goes_back_to_the_middle_of_a_sync(lake: Lake) -> None:
     lake.users(20)
     lake.roll_back(version_at(lake, 15))
     assert (lake.ids("users"), lake.position()) == (list(range(15)), 15)
@@ -124,7 +126,7 @@ def test_it_goes_back_to_the_middle_of_a_sync(lake: Lake) -> None:
     assert lake.ids("users") == list(range(20))
 
 
-def test_upserts_are_undone_and_come_again(lake: Lake) -> None:
+def test_upserts_are_undone_and_sent_again(lake: Lake) -> None:
     streams = {"users": {"records": 12, "keys": 4}}
     lake.sync(streams, {"users": "append_dedup"})
     lake.roll_back(version_at(lake, 10))
@@ -133,7 +135,7 @@ def test_upserts_are_undone_and_come_again(lake: Lake) -> None:
     assert lake.ids("users") == [8, 9, 10, 11]
 
 
-def test_back_to_the_beginning_there_are_neither_rows_nor_states(lake: Lake) -> None:
+def test_a_rollback_to_the_beginning_leaves_neither_rows_nor_states(lake: Lake) -> None:
     lake.users(10)
     assert [each.snapshot_id for each in lake.roll_back(0).tables] == [None]
     assert (lake.ids("users"), lake.position()) == ([], None)
@@ -141,7 +143,7 @@ def test_back_to_the_beginning_there_are_neither_rows_nor_states(lake: Lake) -> 
     assert lake.ids("users") == list(range(10))
 
 
-def test_a_rollback_can_be_undone_and_what_stood_after_it_found_again(lake: Lake) -> None:
+def test_a_rollback_can_be_undone(lake: Lake) -> None:
     lake.users(10)
     first = lake.version
     lake.users(20)
@@ -156,8 +158,8 @@ def test_a_rollback_can_be_undone_and_what_stood_after_it_found_again(lake: Lake
     assert lake.ids("users") == list(range(22))
 
 
-def test_a_stream_without_state_goes_back_with_the_others(lake: Lake) -> None:
-    """Its refreshes belong to the version that stood when they landed."""
+def test_a_stream_without_state_is_rolled_back_with_the_others(lake: Lake) -> None:
+    """Its refreshes belong to the version that was current when they landed."""
     write = {"users": "append", "orders": "overwrite"}
     lake.sync({"users": {"records": 5}, "orders": {"records": 3}}, write)
     version = lake.version
@@ -166,13 +168,13 @@ def test_a_stream_without_state_goes_back_with_the_others(lake: Lake) -> None:
     assert (lake.ids("users"), lake.ids("orders")) == (list(range(5)), list(range(3)))
 
 
-def test_the_version_that_stands_changes_nothing(lake: Lake) -> None:
+def test_a_rollback_to_the_current_version_changes_nothing(lake: Lake) -> None:
     lake.users(10)
     assert lake.roll_back(lake.version) == Rollback((), ())
     assert lake.ids("users") == list(range(10))
 
 
-def test_a_rollback_that_died_between_state_and_table_is_ended_by_asking_again(lake: Lake) -> None:
+def test_a_rollback_that_died_between_state_and_table_is_completed_by_a_repetition(lake: Lake) -> None:
     lake.users(10)
     version = lake.version
     lake.users(20)
@@ -200,7 +202,7 @@ def test_a_snapshot_that_expired_is_refused_before_anything_moves(lake: Lake, sp
     assert (lake.ids("users"), lake.position()) == (list(range(20)), 20)
 
 
-def test_an_unfinished_load_is_ended_first(lake: Lake) -> None:
+def test_a_rollback_is_refused_while_a_load_is_unfinished(lake: Lake) -> None:
     lake.users(10)
     with lake.lease() as lease:
         lake.engine.store.announce(lease, Load("l1", lake.name, lease.run_id, (), ()))
@@ -209,8 +211,8 @@ def test_an_unfinished_load_is_ended_first(lake: Lake) -> None:
     assert lake.ids("users") == list(range(10))
 
 
-class SleepyStore(SqlStateStore):
-    """Falls asleep once a rollback's states have moved, until its lease is over and another run is through."""
+class SleepyStore(SqlStore):
+    """Sleeps once the states of a rollback have moved, until its lease has expired and another run has ended."""
 
     def __init__(self, url: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(url)
@@ -223,7 +225,7 @@ class SleepyStore(SqlStateStore):
         return changes
 
 
-def test_a_rollback_that_slept_through_its_lease_undoes_nothing_of_who_came_after(lake: Lake) -> None:
+def test_a_rollback_that_slept_through_its_lease_undoes_nothing_of_the_next_run(lake: Lake) -> None:
     lake.users(10)
     version = lake.version
     lake.users(20)

@@ -1,4 +1,4 @@
-"""What the tables' format has not is refused before anything is started; what it has is there to be read."""
+"""A stream that the tables' format cannot take is refused before anything is started; any other can be read."""
 
 import pyarrow.parquet as pq
 import pytest
@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import Slice, Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings
 from tests.sync.conftest import OpenShop
@@ -32,7 +32,7 @@ def test_a_mode_that_plain_parquet_has_not_is_refused_with_the_ways_out(shop: Op
 def test_a_partition_of_plain_parquet_is_refused(shop: OpenShop) -> None:
     place = shop(settings=PARQUET)
     with pytest.raises(ConfigError, match="parquet have none"):
-        place.sync_of(USERS, Wanted(slice=Slice("monday")))
+        place.sync_of(USERS, SyncRequest(slice=Slice("monday")))
     assert not (place.home / "warehouse").exists()
 
 
@@ -75,7 +75,7 @@ def test_delta_tables_in_an_object_store_are_refused_with_the_reason() -> None:
 
 def test_a_refresh_of_plain_parquet_replaces_its_rows(shop: OpenShop) -> None:
     place = shop(settings=PARQUET)
-    for wanted in (Wanted(), REFRESH):
+    for wanted in (SyncRequest(), REFRESH):
         assert place.sync_of(USERS, wanted).status == "complete"
     rows = pq.read_table(place.home / "warehouse" / "shop" / "users" / "current")
     assert sorted(rows["id"].to_pylist()) == list(range(25))

@@ -1,4 +1,4 @@
-"""Generations that land aside, load by load: shown all at once, gone on with where the source can, else begun anew."""
+"""Generations that land on a branch, load by load: published at once, continued if the source can, else begun again."""
 
 import json
 import sqlite3
@@ -9,7 +9,7 @@ import pytest
 
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
-from dagster_airbyte_proto.sync.stream_run import KEPT_ASIDE, UNCOVERED
+from dagster_airbyte_proto.sync.stream_run import ON_BRANCH, UNCOVERED
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
 
@@ -37,15 +37,15 @@ def interrupted(shop: OpenShop, write: str = "overwrite") -> Shop:
     place = shop(write=write, read="full_refresh")
     place.sync_of(users(10))
     report = place.sync_of(users(60, failure=_BREAKS))
-    assert (told(report).rejections, told(report).committed) == ({KEPT_ASIDE: 35, UNCOVERED: 2}, 0)
+    assert (told(report).rejections, told(report).committed) == ({ON_BRANCH: 35, UNCOVERED: 2}, 0)
     assert (place.column("users"), place.positions()) == (list(range(10)), {})
-    assert len(place.aside()) == len(place.store.open_generations("shop")) == 1
+    assert len(place.branches()) == len(place.store.open_generations("shop")) == 1
     return place
 
 
 def expect_over(place: Shop) -> None:
     """Nothing of an unfinished generation is left."""
-    assert (place.aside(), place.store.open_generations("shop"), place.loose_files()) == ([], [], [])
+    assert (place.branches(), place.store.open_generations("shop"), place.loose_files()) == ([], [], [])
     landed = place.landed("users")
     assert len(set(landed)) == len(landed)
 
@@ -68,7 +68,7 @@ def test_an_interrupted_full_refresh_is_gone_on_with_and_the_next_one_starts_fro
 def test_it_is_gone_on_with_more_than_once(shop: OpenShop) -> None:
     place = interrupted(shop)
     report = place.sync_of(users(60, failure={"kind": "exit", "after": 12}))
-    assert told(report).rejections == {KEPT_ASIDE: 10, UNCOVERED: 2}
+    assert told(report).rejections == {ON_BRANCH: 10, UNCOVERED: 2}
     report = place.sync_of(users(60, failure={"kind": "exit", "after": 2}))
     assert told(report).rejections == {UNCOVERED: 2}
     report = place.sync_of(users(60))
@@ -102,7 +102,7 @@ def test_what_is_no_longer_of_one_piece_is_begun_anew(change: str, shop: OpenSho
         with closing(sqlite3.connect(place.home / "state.db", isolation_level=None)) as database:
             database.execute("UPDATE airbyte_proto_open_generations SET changed_at = '2020-01-01 00:00:00.000000'")
     else:
-        place.tables.drop_aside(TableName("shop", "users"), place.aside()[0])
+        place.tables.drop_branch(TableName("shop", "users"), place.branches()[0])
     report = place.sync_of(scenario)
     assert (told(report).emitted, told(report).generation) == (60, 3)
     assert (place.column("users"), generation(place)) == (list(range(60)), {3})
@@ -165,10 +165,10 @@ def test_a_long_refresh_of_streams_that_share_a_state_lands_in_several_loads(sco
     expect_over(place)
 
 
-def test_the_connector_is_told_of_its_generation_and_its_state(shop: OpenShop) -> None:
+def test_the_connector_gets_its_generation_and_its_state(shop: OpenShop) -> None:
     place = interrupted(shop)
     begun = place.store.open_generations("shop")[0]
     assert begun.state is not None
     assert json.loads(begun.state.message)["stream"]["stream_state"] == {"next": 35}
     assert (begun.branch, begun.generation_id) == ("airbyte_proto_shop_generation_2", 2)
-    assert place.aside() == [begun.branch]
+    assert place.branches() == [begun.branch]

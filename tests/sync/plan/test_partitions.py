@@ -10,11 +10,12 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.sync.delivery import Delivered
+from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.plan.stream_plan import Slice, Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
-from dagster_airbyte_proto.sync.run import Terms, recover_connection
+from dagster_airbyte_proto.sync.run import recover_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import SECRET, Shop
 from tests.sync.test_sync import two
@@ -29,9 +30,11 @@ def partitioned(place: Shop) -> Shop:
     return place
 
 
-def sync_of(place: Shop, key: str, scenario: dict[str, Any], terms: Terms | None = None, **wanted: Any) -> SyncReport:
+def sync_of(
+    place: Shop, key: str, scenario: dict[str, Any], terms: RunOptions | None = None, **wanted: Any
+) -> SyncReport:
     (place.folder / f"of-{key}.json").write_text(json.dumps(scenario))
-    return place.sync_of(scenario, Wanted(slice=Slice(key), **wanted), terms)
+    return place.sync_of(scenario, SyncRequest(slice=Slice(key), **wanted), terms)
 
 
 def ids(place: Shop, stream: str = "users") -> dict[str, list[int]]:
@@ -92,15 +95,15 @@ def test_an_incomplete_partition_touches_neither_its_slice_nor_any_other(shop: O
     assert place.loose_files() == []
 
 
-def test_states_of_partitions_stand_apart_from_each_other_and_from_that_of_none(shop: OpenShop) -> None:
+def test_states_of_partitions_are_separate_from_each_other_and_from_that_of_none(shop: OpenShop) -> None:
     place = shop()
-    place.sync_of(two(10, 5), Wanted(only=["users"]))
+    place.sync_of(two(10, 5), SyncRequest(only=["users"]))
     before = place.store.states("shop")
     for key in ("a", "b"):
-        place.sync_of(two(10, 5), Wanted(only=["orders"], slice=Slice(key)))
+        place.sync_of(two(10, 5), SyncRequest(only=["orders"], slice=Slice(key)))
     assert states(place) == {"": {"users"}, "a": {"orders"}, "b": {"orders"}}
     assert place.store.states("shop") == before
-    goes_on = place.sync_of(two(12, 5), Wanted(only=["users"]))
+    goes_on = place.sync_of(two(12, 5), SyncRequest(only=["users"]))
     assert goes_on.streams["users"].emitted == 2
     assert place.column("users") == list(range(12))
 
@@ -116,16 +119,16 @@ def test_a_load_that_was_left_is_ended_in_its_own_partition(shop: OpenShop) -> N
     place = partitioned(shop())
 
     class Breaks:
-        def deliver(self, streams: Sequence[Delivered]) -> None:
+        def committed(self, streams: Sequence[CommittedStream]) -> None:
             raise OSError(f"whoever records {len(streams)} is gone")
 
     with pytest.raises(OSError, match="records 2"):
-        sync_of(place, "a", two(6, 3), Terms(threading.Event(), delivery=Breaks()))
+        sync_of(place, "a", two(6, 3), RunOptions(threading.Event(), commit_listener=Breaks()))
     assert (ids(place), states(place)) == ({"a": list(range(6))}, {})
     with Engine(Settings.load(place.home, place.home / "settings.yaml")) as engine:
         assert recover_connection(engine, "shop") == 1
     assert states(place) == {"a": {"users", "orders"}}
-    assert place.store.announced("shop") == []
+    assert place.store.announced_loads("shop") == []
 
 
 def test_templates_without_a_partition_are_refused_before_the_connector_starts(shop: OpenShop) -> None:
@@ -141,14 +144,14 @@ def test_a_word_that_the_partition_lacks_is_refused_with_those_it_has(shop: Open
     place.config["scenario"] = "{{ partition.strat }}"
     place.offer(two(1, 1))
     with pytest.raises(ConfigError, match=r'did you mean "\{\{ partition.start \}\}"') as refused:
-        place.sync(Wanted(slice=Slice("a", {"start": "2026-01-01T00:00:00Z"})))
+        place.sync(SyncRequest(slice=Slice("a", {"start": "2026-01-01T00:00:00Z"})))
     assert "partition.start, partition.key" in refused.value.remedy
 
 
 def test_a_partition_without_a_key_is_refused(shop: OpenShop) -> None:
     place = shop()
     with pytest.raises(ConfigError, match="no key"):
-        place.sync_of(two(1, 1), Wanted(slice=Slice("")))
+        place.sync_of(two(1, 1), SyncRequest(slice=Slice("")))
 
 
 def test_a_config_that_the_connector_rewrote_is_handed_on_with_each_partitions_own_words(shop: OpenShop) -> None:
@@ -157,6 +160,6 @@ def test_a_config_that_the_connector_rewrote_is_handed_on_with_each_partitions_o
     sync_of(place, "a", two(6, 3, new_config=rewritten))
     sync_of(place, "b", two(2, 2))
     assert ids(place) == {"a": list(range(6)), "b": [0, 1]}
-    kept = place.store.config("shop")
+    kept = place.store.stored_config("shop")
     assert kept is not None
     assert kept.config["password"] == f"{SECRET}-2"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
@@ -45,7 +45,7 @@ def test_a_refresh_replaces_the_rows_and_the_state_and_the_next_sync_goes_on(
 
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_a_refresh_that_merges_keeps_the_rows_and_begins_the_state_anew(write: str, shop: OpenShop) -> None:
-    place, merging = shop(write=write), Wanted(refresh=True, merges=True)
+    place, merging = shop(write=write), SyncRequest(refresh=True, merges=True)
     place.sync_of(two(23, 12))
     report = place.sync_of(two(17, 12, failure={"kind": "exit", "after": 20}), merging)
     assert report.status is SyncStatus.FAILED

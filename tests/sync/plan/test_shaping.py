@@ -1,4 +1,4 @@
-"""Shaping from the connection file to the table: what is there, what is counted, what never leaves."""
+"""Shaping from the connection file to the table: the columns there, the counts, the values that never leave."""
 
 import hashlib
 import hmac
@@ -78,7 +78,7 @@ def test_a_key_that_is_hashed_finds_its_rows_again(shop: OpenShop, monkeypatch: 
     [
         (None, None, "hash_key: is missing, and columns are to be hashed"),
         ("${env:SHOP_HASH_KEY}", None, "the environment variable SHOP_HASH_KEY is not set"),
-        ("${env:SHOP_HASH_KEY}", "short", "hash_key: must be of at least 16 characters"),
+        ("${env:SHOP_HASH_KEY}", "short", "hash_key: must have at least 16 characters"),
         ("in plain sight, in a file", None, "hash_key: must come from the environment"),
     ],
 )
@@ -96,7 +96,7 @@ def test_nothing_is_hashed_without_a_good_key(
     assert "short" not in refused.value.found.replace("a short key", "")
 
 
-def test_what_a_table_cannot_do_without_is_told_before_anything_is_read(shop: OpenShop) -> None:
+def test_columns_that_a_table_needs_are_reported_before_anything_is_read(shop: OpenShop) -> None:
     place = shop()
     place.modes = {"users": {"write": "append_dedup", "select": ["email"]}}
     _offer(place)

@@ -1,4 +1,4 @@
-"""What the user chose and what the source offers become one plan, or an error that says what to do."""
+"""The user's choices and the source's catalog become one plan, or an error that says what to do."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, ReadMode, Stream, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable, SyncRequest, planned_streams
 
 BOTH = (ReadMode.FULL_REFRESH, ReadMode.INCREMENTAL)
 USERS = Stream(StreamId.of("users"), {}, BOTH, primary_key=(("id",),), cursor=("at",), is_cursor_fixed=True)
@@ -23,8 +23,11 @@ def connection(**written: Any) -> Connection:
     )
 
 
-def modes(streams: dict[str, Any] | list[str] | None, wanted: Wanted = Wanted()) -> dict[str, tuple[str, str]]:  # noqa: B008 - a tuple
-    planned = planned_streams(connection(**({} if streams is None else {"streams": streams})), CATALOG, wanted)
+def modes(
+    streams: dict[str, Any] | list[str] | None,
+    request: SyncRequest = SyncRequest(),  # noqa: B008 - a tuple
+) -> dict[str, tuple[str, str]]:
+    planned = planned_streams(connection(**({} if streams is None else {"streams": streams})), CATALOG, request)
     return {str(each.id): (str(each.read), str(each.write)) for each in planned}
 
 
@@ -52,7 +55,7 @@ def test_a_table_that_is_replaced_is_read_whole() -> None:
 
 
 def test_a_refresh_replaces_what_would_be_added_to() -> None:
-    assert modes(None, Wanted(refresh=True)) == {
+    assert modes(None, SyncRequest(refresh=True)) == {
         "users": ("incremental", "overwrite_dedup"),
         "events": ("incremental", "overwrite"),
         "countries": ("full_refresh", "overwrite"),
@@ -74,32 +77,32 @@ def test_what_cannot_be_is_refused_with_a_way_out(streams: dict[str, Any] | list
     assert message in str(refused.value)
 
 
-def test_deletions_are_kept_where_that_is_asked_for_also_in_a_refresh() -> None:
+def test_deletions_are_kept_in_soft_delete_also_in_a_refresh() -> None:
     soft = connection(streams={"users": {"write": "soft_delete"}})
-    for wanted, write in ((Wanted(), "append_dedup"), (Wanted(refresh=True), "overwrite_dedup")):
+    for wanted, write in ((SyncRequest(), "append_dedup"), (SyncRequest(refresh=True), "overwrite_dedup")):
         [planned] = planned_streams(soft, CATALOG, wanted)
         assert (planned.read, planned.write, planned.keeps_deleted) == ("incremental", write, True)
-    [planned] = planned_streams(connection(streams=["users"]), CATALOG, Wanted())
+    [planned] = planned_streams(connection(streams=["users"]), CATALOG, SyncRequest())
     assert not planned.keeps_deleted
 
 
-def test_streams_that_are_asked_for_must_be_among_the_chosen() -> None:
-    assert set(modes(None, Wanted(only=["events"]))) == {"events"}
+def test_requested_streams_must_be_among_the_chosen() -> None:
+    assert set(modes(None, SyncRequest(only=["events"]))) == {"events"}
     with pytest.raises(ConfigError, match="there is no stream 'users'"):
-        modes(["events"], Wanted(only=["users"]))
+        modes(["events"], SyncRequest(only=["users"]))
 
 
 def test_tables_are_named_by_namespace_prefix_and_stream() -> None:
     sales = Stream(StreamId.of("users", "sales"), {})
     catalog = Catalog((USERS, sales))
     destination = {"namespace": "raw_${source_namespace}", "table_prefix": "t_"}
-    planned = planned_streams(connection(destination=destination), catalog, Wanted())
+    planned = planned_streams(connection(destination=destination), catalog, SyncRequest())
     assert [each.table for each in planned] == [TableName("raw_shop", "t_users"), TableName("raw_sales", "t_users")]
 
 
 def test_two_streams_never_share_a_table() -> None:
     catalog = Catalog((USERS, Stream(StreamId.of("users", "sales"), {}), Stream(StreamId.of("Users"), {})))
-    tables = [str(each.table).casefold() for each in planned_streams(connection(), catalog, Wanted())]
+    tables = [str(each.table).casefold() for each in planned_streams(connection(), catalog, SyncRequest())]
     assert len(set(tables)) == 3
 
 
@@ -107,14 +110,14 @@ def test_two_streams_never_share_a_table() -> None:
     ("stream", "table"), [("a/b:c", "a_b_c"), ("select", "select"), ("..", "__"), ("Füße 1", "Füße 1"), ("1st", "1st")]
 )
 def test_a_table_has_a_name_that_a_folder_can_have(stream: str, table: str) -> None:
-    [planned] = planned_streams(connection(), Catalog((Stream(StreamId.of(stream), {}),)), Wanted())
+    [planned] = planned_streams(connection(), Catalog((Stream(StreamId.of(stream), {}),)), SyncRequest())
     assert planned.table == TableName("shop", table)
 
 
 def test_a_name_that_is_too_long_is_cut_and_still_its_own() -> None:
     catalog = Catalog(tuple(Stream(StreamId.of("x" * 200 + end, "n" * 200), {}) for end in "ab"))
     written = connection(destination={"namespace": "${source_namespace}"})
-    first, second = (planned.table for planned in planned_streams(written, catalog, Wanted()))
+    first, second = (planned.table for planned in planned_streams(written, catalog, SyncRequest()))
     assert first.namespace == second.namespace
     assert max(len(first.namespace), len(first.name), len(second.name)) <= 128
     assert first.name != second.name
@@ -122,15 +125,17 @@ def test_a_name_that_is_too_long_is_cut_and_still_its_own() -> None:
 
 def test_a_table_that_a_stream_has_had_stays_its_own() -> None:
     upper, lower = Stream(StreamId.of("Users"), {}), Stream(StreamId.of("users"), {})
-    [first] = planned_streams(connection(), Catalog((lower,)), Wanted())
-    assert first.wish == first.table == TableName("shop", "users")
+    [first] = planned_streams(connection(), Catalog((lower,)), SyncRequest())
+    assert first.preferred_table == first.table == TableName("shop", "users")
     known = {lower.id: KnownTable(first.table, first.table)}
     for catalog in (Catalog((upper, lower)), Catalog((upper,))):
-        other, *same = planned_streams(connection(), catalog, Wanted(), known)
+        other, *same = planned_streams(connection(), catalog, SyncRequest(), known)
         assert other.table.name.startswith("Users_")
         assert [each.table for each in same] == [first.table for _ in same]
     # What the user calls a table goes before what it was called.
-    [renamed] = planned_streams(connection(streams={"users": {"rename": "people"}}), Catalog((lower,)), Wanted(), known)
+    [renamed] = planned_streams(
+        connection(streams={"users": {"rename": "people"}}), Catalog((lower,)), SyncRequest(), known
+    )
     assert renamed.table == TableName("shop", "people")
 
 
@@ -138,12 +143,14 @@ def test_a_streams_policy_goes_before_the_connections() -> None:
     written = connection(
         destination={"schema_policy": "freeze"}, streams={"users": {"schema_policy": "discard_row"}, "events": {}}
     )
-    policies = {str(each.id): each.policy.value for each in planned_streams(written, CATALOG, Wanted())}
+    policies = {str(each.id): each.schema_policy.value for each in planned_streams(written, CATALOG, SyncRequest())}
     assert policies == {"users": "discard_row", "events": "freeze"}
 
 
 def test_every_chosen_mode_is_what_the_plan_says() -> None:
-    planned = planned_streams(connection(streams={"users": {"write": "append", "cursor": "at"}}), CATALOG, Wanted())
+    planned = planned_streams(
+        connection(streams={"users": {"write": "append", "cursor": "at"}}), CATALOG, SyncRequest()
+    )
     assert [(each.write, each.primary_key, each.cursor) for each in planned] == [
         (WriteMode.APPEND, (("id",),), ("at",))
     ]

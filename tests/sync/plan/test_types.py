@@ -1,4 +1,4 @@
-"""Types by choice, for a connection and for a stream over it: what a user writes, and what stands in the tables."""
+"""Type choices of a connection and of its streams, from the file to the types in the tables."""
 
 import json
 from decimal import Decimal
@@ -30,7 +30,7 @@ def _sell(place: Shop, **types: Any) -> None:
     place.connection_file.write_text(yaml.safe_dump(written))
 
 
-def test_a_streams_choices_stand_over_those_of_its_connection(shop: OpenShop) -> None:
+def test_a_streams_choices_override_those_of_its_connection(shop: OpenShop) -> None:
     place = shop()
     _sell(place, objects="json", integers="decimal", numbers="decimal")
     report = place.sync()

@@ -1,4 +1,4 @@
-"""Records that a connector hands over in files."""
+"""Singer BATCH files: records that a connector writes to files."""
 
 import gzip
 import json
@@ -10,8 +10,8 @@ import pytest
 
 from dagster_airbyte_proto.points import FILE_POINTS
 from dagster_airbyte_proto.sync.report import SyncStatus
-from tests.sync.crashes.house import House
-from tests.sync.crashes.zygote import Zygote
+from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.shop import Shop
 
 OpenShop = Callable[..., Shop]
@@ -19,10 +19,10 @@ _KILLED = -9
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
+def runner() -> Iterator[SyncForkServer]:
+    server = SyncForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def tap(shop: OpenShop) -> Shop:
 
 
 def _handed_over(path: Path, ids: Iterable[int], *, ends: bytes = b"\n") -> str:
-    """A file of records, as a tap writes it; its URL."""
+    """Writes a file of records as a tap does, and returns its URL."""
     lines = ends.join(json.dumps({"id": number, "name": f"é {number}"}).encode() for number in ids)
     path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
     return f"file://{path}"
@@ -43,7 +43,7 @@ def _of(records: int, *urls: str, **more: Any) -> dict[str, Any]:
     return {"streams": {"users": {"records": records, "batch": list(urls), **more}}}
 
 
-def test_their_records_land_beside_those_that_are_printed_and_the_files_go(tap: Shop, tmp_path: Path) -> None:
+def test_records_of_files_land_beside_printed_ones_and_the_files_are_removed(tap: Shop, tmp_path: Path) -> None:
     path = tmp_path / "users.json.gz"
     report = tap.sync_of(_of(3, _handed_over(path, range(100, 40_100))))
     assert (report.status, report.streams["users"].emitted) == (SyncStatus.COMPLETE, 40_003)
@@ -53,7 +53,7 @@ def test_their_records_land_beside_those_that_are_printed_and_the_files_go(tap: 
 
 
 @pytest.mark.parametrize(("name", "ends"), [("users.jsonl", b"\n"), ("users.jsonl", b"\r\n\n"), ("u.json.gz", b"\n\n")])
-def test_it_matters_not_how_their_lines_end(tap: Shop, tmp_path: Path, name: str, ends: bytes) -> None:
+def test_lines_may_end_in_any_way(tap: Shop, tmp_path: Path, name: str, ends: bytes) -> None:
     encoding = {"format": "jsonl"} | ({"compression": "gzip"} if name.endswith(".gz") else {})
     tap.sync_of(_of(1, _handed_over(tmp_path / name, range(10, 15), ends=ends), encoding=encoding))
     assert tap.column("users") == [0, 10, 11, 12, 13, 14]
@@ -61,7 +61,7 @@ def test_it_matters_not_how_their_lines_end(tap: Shop, tmp_path: Path, name: str
 
 @pytest.mark.parametrize("name", ["a b.json.gz", "a%20b.json.gz", "é.json.gz"])
 @pytest.mark.parametrize("is_encoded", [True, False])
-def test_names_are_found_as_they_are_and_as_urls_have_them(
+def test_files_are_found_by_literal_and_by_encoded_paths(
     tap: Shop, tmp_path: Path, name: str, *, is_encoded: bool
 ) -> None:
     path = tmp_path / name
@@ -70,7 +70,7 @@ def test_names_are_found_as_they_are_and_as_urls_have_them(
     assert (tap.column("users"), path.exists()) == ([0, 10], False)
 
 
-def test_a_record_that_is_none_is_rejected_and_the_others_land(tap: Shop, tmp_path: Path) -> None:
+def test_a_line_that_is_no_record_is_rejected_and_the_others_land(tap: Shop, tmp_path: Path) -> None:
     path = tmp_path / "users.json.gz"
     path.write_bytes(gzip.compress(b'{"id":7}\nnonsense\n{"id":8}\n'))
     report = tap.sync_of(_of(1, f"file://{path}"))
@@ -79,7 +79,7 @@ def test_a_record_that_is_none_is_rejected_and_the_others_land(tap: Shop, tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n"])
-def test_a_file_without_records_goes_also_where_nothing_else_lands(tap: Shop, tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_records_is_removed_even_if_nothing_lands(tap: Shop, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "users.json.gz"
     path.write_bytes(gzip.compress(content))
     report = tap.sync_of(_of(0, f"file://{path}"))
@@ -96,12 +96,12 @@ def test_files_of_rows_that_did_not_land_stay(tap: Shop, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("encoding", "found"),
     [
-        ({"format": "parquet"}, "it hands records over as parquet"),
-        ({"format": "jsonl", "compression": "rar"}, "it hands records over as jsonl, compressed by rar"),
-        ({"format": "jsonl", "compression": "gzip"}, "users.jsonl, which it handed over, cannot be read"),
+        ({"format": "parquet"}, "it writes batch files as parquet"),
+        ({"format": "jsonl", "compression": "rar"}, "it writes batch files as jsonl, compressed by rar"),
+        ({"format": "jsonl", "compression": "gzip"}, "users.jsonl cannot be read"),
     ],
 )
-def test_what_cannot_be_read_fails_the_stream_and_covers_nothing(
+def test_an_unreadable_file_fails_the_stream_and_moves_no_state(
     tap: Shop, tmp_path: Path, encoding: dict[str, str], found: str
 ) -> None:
     url = _handed_over(tmp_path / "users.jsonl", range(5))
@@ -111,18 +111,20 @@ def test_what_cannot_be_read_fails_the_stream_and_covers_nothing(
     assert (tap.column("users"), tap.positions(), Path(url[7:]).exists()) == ([], {}, True)
 
 
-def test_a_file_that_is_not_there_fails_the_stream(tap: Shop, tmp_path: Path) -> None:
+def test_a_missing_file_fails_the_stream(tap: Shop, tmp_path: Path) -> None:
     report = tap.sync_of(_of(3, f"file://{tmp_path}/gone.json.gz"))
-    assert "gone.json.gz, which it handed over, cannot be read" in str(report.streams["users"].error)
+    assert "gone.json.gz cannot be read" in str(report.streams["users"].error)
     assert tap.positions() == {}
 
 
-def test_a_death_between_the_files_end_and_the_states_move_loses_nothing(runner: Zygote, tmp_path: Path) -> None:
-    house = House(tmp_path / "house")
-    house.protocol = "singer"
-    house.offer(_of(3, _handed_over(tmp_path / "users.json.gz", range(100, 110))))
-    assert runner.sync(house, (FILE_POINTS[0], 1)) == _KILLED
+def test_a_death_between_the_files_end_and_the_states_move_loses_nothing(
+    runner: SyncForkServer, tmp_path: Path
+) -> None:
+    connection = FakeConnection(tmp_path / "home")
+    connection.protocol = "singer"
+    connection.offer(_of(3, _handed_over(tmp_path / "users.json.gz", range(100, 110))))
+    assert runner.sync(connection, (FILE_POINTS[0], 1)) == _KILLED
     assert not (tmp_path / "users.json.gz").exists()
-    house.offer({"streams": {"users": {"records": 5}}})
-    assert runner.sync(house) == 0
-    assert house.column("users") == [0, 1, 2, 3, 4, *range(100, 110)]
+    connection.offer({"streams": {"users": {"records": 5}}})
+    assert runner.sync(connection) == 0
+    assert connection.column("users") == [0, 1, 2, 3, 4, *range(100, 110)]

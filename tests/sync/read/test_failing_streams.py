@@ -1,4 +1,4 @@
-"""One stream fails: it alone, unless a state is shared; what the others have stays, and the next sync mends it."""
+"""One stream fails, and only it, unless a state is shared. Other rows stay, and the next sync repairs it."""
 
 import json
 from collections.abc import Mapping
@@ -49,9 +49,7 @@ def test_an_incomplete_stream_fails_alone_and_the_next_sync_completes_it(
 
 @pytest.mark.parametrize("max_bytes", SIZES)
 @pytest.mark.parametrize("scope", ["global", "legacy"])
-def test_with_a_shared_state_an_incomplete_stream_holds_the_others_back(
-    scope: str, max_bytes: int, shop: OpenShop
-) -> None:
+def test_with_a_shared_state_an_incomplete_stream_blocks_the_others(scope: str, max_bytes: int, shop: OpenShop) -> None:
     place = shop(max_bytes=max_bytes)
     report = place.sync_of(two({"records": 23}, {"records": 12, "incomplete_at": 8}, state=scope))
     assert {told.status for told in report.streams.values()} == {FAILED}
@@ -87,7 +85,7 @@ def test_rows_whose_late_state_never_came_are_read_again_and_not_doubled(
 ) -> None:
     place = shop(max_bytes=max_bytes, write=write)
     scenario = two({"records": 23}, {"records": 12})
-    # The CDK calls a stream complete and then sends its last state: here it dies between the two.
+    # The CDK sends the status COMPLETE and then the last state: here it dies between the two.
     records = [
         {"type": "RECORD", "record": {"stream": "users", "data": record_data("users", {}, number), "emitted_at": 1}}
         for number in range(12)
@@ -103,7 +101,7 @@ def test_rows_whose_late_state_never_came_are_read_again_and_not_doubled(
     expect_all(place)
 
 
-def test_an_error_of_no_stream_fails_those_that_are_not_complete(shop: OpenShop) -> None:
+def test_an_error_that_names_no_stream_fails_the_incomplete_ones(shop: OpenShop) -> None:
     place = shop()
     scenario = two({"records": 23}, {"records": 12}, failure={"kind": "error", "after": 30, "message": "no more quota"})
     report = place.sync_of(scenario)
@@ -114,7 +112,7 @@ def test_an_error_of_no_stream_fails_those_that_are_not_complete(shop: OpenShop)
 
 
 def refusing(place: Shop, stream: str) -> None:
-    """A table in the stream's way, whose column `id` is of another type."""
+    """Makes a table under the stream's name whose column `id` has another type."""
     place.tables.prepare(TableSpec(TableName("shop", stream), pa.schema([pa.field("id", pa.string())])))
 
 

@@ -1,4 +1,4 @@
-"""Connectors, disks and databases that break: an error that says whose it is, nothing lost, no process left behind."""
+"""Connectors, disks and databases that break: the error names who can act, nothing is lost, no process is left."""
 
 import json
 import os
@@ -16,12 +16,12 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError, ProtoError, StagingError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
-from dagster_airbyte_proto.sync.run import Terms, Unwatched
+from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from tests.support.fake_source import command
 from tests.sync.conftest import OpenShop
-from tests.sync.crashes.zygote import Zygote
-from tests.sync.shop import CancelAfter, Shop, impatiently, until
+from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.shop import CancelAfter, Shop, impatient_options, until
 
 COMPLETE, FAILED = SyncStatus.COMPLETE, SyncStatus.FAILED
 WAYS_TO_BREAK = {
@@ -48,17 +48,17 @@ def expect_whole(place: Shop, records: int) -> None:
 @pytest.mark.parametrize("kind", WAYS_TO_BREAK)
 def test_a_connector_that_breaks_keeps_what_is_covered_and_leaves_no_process(kind: str, shop: OpenShop) -> None:
     place = shop()
-    report = place.sync_of(users(30, failure={"kind": kind, "after": 17}), terms=impatiently())
+    report = place.sync_of(users(30, failure={"kind": kind, "after": 17}), options=impatient_options())
     told = report.streams["users"]
     assert (report.status, told.committed, told.state) == (FAILED, 15, {"next": 15})
     assert WAYS_TO_BREAK[kind] in (told.error or "")
     expect_whole(place, 30)
 
 
-def test_a_connector_that_only_chatters_counts_as_silent(shop: OpenShop) -> None:
+def test_a_connector_that_only_logs_counts_as_silent(shop: OpenShop) -> None:
     place = shop()
     place.program = _but_reading(place.folder, "while :; do echo still here; sleep 0.01; done")
-    report = place.sync_of(users(30), terms=impatiently())
+    report = place.sync_of(users(30), options=impatient_options())
     assert "no record and no state came" in (report.streams["users"].error or "")
 
 
@@ -70,14 +70,14 @@ def test_a_connector_that_waits_for_a_rate_limit_is_given_until_its_reset(comes_
     said = {"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": status}}
     line = json.dumps(said).replace('"RESET"', "'$(($(date +%s%3N) + 2500))'")
     place.program = _but_reading(place.folder, f"echo '{line}'; sleep {1 if comes_back else 60}")
-    report = place.sync_of(users(30), terms=impatiently())
+    report = place.sync_of(users(30), options=impatient_options())
     assert "stream users is rate limited" in place.log(report)
     assert report.status is (COMPLETE if comes_back else FAILED)
     assert place.column("users") == (list(range(30)) if comes_back else [])
 
 
 def _but_reading(folder: Path, script: str) -> list[str]:
-    """The fake source, with a script of its own before `read`."""
+    """The fake source, with another script that runs before `read`."""
     source = shlex.join(command(folder / "scenario.json"))
     file = folder / "connector.sh"
     file.write_text(f'if [ "$1" = read ]; then {script}; fi; exec {source} "$@"\n')
@@ -85,20 +85,20 @@ def _but_reading(folder: Path, script: str) -> list[str]:
 
 
 @pytest.fixture
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
+def server() -> Iterator[SyncForkServer]:
+    server = SyncForkServer()
+    yield server
+    server.close()
 
 
 @pytest.mark.parametrize(("to", "megabytes"), [(">&2", 100), ("", 200)])
-def test_a_flood_of_chatter_is_drained_in_bounded_memory(
-    to: str, megabytes: int, shop: OpenShop, zygote: Zygote
+def test_a_flood_of_log_lines_is_drained_in_bounded_memory(
+    to: str, megabytes: int, shop: OpenShop, server: SyncForkServer
 ) -> None:
     place = shop()
     place.program = _but_reading(place.folder, f"yes {'x' * 4000} | head -c {megabytes}000000 {to}; echo")
     place.offer(users(30))
-    assert zygote.sync(place) == 0, place.report
+    assert server.sync(place) == 0, place.report
     assert place.column("users") == list(range(30))
     assert 0 < place.report["peak_bytes"] < 400 << 20
     assert sum(file.stat().st_size for file in (place.home / "logs").rglob("*.log")) < 40 << 20
@@ -107,8 +107,8 @@ def test_a_flood_of_chatter_is_drained_in_bounded_memory(
 def test_cancelling_commits_what_is_covered_and_the_next_sync_completes(shop: OpenShop) -> None:
     place = shop(max_bytes=1 << 30)
     cancel = threading.Event()
-    terms = Terms(cancel, CancelAfter(cancel, 17))
-    report = place.sync_of(users(30, failure={"kind": "hang", "after": 17}), terms=terms)
+    terms = RunOptions(cancel, CancelAfter(cancel, 17))
+    report = place.sync_of(users(30, failure={"kind": "hang", "after": 17}), options=terms)
     told = report.streams["users"]
     assert (report.status, told.committed, told.state) == (SyncStatus.CANCELLED, 15, {"next": 15})
     assert "cancelled" in (told.error or "")
@@ -137,7 +137,9 @@ def outcome(place: Shop, scenario: dict[str, Any]) -> SyncReport | ProtoError:
 
 
 @pytest.mark.parametrize("where", ["warehouse", "home"])
-def test_a_full_disk_is_told_and_once_there_is_room_nothing_is_lost(where: str, shop: OpenShop, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_once_there_is_room_nothing_is_lost(
+    where: str, shop: OpenShop, tmp_path: Path
+) -> None:
     place = shop(max_bytes=1)
     tested = place.home / "warehouse" if where == "warehouse" else place.home
     with mounted(tested, "-t", "tmpfs", "-o", "size=1500k", "tmpfs"):
@@ -158,7 +160,7 @@ def test_a_full_disk_is_told_and_once_there_is_room_nothing_is_lost(where: str, 
         assert place.loose_files() == []
 
 
-def test_a_locked_state_database_is_told_and_nothing_has_moved(shop: OpenShop) -> None:
+def test_a_locked_state_database_is_an_error_and_nothing_has_moved(shop: OpenShop) -> None:
     place = shop()
     database = place.home / "state.db"
     place.settings_written["state_url"] = f"sqlite:///{database}?timeout=0.2"
@@ -179,16 +181,16 @@ def test_a_state_database_that_is_locked_in_the_middle_leaves_nothing_doubled(sh
     place.sync_of(users(7))
     other = sqlite3.connect(database, isolation_level=None)
 
-    class Locking(Unwatched):
-        def began(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:  # noqa: ARG002 - a watcher's
+    class Locking(NoProgressListener):
+        def run_started(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None:  # noqa: ARG002 - the protocol has it
             other.execute("BEGIN IMMEDIATE")
 
     with closing(other), pytest.raises(StateUnavailable):
-        place.sync_of(users(40), terms=Terms(threading.Event(), Locking()))
+        place.sync_of(users(40), options=RunOptions(threading.Event(), Locking()))
     assert place.column("users") == list(range(7))
 
     def is_free() -> bool:
-        """It could not give its lease back either, and lives on with this process: the lease has to run out."""
+        """True once the lease has expired: the failed run could not release it, and its process is alive."""
         return not isinstance(outcome(place, users(40)), StateConflict)
 
     until(is_free, "a lease that runs out")
@@ -216,7 +218,7 @@ def test_a_read_only_warehouse_fails_the_streams_and_loses_nothing(shop: OpenSho
     expect_whole(place, 20)
 
 
-def test_a_home_that_is_no_folder_is_the_users_to_mend(shop: OpenShop) -> None:
+def test_a_home_that_is_no_folder_is_a_config_error(shop: OpenShop) -> None:
     place = shop()
     (place.home / "logs").write_text("no folder")
     with pytest.raises((StagingError, ConfigError)):

@@ -1,5 +1,5 @@
-"""A generation that replaces a table brings columns of its own: readers have the old ones with the old rows, or the
-new ones with the new rows."""
+"""A generation that replaces a table may bring other columns: readers see old rows with old columns, or new rows with
+new columns."""
 
 from typing import Any
 
@@ -33,11 +33,11 @@ def told(place: Shop, scenario: dict[str, Any], wanted: Any = EVERYTHING) -> Str
 
 
 def changes(report: StreamReport) -> list[tuple[str, str]]:
-    return sorted((change.what.value, change.column) for change in report.schema_changes)
+    return sorted((change.kind.value, change.column) for change in report.schema_changes)
 
 
 def read(place: Shop) -> tuple[list[str], set[tuple[Any, ...]], int]:
-    """The stream's columns, the values in those that change, and how many rows there are."""
+    """The columns of the stream, the values of those that change, and the number of rows."""
     rows = place.tables.rows(TableName("shop", "users"))
     names = [name for name in rows.column_names if not name.startswith("_")]
     values = rows.select([name for name in names if name in (*OLD, *NEW)]).to_pylist()
@@ -52,8 +52,8 @@ def expect_old(place: Shop, records: int) -> None:
 def expect_new(place: Shop, records: int) -> None:
     assert read(place) == (["id", "key", "name", "updated_at", "size", "email"], {("tall", "a")}, records)
     noted = place.store.stream_changes("shop")
-    assert sorted((each.change.what.value, each.change.column) for each in noted) == sorted(CHANGED)
-    assert (place.aside(), place.store.open_generations("shop"), place.loose_files()) == ([], [], [])
+    assert sorted((each.change.kind.value, each.change.column) for each in noted) == sorted(CHANGED)
+    assert (place.branches(), place.store.open_generations("shop"), place.loose_files()) == ([], [], [])
 
 
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
@@ -73,7 +73,9 @@ def test_a_refresh_changes_the_columns_with_the_rows(write: str, shop: OpenShop)
 
 @pytest.mark.parametrize("write", ["overwrite", "overwrite_dedup"])
 @pytest.mark.parametrize("is_resumable", [False, True])
-def test_so_does_what_is_read_whole_in_one_load_or_several(write: str, is_resumable: bool, shop: OpenShop) -> None:
+def test_a_full_refresh_in_one_load_or_several_changes_columns_with_the_rows(
+    write: str, is_resumable: bool, shop: OpenShop
+) -> None:
     place = shop(write=write, read="full_refresh")
     told(place, old(10, resumable=is_resumable))
     report = told(place, new(20, resumable=is_resumable))
@@ -83,7 +85,7 @@ def test_so_does_what_is_read_whole_in_one_load_or_several(write: str, is_resuma
     assert read(place) == (["id", "key", "name", "updated_at", "size", "email"], set(), 0)
 
 
-def test_plain_parquet_is_turned_to_the_new_columns_and_rows_at_once(shop: OpenShop) -> None:
+def test_plain_parquet_shows_new_columns_and_rows_at_once(shop: OpenShop) -> None:
     place = shop(write="overwrite", read="full_refresh", settings={"catalog": {"format": "parquet"}})
     current = place.home / "warehouse" / "shop" / "users" / "current"
     told(place, old(10))
@@ -96,7 +98,7 @@ def test_plain_parquet_is_turned_to_the_new_columns_and_rows_at_once(shop: OpenS
     assert place.store.open_generations("shop") == []
 
 
-def test_a_generation_that_fails_leaves_columns_and_rows_and_is_gone_on_with_in_its_own_columns(
+def test_a_failed_generation_leaves_columns_and_rows_and_is_resumed_in_its_own_columns(
     shop: OpenShop,
 ) -> None:
     place = shop(write="overwrite_dedup", read="full_refresh")
@@ -111,14 +113,14 @@ def test_a_generation_that_fails_leaves_columns_and_rows_and_is_gone_on_with_in_
     expect_new(place, 60)
 
 
-def test_a_refresh_that_is_given_up_leaves_the_table_to_the_stream_as_it_was(shop: OpenShop) -> None:
+def test_an_abandoned_refresh_leaves_the_table_as_it_was(shop: OpenShop) -> None:
     place = shop()
     told(place, old(10))
     told(place, new(60, _BREAKS), REFRESH)
     expect_old(place, 10)
     assert told(place, old(12)).schema_changes == ()
     expect_old(place, 12)
-    assert place.aside() == []
+    assert place.branches() == []
 
 
 @pytest.mark.parametrize("policy", ["freeze", "discard_column"])

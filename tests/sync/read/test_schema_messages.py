@@ -1,5 +1,5 @@
-"""A column that a connector tells of between a stream's rows, in each format and mode: in one load with the rows before
-it, and in a later one."""
+"""A column that a connector adds between the rows of a stream, in each format and mode: in one load with the rows
+before it, and in a later one."""
 
 import json
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def test_in_plain_parquet(mode: str, every: int, open_tap: Callable[..., Shop]) 
     assert report.status is SyncStatus.COMPLETE
 
 
-def test_a_generation_that_was_put_aside_in_part_is_refused_more_columns(open_tap: Callable[..., Shop]) -> None:
+def test_a_generation_with_a_load_on_its_branch_is_refused_more_columns(open_tap: Callable[..., Shop]) -> None:
     place = open_tap("overwrite", 100)
     stream = {"records": 9000, "pad": 4000, "noise": True, "told_at": [[8900, _NEW]]}
     report = place.sync_of({"streams": {"users": stream}})

@@ -10,35 +10,35 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import SchemaRefused, TableError
-from dagster_airbyte_proto.loads.load import Aside, FileContent, StagedRows
+from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import PartitionField, TableName, WriteMode
-from dagster_airbyte_proto.schema.evolution import Terms
+from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.maintenance.care import care_of
-from dagster_airbyte_proto.tables.care import Untouchable
-from dagster_airbyte_proto.tables.delta.history import file_of
+from dagster_airbyte_proto.tables.care import ProtectedFiles
+from dagster_airbyte_proto.tables.delta.history import parse_add_action
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
-from tests.conformance.table_aside import NewColumnsConformance
+from tests.conformance.table_branches import NewColumnsConformance
 from tests.conformance.table_care import CaredForTableConformance
-from tests.conformance.table_slices import SlicedTableConformance
-from tests.conformance.table_writer import (
+from tests.conformance.table_rows import (
     SCHEMA,
     Bench,
     Reader,
-    TableWriterConformance,
     names,
     part,
     part_of,
+    position_deletes,
     staged,
     table_name,
-    taken_out,
 )
-from tests.tables.parted import land, parted, row
-from tests.tables.things import THINGS, shown, upsert
+from tests.conformance.table_slices import SlicedTableConformance
+from tests.conformance.table_writer import TableWriterConformance
+from tests.tables.partitioned_rows import land, parted, row
+from tests.tables.variant_rows import THINGS, shown, upsert
 
 pytestmark = pytest.mark.spark
 
@@ -103,7 +103,11 @@ def test_rows_that_a_load_brings_twice_are_left_out_without_being_written_anew(
     target = delta.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
     many = staged(target, [{"id": number // 2, "name": str(number % 2)} for number in range(12_000)])
     few, none = (staged(target, [{"id": -1, "name": name} for name in "ab"]) for _ in range(2))
-    deletes = (taken_out(target, many, *range(0, 12_000, 2)), taken_out(target, few, 0), taken_out(target, none, 0, 1))
+    deletes = (
+        position_deletes(target, many, *range(0, 12_000, 2)),
+        position_deletes(target, few, 0),
+        position_deletes(target, none, 0, 1),
+    )
     load = part_of(target, WriteMode.OVERWRITE_DEDUP, many, few, none, *deletes)
     assert delta.commit("l1", load).table_rows == 6001
     rows = spark.read.format("delta").load(target.location)
@@ -113,7 +117,7 @@ def test_rows_that_a_load_brings_twice_are_left_out_without_being_written_anew(
     facts = care_of(delta).facts(target.name)
     assert (facts.files, facts.delete_files, facts.rows) == (2, 2, 6001)
     before = datetime.now(UTC) + timedelta(days=1)
-    gone = care_of(delta).remove_orphans(target.name, before=before, but=Untouchable())
+    gone = care_of(delta).remove_orphans(target.name, before=before, protected=ProtectedFiles())
     assert sorted(gone) == sorted(file.path for file in (none, *deletes))
     assert rows.count() == 6001
 
@@ -123,12 +127,12 @@ def test_a_taking_back_that_began_before_its_version_was_let_go_of_is_refused(de
     for number in range(3):
         delta.commit(f"l{number}", part(target, WriteMode.OVERWRITE, [{"id": number, "name": "a"}]))
     java, care = delta.java(), care_of(delta)
-    slept = java.look(target.location)
-    files = java.files_at(slept, 1)
+    slept = java.snapshot(target.location)
+    files = java.add_actions_at(slept, 1)
     assert care.expire(target.name, ["0", "1"]) == 2
-    assert not (Path(target.location) / unquote(file_of(files[0]).path)).exists()
+    assert not (Path(target.location) / unquote(parse_add_action(files[0]).path)).exists()
     with pytest.raises(CALL_ERRORS) as refused:
-        java.restore(slept, "1", java.files(slept), files)
+        java.restore(slept, "1", java.add_actions(slept), files)
     assert failure_of(refused.value) is Failure.CONFLICT
     assert [(each.snapshot_id, each.operation) for each in care.history(target.name).changes] == [
         ("2", "overwrite"),
@@ -176,7 +180,9 @@ def test_a_table_may_be_partitioned_by_the_values_of_columns(spark: SparkSession
         land(delta, parted(name.name, ["on"]), f"{name}-5", rows)
     schema = pa.schema([field.with_name("land") if field.name == "country" else field for field in columns.schema])
     partitioning = (PartitionField("identity", "land"), PartitionField("identity", "on"))
-    renamed = TableSpec(plain.table, schema, partitioning=partitioning, terms=Terms(formerly={"land": "country"}))
+    renamed = TableSpec(
+        plain.table, schema, partitioning=partitioning, evolution_rules=EvolutionRules(formerly={"land": "country"})
+    )
     for _ in range(2):
         location = delta.prepare(renamed).location
     found = spark.read.format("delta").load(location).where("land like '%b%' or land is null").select("land").collect()
@@ -208,16 +214,18 @@ def test_replaced_columns_are_every_readers_and_go_back_with_their_rows(
         return [tuple(each) for each in query(spark, f"select * from {first.qualified}{at} order by id").rows]
 
     before = [tuple(row.values())]
-    was = delta.java().look(first.location)
-    assert (stands(), set(was.metadata.proposed)) == (before, {second.schema_id, other.schema_id})
+    was = delta.java().snapshot(first.location)
+    assert (stands(), set(was.metadata.proposed_columns)) == (before, {second.schema_id, other.schema_id})
     rows: list[Any] = [{"id": 2**40, "kept": ["n"], "x": {"a": [1, 2]}, "more": []}, {"id": 2, "x": {"a": None}}]
     load = _of_day(part(second, WriteMode.OVERWRITE, rows), None)
-    delta.commit("l2", msgspec.structs.replace(load, aside=Aside("b", None, True, schema_id=second.schema_id)))
+    delta.commit(
+        "l2", msgspec.structs.replace(load, branch_position=BranchPosition("b", None, True, schema_id=second.schema_id))
+    )
     after: list[tuple[Any, ...]] = [(2, None, None, {"a": None}, None), (2**40, None, ["n"], {"a": [1, 2]}, [])]
     assert (stands(), stands(was.version)) == (after, before)
     assert query(spark, f"select id from {first.qualified} where x.a is not null and id > 7").rows == [[2**40]]
-    assert not delta.java().look(first.location).metadata.proposed
-    late = msgspec.structs.replace(load, aside=Aside("c", None, True, schema_id=other.schema_id))
+    assert not delta.java().snapshot(first.location).metadata.proposed_columns
+    late = msgspec.structs.replace(load, branch_position=BranchPosition("c", None, True, schema_id=other.schema_id))
     with pytest.raises(TableError, match="another generation's have become its own"):
         delta.commit("l3", late)
     # Spark still writes to it, and the stream finds it as it left it.

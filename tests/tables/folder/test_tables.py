@@ -10,13 +10,14 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
-from tests.conformance.table_aside import AsideConformance
+from tests.conformance.table_branches import BranchConformance
+from tests.conformance.table_rows import MODES, SCHEMA, Bench, names, part
 from tests.conformance.table_slices import SlicedTableConformance
-from tests.conformance.table_writer import MODES, SCHEMA, Bench, TableWriterConformance, names, part
-from tests.tables.writer_process import writer_process
+from tests.conformance.table_writer import TableWriterConformance
+from tests.tables.writer_process import start_writer
 
 
-class TestFolderTables(TableWriterConformance, SlicedTableConformance, AsideConformance):
+class TestFolderTables(TableWriterConformance, SlicedTableConformance, BranchConformance):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Bench:
         writer = FolderTables(tmp_path)
@@ -30,7 +31,7 @@ def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path, write: WriteMode, 
     target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
     load = part(target, write, [{"id": 1, "name": "a"}])
     assert (
-        writer_process(FolderTables, tmp_path, msgspec.json.encode(load), point, signal.SIGKILL).wait(30)
+        start_writer(FolderTables, tmp_path, msgspec.json.encode(load), point, signal.SIGKILL).wait(30)
         == -signal.SIGKILL
     )
     assert tables.commit("l1", load).was_there == (point == "table.committed")
@@ -42,7 +43,7 @@ def test_a_stopped_writer_wakes_up_to_a_load_that_is_in(tmp_path: Path, write: W
     tables = FolderTables(tmp_path)
     target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
     load = part(target, write, [{"id": 1, "name": "a"}])
-    process = writer_process(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", signal.SIGSTOP)
+    process = start_writer(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", signal.SIGSTOP)
     assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
     assert not tables.commit("l1", load).was_there
     assert not tables.commit("l2", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "newer"}])).was_there
@@ -55,9 +56,7 @@ def test_many_processes_each_land_their_load(tmp_path: Path) -> None:
     tables = FolderTables(tmp_path)
     target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
-    racing = [
-        writer_process(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", 0) for _ in range(4)
-    ]
+    racing = [start_writer(FolderTables, tmp_path, msgspec.json.encode(load), "table.committing", 0) for _ in range(4)]
     answers = sorted(process.communicate(timeout=60)[0] for process in racing)
     assert answers == [b"False\n", b"True\n", b"True\n", b"True\n"]
     assert names(tables.rows(target.name).to_pylist()) == [(1, "a")]

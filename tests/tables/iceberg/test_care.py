@@ -1,4 +1,4 @@
-"""Tables that are compacted and rid of old snapshots: what readers see, what is left, and who commits meanwhile."""
+"""Compaction and expiry: what readers see, which files stay, and syncs that commit at the same time."""
 
 import os
 import threading
@@ -16,24 +16,24 @@ from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName, WriteMode
-from dagster_airbyte_proto.tables.care import Compacted, Untouchable
+from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles
 from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
-from dagster_airbyte_proto.tables.iceberg.compaction import Compaction, HasMoved
+from dagster_airbyte_proto.tables.iceberg.compaction import Compaction, TableChanged
 from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
-from tests.conformance.table_aside import BRANCH, put_aside
-from tests.conformance.table_writer import (
+from tests.conformance.table_branches import BRANCH, branch_part
+from tests.conformance.table_rows import (
     SCHEMA,
     Reader,
     Row,
-    meanwhile,
+    before_commit,
     names,
     part,
     part_of,
+    position_deletes,
     staged,
     table_name,
-    taken_out,
 )
 
 pytestmark = pytest.mark.spark
@@ -66,7 +66,7 @@ def test_ten_upserts_leave_no_delete_file_and_the_same_rows(
     for number in range(10):
         rows = staged(target, rows_of((1, "twice"), (1, f"n{number}"), (number + 2, f"n{number}")))
         deletes = upsert(target, (1, ""), (number + 2, "")).files[1]
-        upserted = part_of(target, WriteMode.APPEND_DEDUP, rows, deletes, taken_out(target, rows, 0))
+        upserted = part_of(target, WriteMode.APPEND_DEDUP, rows, deletes, position_deletes(target, rows, 0))
         iceberg.commit(f"u{number}", upserted)
     before = names(iceberg_rows(target))
     assert delete_files(spark, target) == 20
@@ -117,7 +117,7 @@ def test_a_load_that_is_committed_again_after_a_compaction_lands_once(
 def test_a_writer_that_slept_over_compaction_and_expiry_lands_nothing_again(
     iceberg: IcebergTables, elsewhere: IcebergTables, care: IcebergCare, target: TableTarget, iceberg_rows: Reader
 ) -> None:
-    """The log has forgotten its load, and its files went with the snapshot."""
+    """Its load is no longer in the log, and its files were deleted with the snapshot."""
     parts = [part(target, WriteMode.APPEND, rows_of((number, "a"))) for number in range(6)]
     snapshots = [iceberg.commit(f"l{number}", each).snapshot_id for number, each in enumerate(parts)]
     care.compact(target.name)
@@ -141,7 +141,7 @@ def test_a_load_is_neither_lost_nor_doubled_by_a_compaction_that_comes_before_it
 ) -> None:
     for number in range(5):
         iceberg.commit(f"l{number}", upsert(target, (1, f"n{number}"), (number + 10, "a")))
-    meanwhile(lambda: _assert_compacts(care, target.name))
+    before_commit(lambda: _assert_compacts(care, target.name))
     staged_part = part(target, write, rows_of((1, "last"), (2, "b")))
     iceberg.commit("late", staged_part)
     kept = [] if write is WriteMode.OVERWRITE_DEDUP else [(number + 10, "a") for number in range(5)]
@@ -162,7 +162,7 @@ def test_upserts_that_come_in_between_the_two_changes_keep_their_deletes(
     compaction = Compaction(spark, target.qualified)
     rewritten = compaction.rewrite()
     iceberg.commit("between", upsert(target, (1, "between")))
-    assert compaction.remove_spent(rewritten) == 2
+    assert compaction.remove_applied_deletes(rewritten) == 2
     assert names(iceberg_rows(target)) == [(1, "between")]
     assert delete_files(spark, target) == 1
     care.compact(target.name)
@@ -173,14 +173,14 @@ def test_upserts_that_come_in_between_the_two_changes_keep_their_deletes(
 def test_a_table_that_is_taken_back_between_the_two_changes_keeps_its_deletes(
     spark: SparkSession, iceberg: IcebergTables, care: IcebergCare, target: TableTarget, iceberg_rows: Reader
 ) -> None:
-    """The older files are in it again, and with them what is to be deleted."""
+    """The old files are in the table again, and with them the rows that their deletes remove."""
     snapshots = [iceberg.commit(f"l{number}", upsert(target, (1, f"n{number}"))).snapshot_id for number in range(3)]
     compaction = Compaction(spark, target.qualified)
     rewritten = compaction.rewrite()
     rewinder = rewinder_of(iceberg)
     assert rewinder.rewind(target.name, snapshots[1], seen=rewinder.past(target.name), version=1)
-    with pytest.raises(HasMoved):
-        compaction.remove_spent(rewritten)
+    with pytest.raises(TableChanged):
+        compaction.remove_applied_deletes(rewritten)
     assert names(iceberg_rows(target)) == [(1, "n1")]
     care.compact(target.name)
     assert names(iceberg_rows(target)) == [(1, "n1")]
@@ -189,7 +189,7 @@ def test_a_table_that_is_taken_back_between_the_two_changes_keeps_its_deletes(
 
 @contextmanager
 def every_core_taken(spark: SparkSession, gate: Path) -> Iterator[None]:
-    """Spark's jobs wait until the gate is a file."""
+    """Makes Spark's jobs wait until the gate file exists."""
 
     def wait(_: int) -> None:
         deadline = time.monotonic() + 120
@@ -212,7 +212,7 @@ def test_a_compaction_whose_files_are_taken_out_under_it_begins_again(
 ) -> None:  # fmt: skip
     for number in range(5):
         iceberg.commit(f"l{number}", part(target, WriteMode.APPEND, rows_of((number, "a"))))
-    jobs, done = spark.sparkContext.statusTracker(), list[Compacted]()
+    jobs, done = spark.sparkContext.statusTracker(), list[CompactionResult]()
     compacting = threading.Thread(target=lambda: done.append(care.compact(target.name)))
     with every_core_taken(spark, tmp_path / "gate"):
         eventually(lambda: len(jobs.getActiveJobsIds()) == 1)
@@ -308,14 +308,14 @@ def test_orphans_are_files_of_nobody_that_have_lain_for_long(
             os.utime(path, (long_ago.timestamp(), long_ago.timestamp()))
     for file in Path(target.location).glob("data/*.parquet"):
         os.utime(file, (long_ago.timestamp(), long_ago.timestamp()))
-    but = Untouchable(frozenset([orphans["run-announced"]]), frozenset(["live"]))
+    but = ProtectedFiles(frozenset([orphans["run-announced"]]), frozenset(["live"]))
 
-    removed = care.remove_orphans(target.name, before=datetime.now(UTC) - timedelta(days=3), but=but)
+    removed = care.remove_orphans(target.name, before=datetime.now(UTC) - timedelta(days=3), protected=but)
 
     assert list(removed) == [orphans["run-dead"]]
     assert [Path(path).exists() for path in orphans.values()] == [False, True, True, True]
     assert names(iceberg_rows(target)) == [(1, "a")]
-    assert care.remove_orphans(target.name, before=long_ago, but=Untouchable()) == ()
+    assert care.remove_orphans(target.name, before=long_ago, protected=ProtectedFiles()) == ()
 
 
 def test_a_table_of_a_hard_name_is_cared_for(iceberg: IcebergTables, care: IcebergCare, iceberg_rows: Reader) -> None:
@@ -328,7 +328,9 @@ def test_a_table_of_a_hard_name_is_cared_for(iceberg: IcebergTables, care: Icebe
     os.utime(orphan, (1, 1))
     assert care.compact(target.name).rewritten_files == 2
     assert care.facts(target.name).rows == 1
-    assert len(care.remove_orphans(target.name, before=datetime(2020, 1, 1, tzinfo=UTC), but=Untouchable())) == 1
+    assert (
+        len(care.remove_orphans(target.name, before=datetime(2020, 1, 1, tzinfo=UTC), protected=ProtectedFiles())) == 1
+    )
     assert names(iceberg_rows(target)) == [(1, "n1")]
     assert target.name in care.names()
 
@@ -343,16 +345,16 @@ def test_a_generation_that_lies_aside_loses_no_snapshot_and_no_file(
     spark: SparkSession, iceberg: IcebergTables, care: IcebergCare, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "old"}]))
-    iceberg.commit("l1", put_aside(target, WriteMode.OVERWRITE_DEDUP, [(1, "a"), (2, "a")]))
-    iceberg.commit("l2", put_aside(target, WriteMode.OVERWRITE_DEDUP, [(2, "b")], after="l1"))
+    iceberg.commit("l1", branch_part(target, WriteMode.OVERWRITE_DEDUP, [(1, "a"), (2, "a")]))
+    iceberg.commit("l2", branch_part(target, WriteMode.OVERWRITE_DEDUP, [(2, "b")], after="l1"))
     iceberg.commit("l3", part(target, WriteMode.APPEND, [{"id": 9, "name": "old"}]))
-    aside = {row.snapshot_id for row in spark.table(f"{target.qualified}.snapshots").collect()}
+    all_snapshots = {row.snapshot_id for row in spark.table(f"{target.qualified}.snapshots").collect()}
     care.expire(target.name, {change.snapshot_id for change in care.history(target.name).changes})
     spark.catalog.refreshTable(target.qualified)
     left = {row.snapshot_id for row in spark.table(f"{target.qualified}.snapshots").collect()}
-    assert len(aside) - len(left) == 1
+    assert len(all_snapshots) - len(left) == 1
     assert care.compact(target.name).attempts == 1
-    iceberg.commit("l4", put_aside(target, WriteMode.OVERWRITE_DEDUP, [(3, "c")], after="l2", publishes=True))
+    iceberg.commit("l4", branch_part(target, WriteMode.OVERWRITE_DEDUP, [(3, "c")], after="l2", publishes=True))
     assert names(iceberg_rows(target)) == [(1, "a"), (2, "b"), (3, "c")]
 
 
@@ -360,9 +362,9 @@ def test_a_dropped_branch_leaves_no_snapshot_and_no_file(
     spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "old"}]))
-    load = put_aside(target, WriteMode.OVERWRITE, [(1, "a")])
+    load = branch_part(target, WriteMode.OVERWRITE, [(1, "a")])
     iceberg.commit("l1", load)
-    iceberg.drop_aside(target.name, BRANCH)
+    iceberg.drop_branch(target.name, BRANCH)
     spark.catalog.refreshTable(target.qualified)
     assert spark.table(f"{target.qualified}.snapshots").count() == 1
     assert not any(Path(file.path).exists() for file in load.files)

@@ -13,24 +13,15 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import Merge, WriteMode
-from dagster_airbyte_proto.tables.care import Untouchable
+from dagster_airbyte_proto.model import MergeMode, WriteMode
+from dagster_airbyte_proto.tables.care import ProtectedFiles
 from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
 from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, spark_config, start_session
-from tests.conformance.table_aside import AsideConformance
-from tests.conformance.table_writer import (
-    SCHEMA,
-    Bench,
-    Row,
-    TableWriterConformance,
-    names,
-    part,
-    put,
-    table_name,
-    taken_out,
-)
+from tests.conformance.table_branches import BranchConformance
+from tests.conformance.table_rows import SCHEMA, Bench, Row, names, part, position_deletes, put, table_name
+from tests.conformance.table_writer import TableWriterConformance
 from tests.support import rest_catalog
 from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
@@ -59,7 +50,7 @@ def bench_of(spark: SparkSession, settings: SparkSettings) -> Bench:
 
 
 class CatalogConformance:
-    """What may differ from catalog to catalog: how a table is made, found, changed, and how a second writer is told."""
+    """The parts of the conformance that depend on the catalog: create, load, change and fence a table."""
 
     @pytest.fixture
     def target(self, bench: Bench) -> TableTarget:
@@ -91,7 +82,7 @@ class CatalogConformance:
         assert care.expire(target.name, [each.snapshot_id for each in care.history(target.name).changes]) > 5
         dead, staged = (put(target, pa.table({"id": [7]})) for _ in range(2))
         tomorrow = datetime.now(UTC) + timedelta(days=1)
-        removed = care.remove_orphans(target.name, before=tomorrow, but=Untouchable(frozenset([staged.path])))
+        removed = care.remove_orphans(target.name, before=tomorrow, protected=ProtectedFiles(frozenset([staged.path])))
         assert dead.path in removed
         assert staged.path not in removed
         assert names(bench.read(target)) == [(0, "n2"), (1, "n3")]
@@ -164,10 +155,10 @@ class TestCatalogInPostgres(CatalogConformance):
 
 
 class TestCatalogOfARestServer(CatalogConformance):
-    """Which is not told what a table is to be, but step by step how it comes to be so."""
+    """A REST catalog receives the single changes of a table, not the table's new metadata."""
 
-    old = AsideConformance.old
-    test_columns = AsideConformance.test_columns_change_with_the_rows
+    old = BranchConformance.old
+    test_columns = BranchConformance.test_columns_change_with_the_rows
 
     @pytest.fixture
     def bench(self, rest_bench: Bench) -> Bench:
@@ -187,8 +178,8 @@ class TestTablesInS3(CatalogConformance):
     def test_copied(self, bench: Bench, target: TableTarget) -> None:
         for number, ids in enumerate(((1, 2, 3), (2, 2))):
             load = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": f"n{number}"} for each in ids])
-            files = (*load.files, taken_out(target, load.files[0], 0)) if number else load.files
-            copied = msgspec.structs.replace(load, files=files, merge=Merge.COPY_ON_WRITE)
+            files = (*load.files, position_deletes(target, load.files[0], 0)) if number else load.files
+            copied = msgspec.structs.replace(load, files=files, merge=MergeMode.COPY_ON_WRITE)
             committed = bench.writer.commit(f"l{number}", copied)
         assert names(bench.read(target)) == [(1, "n0"), (2, "n1"), (3, "n0")]
         assert committed.totals is not None and committed.totals.delete_files == 0

@@ -1,4 +1,4 @@
-"""Upserts by copies: the same rows as by deletes, and no delete file in the table whatever came before."""
+"""Copy-on-write upserts leave the same rows as deletes do, and no delete file in the table."""
 
 import json
 from pathlib import Path
@@ -9,33 +9,23 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
-from dagster_airbyte_proto.model import Merge, Shaping, WriteMode
+from dagster_airbyte_proto.model import MergeMode, Shaping, WriteMode
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query, start_session
 from dagster_airbyte_proto.tables.writer import TableWriter
+from tests.conformance.table_rows import SCHEMA, Bench, Row, before_commit, names, part, part_of, staged, table_name
 from tests.conformance.table_slices import MONDAY, TUESDAY, in_slice, sliced
-from tests.conformance.table_writer import (
-    SCHEMA,
-    Bench,
-    Row,
-    TableWriterConformance,
-    meanwhile,
-    names,
-    part,
-    part_of,
-    staged,
-    table_name,
-)
+from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
 
 pytestmark = pytest.mark.spark
 
 
 class _Copying(IcebergTables):
-    """Has every part written by copies."""
+    """Makes every part a copy-on-write one."""
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
-        return super().commit(load_id, msgspec.structs.replace(part, merge=Merge.COPY_ON_WRITE))
+        return super().commit(load_id, msgspec.structs.replace(part, merge=MergeMode.COPY_ON_WRITE))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +39,7 @@ def copying(spark: SparkSession, spark_settings: SparkSettings) -> Bench:
 
 
 class TestCopies:
-    """What is done by key, as by every writer; the rest is done as without copies."""
+    """The conformance of modes that write by key. The other modes do not depend on copy-on-write."""
 
     @pytest.fixture
     def bench(self, copying: Bench) -> Bench:
@@ -83,9 +73,9 @@ def test_whatever_comes_in_between_a_load_is_there_once(spark: SparkSession, cop
     both = [{"id": number, "name": "old"} for number in (1, 2)]
     copying.writer.commit("l1", part(target, WriteMode.APPEND_DEDUP, both))
     load = _upsert(target, 1, "a")
-    meanwhile(lambda: _commit(copying.other, "l3", load))
+    before_commit(lambda: _commit(copying.other, "l3", load))
     assert copying.writer.commit("l3", load).was_there
-    meanwhile(lambda: _commit(copying.other, "l4", _upsert(target, 1, "b")))
+    before_commit(lambda: _commit(copying.other, "l4", _upsert(target, 1, "b")))
     assert not copying.writer.commit("l5", _upsert(target, 1, "c")).was_there
     assert names(copying.read(target)) == [(1, "c"), (2, "old")]
 
@@ -100,11 +90,11 @@ def test_a_compaction_or_a_rollback_in_between_has_it_done_again(spark: SparkSes
     first = copying.writer.commit("l1", _upsert(target, 1, "old"))
     copying.writer.commit("l2", _upsert(target, 2, "old"))
     call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    meanwhile(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
     assert not copying.writer.commit("l3", _upsert(target, 1, "a")).was_there
     assert names(copying.read(target)) == [(1, "a"), (2, "old")]
     back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
-    meanwhile(lambda: query(spark, back) and None)
+    before_commit(lambda: query(spark, back) and None)
     assert not copying.writer.commit("l4", _upsert(target, 1, "b")).was_there
     assert names(copying.read(target)) == [(1, "b")]
 
@@ -119,7 +109,7 @@ def test_files_without_a_row_of_the_keys_stay_and_deletes_from_before_go(
         iceberg.commit(f"m{number} {name}", _upsert(target, number, name))
     with pytest.raises(AssertionError):
         copying.read(target)
-    # Its bounds have the key that comes, and it does not.
+    # The file's bounds contain the new key, but its rows do not.
     copying.writer.commit("l2", _upsert(target, 7, "new"))
     rows = [(1, "older"), (2, "two"), (5, "kept"), (7, "new"), (9, "kept")]
     assert names(copying.read(target)) == rows
@@ -142,7 +132,9 @@ def test_copies_lie_in_their_slice_and_partition(spark: SparkSession, copying: B
 
     properties = {"id": {"type": "integer"}, "country": {"type": "string"}, "n": {"type": "integer"}}
     planned = plan(properties, name=table_name().name, write=WriteMode.APPEND_DEDUP, key=[("id",)], cursor=("n",))
-    planned = msgspec.structs.replace(planned, shaping=Shaping(partition_by=("country",)), merge=Merge.COPY_ON_WRITE)
+    planned = msgspec.structs.replace(
+        planned, shaping=Shaping(partition_by=("country",)), merge=MergeMode.COPY_ON_WRITE
+    )
     rows = [(1, "AT", 1), (2, "DE", 2), (1, "AT", 3), (1, "DE", 4), (3, "AT", 5), (2, "DE", 6)]
     lines = [record(json.dumps(dict(zip(properties, row, strict=True)))) for row in rows]
     landed(copying.writer, planned, [lines[:3], lines[3:]])

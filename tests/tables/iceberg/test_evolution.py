@@ -1,4 +1,4 @@
-"""What Iceberg itself makes of tables that change, and of names: read through Spark SQL."""
+"""Iceberg tables that change, and unusual names, as Spark SQL reads them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,18 +11,18 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import SchemaRefused
-from dagster_airbyte_proto.loads.load import Aside
+from dagster_airbyte_proto.loads.load import BranchPosition
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import Catalog, Ordering, SchemaPolicy, SortField, Stream, StreamId, WriteMode
 from dagster_airbyte_proto.schema.columns import METADATA
-from dagster_airbyte_proto.schema.evolution import Terms, What
+from dagster_airbyte_proto.schema.evolution import ChangeKind, EvolutionRules
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.sync.plan.stream_plan import Wanted, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import quoted
-from tests.conformance.table_writer import Row, part, part_of, table_name
+from tests.conformance.table_rows import Row, part, part_of, table_name
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +56,7 @@ def test_every_column_and_table_can_be_queried_by_its_name(spark: SparkSession, 
             "destination": {"namespace": "hard ${source_namespace}"},
         }
     )
-    for planned in planned_streams(connection, catalog, Wanted()):
+    for planned in planned_streams(connection, catalog, SyncRequest()):
         columns = table_columns(planned)
         target = iceberg.prepare(TableSpec(planned.table, columns.schema))
         row = {column.name: number for number, column in enumerate(columns.all)}
@@ -67,7 +67,7 @@ def test_every_column_and_table_can_be_queried_by_its_name(spark: SparkSession, 
         comments = {row[0]: row[2] for row in query(spark, f"describe table {target.qualified}").rows}
         for column in columns.all:
             assert (column.path[0] == column.name) == ("the source calls it" not in (comments[column.name] or ""))
-        # Not the table's metadata, where it is called as one of those.
+        # Iceberg's metadata table of the same name is not read instead.
         assert query(spark, f"select count(*) from {target.qualified}").rows == [[1]]
 
 
@@ -75,8 +75,8 @@ def schema(**types: pa.DataType) -> pa.Schema:
     return pa.schema([*types.items(), METADATA.field("_airbyte_meta")])
 
 
-def told(target: TableTarget) -> list[tuple[What, str]]:
-    return [(change.what, change.column) for change in target.fit.changes]
+def changes_of(target: TableTarget) -> list[tuple[ChangeKind, str]]:
+    return [(change.kind, change.column) for change in target.fit.changes]
 
 
 def values(rows: Sequence[Row], *names: str) -> list[tuple[Any, ...]]:
@@ -91,17 +91,17 @@ def test_renamed_columns_keep_their_values_and_what_is_withheld_stays_out(
     iceberg.commit("l1", part(first, WriteMode.APPEND_DEDUP, [{"id": 1, "mail": "a"}, {"id": 2, "mail": "b"}]))
     iceberg.commit("l2", part(first, WriteMode.APPEND_DEDUP, [{"id": 2, "mail": "c"}]))
 
-    terms = Terms(formerly={"email": "mail", "user_id": "id"})
+    terms = EvolutionRules(formerly={"email": "mail", "user_id": "id"})
     wider = schema(user_id=pa.int64(), email=pa.string(), n=pa.int64(), **{"a.b": pa.string()})
-    second = iceberg.prepare(TableSpec(name, wider, terms=terms))
-    assert told(second) == [
-        (What.COLUMN_RENAMED, "email"),
-        (What.COLUMN_RENAMED, "user_id"),
-        (What.COLUMN_WIDENED, "n"),
-        (What.COLUMN_ADDED, "a.b"),
+    second = iceberg.prepare(TableSpec(name, wider, evolution_rules=terms))
+    assert changes_of(second) == [
+        (ChangeKind.COLUMN_RENAMED, "email"),
+        (ChangeKind.COLUMN_RENAMED, "user_id"),
+        (ChangeKind.COLUMN_WIDENED, "n"),
+        (ChangeKind.COLUMN_ADDED, "a.b"),
     ]
     assert second.schema.names == ["user_id", "email", "n", "_airbyte_meta", "a.b"]
-    assert iceberg.prepare(TableSpec(name, wider, terms=terms)).fit.changes == ()
+    assert iceberg.prepare(TableSpec(name, wider, evolution_rules=terms)).fit.changes == ()
     row = {"user_id": 2, "email": "d", "a.b": "x"}
     iceberg.commit("l3", part(second, WriteMode.APPEND_DEDUP, [row], keys=("user_id",)))
     expected = [(1, "a", None), (2, "d", "x")]
@@ -110,11 +110,11 @@ def test_renamed_columns_keep_their_values_and_what_is_withheld_stays_out(
 
     other = schema(user_id=pa.int64(), email=pa.int64(), more=pa.string())
     for policy in (SchemaPolicy.DISCARD_COLUMN, SchemaPolicy.DISCARD_ROW):
-        third = iceberg.prepare(TableSpec(name, other, terms=Terms(policy)))
-        assert (third.schema, told(third)) == (second.schema, [])
-        assert [misfit.column for misfit in third.fit.withheld] == ["email", "more"]
+        third = iceberg.prepare(TableSpec(name, other, evolution_rules=EvolutionRules(policy)))
+        assert (third.schema, changes_of(third)) == (second.schema, [])
+        assert [misfit.column for misfit in third.fit.excluded] == ["email", "more"]
     with pytest.raises(SchemaRefused, match="no column more"):
-        iceberg.prepare(TableSpec(name, other, terms=Terms(SchemaPolicy.FREEZE)))
+        iceberg.prepare(TableSpec(name, other, evolution_rules=EvolutionRules(SchemaPolicy.FREEZE)))
     assert values(iceberg_rows(second), "user_id", "email", "a.b") == expected
 
 
@@ -128,11 +128,11 @@ def test_a_replaced_schema_is_every_readers_and_goes_back_with_its_rows(
 
     wanted = TableSpec(name, schema(id=pa.int64(), x=pa.struct([("a", pa.string())])), replaces=True)
     second = iceberg.prepare(wanted)
-    # What the table is sorted by stays, and is null.
+    # The column by which the table is sorted stays, and is null.
     assert second.schema.names == ["id", "day", "x", "_airbyte_meta"]
     rows = part(second, WriteMode.OVERWRITE, [{"id": 2, "x": {"a": "new"}}])
-    begun = msgspec.structs.replace(rows, aside=Aside("b", schema_id=second.schema_id))
-    iceberg.commit("l2", begun)
+    first_load = msgspec.structs.replace(rows, branch_position=BranchPosition("b", schema_id=second.schema_id))
+    iceberg.commit("l2", first_load)
 
     def by_pyiceberg() -> DataScan:
         log = f"{first.qualified}.metadata_log_entries"
@@ -141,15 +141,15 @@ def test_a_replaced_schema_is_every_readers_and_goes_back_with_its_rows(
 
     assert values(iceberg_rows(first), "id", "day", "x") == [(1, "d", 7)]
     assert by_pyiceberg().select("id", "day", "x").to_arrow().to_pylist() == [{"id": 1, "day": "d", "x": 7}]
-    last = msgspec.structs.replace(part_of(second, WriteMode.OVERWRITE), aside=begun.aside)
-    aside = Aside("b", "l2", publishes=True, schema_id=second.schema_id)
-    new = iceberg.commit("l3", msgspec.structs.replace(last, aside=aside)).snapshot_id
+    last = msgspec.structs.replace(part_of(second, WriteMode.OVERWRITE), branch_position=first_load.branch_position)
+    position = BranchPosition("b", "l2", publishes=True, schema_id=second.schema_id)
+    new = iceberg.commit("l3", msgspec.structs.replace(last, branch_position=position)).snapshot_id
     assert values(iceberg_rows(first), "id", "day", "x") == [(2, None, {"a": "new"})]
     assert by_pyiceberg().select("id", "x").to_arrow().to_pylist() == [{"id": 2, "x": {"a": "new"}}]
 
     travelled = f"select id, day, x from {first.qualified} version as of"
     assert query(spark, f"{travelled} {old}").rows == [[1, "d", 7]]
-    # Spark still writes to it, though it was sorted by what has no values any more.
+    # Spark can still write to the table, although its sort column has no values any more.
     query(spark, f"call lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     spark.sql(f"insert into {first.qualified} (id, x) values (3, named_struct('a', 'spark'))")
     assert values(iceberg_rows(first), "id", "x") == [(2, {"a": "new"}), (3, {"a": "spark"})]

@@ -1,4 +1,4 @@
-"""What Iceberg keeps of a file, from a footer that was read here."""
+"""Metrics that Iceberg computes from a footer that we read."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.loads.storage import Storage
-from dagster_airbyte_proto.tables.iceberg.metrics import Footers
+from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
 
 pytestmark = pytest.mark.spark
 
@@ -30,11 +30,11 @@ def staged(path: Path, columns: int) -> StagedFile:
 
 @pytest.mark.parametrize("columns", [3, 1000])
 def test_they_are_those_that_iceberg_finds_by_itself(spark: SparkSession, tmp_path: Path, columns: int) -> None:
-    """Of many columns the footer is longer than what is read at once."""
+    """With many columns the footer is longer than the first read."""
     jvm: Any = spark._jvm
     file = staged(tmp_path / "rows.parquet", columns)
     config = jvm.org.apache.iceberg.MetricsConfig.getDefault()
-    facts = Footers(spark, Storage({})).facts(file, config)
+    facts = FooterReader(spark, Storage({})).file_metrics(file, config)
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     its_own = jvm.org.apache.iceberg.hadoop.HadoopInputFile.fromLocation(file.path, hadoop)
     wanted = jvm.org.apache.iceberg.parquet.ParquetUtil.fileMetrics(its_own, config)
@@ -50,4 +50,4 @@ def test_what_is_no_file_of_rows_is_told_by_its_place(spark: SparkSession, tmp_p
     path = tmp_path / "rows.parquet"
     path.write_bytes(content)
     with pytest.raises(TableError, match=f"{path} is not a Parquet file any more"):
-        Footers(spark, Storage({})).facts(StagedFile(str(path), FileContent.ROWS, 1, 1), None)
+        FooterReader(spark, Storage({})).file_metrics(StagedFile(str(path), FileContent.ROWS, 1, 1), None)

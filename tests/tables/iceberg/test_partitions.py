@@ -1,4 +1,4 @@
-"""Partitioned Iceberg tables: each row lies where Spark would have put it, and an upsert finds it wherever it lay."""
+"""Partitioned Iceberg tables: each row is in the partition where Spark would put it, and an upsert finds it in any."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dagster_airbyte_proto.model import PlannedStream, TableName, WriteMode
 from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings
-from tests.tables.parted import land, parted, row
+from tests.tables.partitioned_rows import land, parted, row
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +83,7 @@ def test_every_kind_of_bucket_is_icebergs_own_and_replaced_as_a_whole(lake: _Lak
     assert lake.query("select count(*) from lake.shop.buckets") == [(0,)]
 
 
-def test_a_table_that_is_parted_otherwise_is_refused_with_both(lake: _Lake) -> None:
+def test_a_table_with_another_partitioning_is_refused_with_both(lake: _Lake) -> None:
     lake.land(parted("other", ["hour(at)"], WriteMode.APPEND), "load-1", [row(1)])
     for wanted, words in (([], "by nothing"), (["day(at)"], r"by day\(at\)")):
         with pytest.raises(TableError, match=rf"partitioned by hour\(at\), and the stream {words}") as refused:
@@ -98,7 +98,7 @@ def test_deletes_by_key_need_a_table_that_began_without_partitions(lake: _Lake) 
     planned = parted("theirs", ["bucket(2, id)"])
     part = lake.land(planned, "load-1", [row(1)])
     assert [file.content for file in part.files] == [FileContent.ROWS, FileContent.EQUALITY_DELETES]
-    with pytest.raises(TableError, match="was made with partitions from the first"):
+    with pytest.raises(TableError, match="was created with partitions from the start"):
         lake.land(planned, "load-2", [row(1, version=1)])
     assert planned.table == TableName("shop", "theirs")
     assert json.loads(msgspec.json.encode(part))["files"][0]["partition"] in ([0], [1])

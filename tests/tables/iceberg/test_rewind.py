@@ -1,4 +1,4 @@
-"""Tables taken back to a snapshot: what readers see, and that no writer of before brings back what was undone."""
+"""Rewound tables: what readers see, and that no paused writer lands an undone load again."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName, WriteMode
-from dagster_airbyte_proto.tables.care import Rewinder
+from dagster_airbyte_proto.tables.care import TableRewinder
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
-from tests.conformance.table_writer import SCHEMA, Reader, meanwhile, names, part, table_name
+from tests.conformance.table_rows import SCHEMA, Reader, before_commit, names, part, table_name
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def rewinder(iceberg: IcebergTables) -> Rewinder:
+def rewinder(iceberg: IcebergTables) -> TableRewinder:
     return rewinder_of(iceberg)
 
 
@@ -31,16 +31,16 @@ def one(target: TableTarget, identity: int, write: WriteMode = WriteMode.APPEND,
 
 
 def land(iceberg: IcebergTables, target: TableTarget, count: int) -> list[str]:
-    """Loads l1, l2 and so on, a row each; the snapshots that landed them."""
+    """Commits loads l1, l2 and so on with a row each. Returns their snapshots."""
     return [iceberg.commit(f"l{i}", one(target, i)).snapshot_id for i in range(1, count + 1)]
 
 
-def rewind(rewinder: Rewinder, name: TableName, snapshot_id: str | None, *, version: int) -> bool:
+def rewind(rewinder: TableRewinder, name: TableName, snapshot_id: str | None, *, version: int) -> bool:
     return rewinder.rewind(name, snapshot_id, seen=rewinder.past(name), version=version)
 
 
 def test_the_rows_of_a_snapshot_are_back(
-    iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     first, second, _ = land(iceberg, target, 3)
     assert rewind(rewinder, target.name, first, version=7)
@@ -52,7 +52,7 @@ def test_the_rows_of_a_snapshot_are_back(
 
 
 def test_replaced_and_upserted_rows_come_back(
-    iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     [first] = land(iceberg, target, 1)
     second = iceberg.commit("u2", one(target, 1, WriteMode.OVERWRITE, "b")).snapshot_id
@@ -64,7 +64,7 @@ def test_replaced_and_upserted_rows_come_back(
 
 
 def test_it_is_done_once_however_often_it_is_asked_for(
-    spark: SparkSession, iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget
+    spark: SparkSession, iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget
 ) -> None:
     first, second = land(iceberg, target, 2)
     assert not rewind(rewinder, target.name, second, version=1)
@@ -76,7 +76,7 @@ def test_it_is_done_once_however_often_it_is_asked_for(
 
 
 def test_a_table_is_taken_back_to_nothing_and_forth_again(
-    iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     assert not rewind(rewinder, target.name, None, version=0)
     _, second = land(iceberg, target, 2)
@@ -89,7 +89,7 @@ def test_a_table_is_taken_back_to_nothing_and_forth_again(
 
 
 def test_a_load_that_was_undone_does_not_land_again(
-    iceberg: IcebergTables, elsewhere: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    iceberg: IcebergTables, elsewhere: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     first, *_ = land(iceberg, target, 4)
     rewind(rewinder, target.name, first, version=1)
@@ -102,12 +102,12 @@ def test_a_load_that_was_undone_does_not_land_again(
 def test_a_writer_that_looked_before_the_load_and_wakes_after_it_was_undone_is_refused(
     iceberg: IcebergTables,
     elsewhere: IcebergTables,
-    rewinder: Rewinder,
+    rewinder: TableRewinder,
     target: TableTarget,
     iceberg_rows: Reader,
     write: WriteMode,
 ) -> None:
-    """The table stands where the sleeper saw it, between its look and its commit."""
+    """The table is at the same snapshot when the paused writer reads it and when it commits."""
     [first] = land(iceberg, target, 1)
     staged = part(target, write, [{"id": 2, "name": "b"}], keys=("id",) if write is WriteMode.APPEND_DEDUP else ())
 
@@ -115,13 +115,13 @@ def test_a_writer_that_looked_before_the_load_and_wakes_after_it_was_undone_is_r
         assert not elsewhere.commit("l2", staged).was_there
         assert rewind(rewinder, target.name, first, version=1)
 
-    meanwhile(landed_and_undone)
+    before_commit(landed_and_undone)
     assert iceberg.commit("l2", staged).was_there
     assert names(iceberg_rows(target)) == [(1, "a")]
 
 
 def test_what_was_undone_goes_on_being_known_after_going_forth_and_back(
-    iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     first, second = land(iceberg, target, 2)
     rewind(rewinder, target.name, first, version=1)
@@ -135,18 +135,18 @@ def test_what_was_undone_goes_on_being_known_after_going_forth_and_back(
 
 
 def test_the_past_tells_the_snapshots_and_where_it_was_taken_back(
-    iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget
+    iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget
 ) -> None:
     first, second = land(iceberg, target, 2)
     rewind(rewinder, target.name, first, version=5)
     past = rewinder.past(target.name)
     assert past.snapshots[:2] == (first, second)
-    [rewinding] = past.rewindings
+    [rewinding] = past.rewinds
     assert rewinding == (5, past.snapshots[-1])
 
 
 def test_a_compacted_table_still_stands_at_its_snapshot(
-    spark: SparkSession, iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    spark: SparkSession, iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     first, second = land(iceberg, target, 2)
     query(
@@ -159,7 +159,7 @@ def test_a_compacted_table_still_stands_at_its_snapshot(
 
 
 def test_a_column_that_came_later_is_empty_in_what_is_back(
-    iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     [first] = land(iceberg, target, 1)
     wider = iceberg.prepare(TableSpec(target.name, SCHEMA.append(pa.field("later", pa.string()))))
@@ -169,7 +169,7 @@ def test_a_column_that_came_later_is_empty_in_what_is_back(
 
 
 def test_a_snapshot_or_table_that_is_not_there_is_told(
-    iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     land(iceberg, target, 1)
     with pytest.raises(TableError, match=r"taking table .* back to snapshot 42"):
@@ -180,7 +180,7 @@ def test_a_snapshot_or_table_that_is_not_there_is_told(
 
 
 def test_what_came_in_since_the_table_was_seen_is_not_undone(
-    spark: SparkSession, iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    spark: SparkSession, iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     first, _ = land(iceberg, target, 2)
     seen = rewinder.past(target.name)
@@ -190,11 +190,11 @@ def test_what_came_in_since_the_table_was_seen_is_not_undone(
             rewinder.rewind(target.name, snapshot_id, seen=seen, version=1)
     assert names(iceberg_rows(target)) == [(1, "a"), (2, "a"), (3, "a")]
     assert query(spark, f"select name from {target.qualified}.refs").rows == [["main"]]
-    assert rewinder.past(target.name).rewindings == ()
+    assert rewinder.past(target.name).rewinds == ()
 
 
 def test_what_a_dead_rewinding_left_is_no_obstacle(
-    spark: SparkSession, iceberg: IcebergTables, rewinder: Rewinder, target: TableTarget, iceberg_rows: Reader
+    spark: SparkSession, iceberg: IcebergTables, rewinder: TableRewinder, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     first, second = land(iceberg, target, 2)
     query(spark, f"alter table {target.qualified} create branch `airbyte-proto-rewinding` as of version {second}")
@@ -204,7 +204,7 @@ def test_what_a_dead_rewinding_left_is_no_obstacle(
 
 
 def test_a_writer_of_a_slice_that_sleeps_over_the_rollback_is_refused_as_well(
-    iceberg: IcebergTables, elsewhere: IcebergTables, rewinder: Rewinder, iceberg_rows: Reader
+    iceberg: IcebergTables, elsewhere: IcebergTables, rewinder: TableRewinder, iceberg_rows: Reader
 ) -> None:
     target = iceberg.prepare(TableSpec(table_name(), SCHEMA, slice_column=SLICE_COLUMN))
     parts = [
@@ -217,7 +217,7 @@ def test_a_writer_of_a_slice_that_sleeps_over_the_rollback_is_refused_as_well(
         assert not elsewhere.commit("l2", parts[2]).was_there
         assert rewind(rewinder, target.name, first, version=1)
 
-    meanwhile(landed_and_undone)
+    before_commit(landed_and_undone)
     assert iceberg.commit("l2", parts[2]).was_there
     assert names(iceberg_rows(target)) == [(1, "a"), (2, "a")]
 

@@ -1,4 +1,4 @@
-"""Tables that keep an order: in the files of each load, and in those that a compaction makes of them."""
+"""Sorted and clustered tables: the files of each load, and the files that a compaction writes."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dagster_airbyte_proto.model import Ordering, PlannedStream, Shaping, SortFi
 from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
-from tests.conformance.table_writer import SCHEMA, table_name
+from tests.conformance.table_rows import SCHEMA, table_name
 from tests.staging.conftest import landed, plan, record
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ def _lines(ids: range, version: int) -> list[bytes]:
 
 
 def _stored(spark: SparkSession, table: str) -> list[list[tuple[int | None, str, int]]]:
-    """The rows of each file, as they lie there."""
+    """Returns the rows of each file in their order."""
     files = query(spark, f"select file_path from {table}.files where content = 0 order by file_path").rows
     read = [pq.ParquetFile(path).read(columns=["x", "y", "id"]).to_pylist() for [path] in files]
     return [[(row["x"], row["y"], row["id"]) for row in rows] for rows in read]
@@ -57,7 +57,7 @@ def test_rows_with_much_in_common_are_clustered_by_compactions(spark: SparkSessi
     planned = _planned(Shaping(cluster=("x", "id")))
     table = f"lake.shop.{planned.table.name}"
     landed(iceberg, planned, [_lines(range(64), 0), _lines(range(64), 1)])
-    # By its id the column is found though it is called otherwise now.
+    # The column is found by its id, although it was renamed.
     spark.sql(f"alter table {table} rename column x to ex")
     assert Compaction(spark, table).compact().rewritten_files
     order = [number for [number] in query(spark, f"select id from {table} order by _pos").rows]

@@ -12,32 +12,32 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import FileContent
 from dagster_airbyte_proto.loads.table import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import WriteMode
-from dagster_airbyte_proto.tables.iceberg.jvm import java_items
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query, start_session
-from tests.conformance.table_aside import AsideConformance
+from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_care import CaredForTableConformance
-from tests.conformance.table_slices import MONDAY, TUESDAY, SlicedTableConformance, in_slice, sliced
-from tests.conformance.table_writer import (
+from tests.conformance.table_rows import (
     MODES,
     SCHEMA,
     Bench,
     Reader,
-    TableWriterConformance,
-    meanwhile,
+    before_commit,
     names,
     part,
     part_of,
+    position_deletes,
     staged,
     table_name,
-    taken_out,
 )
+from tests.conformance.table_slices import MONDAY, TUESDAY, SlicedTableConformance, in_slice, sliced
+from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
 
 pytestmark = pytest.mark.spark
 
 
-class TestIcebergTables(TableWriterConformance, SlicedTableConformance, AsideConformance, CaredForTableConformance):
+class TestIcebergTables(TableWriterConformance, SlicedTableConformance, BranchConformance, CaredForTableConformance):
     @pytest.fixture
     def bench(self, iceberg_bench: Bench) -> Bench:
         return iceberg_bench
@@ -76,7 +76,7 @@ def test_a_compaction_in_between_disturbs_no_append(
     for i in range(2):
         iceberg.commit(f"l{i}", part(target, WriteMode.APPEND, [{"id": i, "name": "a"}]))
     call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    meanwhile(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
     assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
     assert names(iceberg_rows(target)) == [(0, "a"), (1, "a"), (2, "b")]
     assert iceberg.commit("l0", part(target, WriteMode.APPEND, [{"id": 0, "name": "a"}])).was_there
@@ -88,7 +88,7 @@ def test_a_compaction_in_between_brings_no_replaced_row_back(
     for i in range(2):
         iceberg.commit(f"l{i}", part(target, WriteMode.APPEND, [{"id": i, "name": "old"}]))
     call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    meanwhile(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
     committed = iceberg.commit("l2", part(target, WriteMode.OVERWRITE_DEDUP, [{"id": 2, "name": "new"}]))
     assert names(iceberg_rows(target)) == [(2, "new")]
     assert (committed.was_there, committed.deleted) == (False, 2)
@@ -113,7 +113,7 @@ def test_a_rollback_in_between_is_noticed(
     first = iceberg.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}]))
     iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
     back = f"call lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
-    meanwhile(lambda: query(spark, back) and None)
+    before_commit(lambda: query(spark, back) and None)
     assert not iceberg.commit("l3", part(target, write, [{"id": 3, "name": "c"}])).was_there
     assert names(iceberg_rows(target)) == [(1, "a"), (3, "c")][write in REPLACING :]
     assert not iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}])).was_there
@@ -146,7 +146,7 @@ def test_deletes_left_over_by_a_compaction_do_not_make_a_table_look_empty(
     spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader
 ) -> None:
     rows = part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
-    files = (*rows.files, taken_out(target, rows.files[0], 0))
+    files = (*rows.files, position_deletes(target, rows.files[0], 0))
     assert iceberg.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, *files)).table_rows == 1
     query(
         spark,
@@ -178,7 +178,7 @@ def test_late_rows_leave_newer_ones_whatever_their_keys_and_cursors_are(
         first, second = landed(iceberg, planned, [lines[:2], lines[2:]])
         assert (first.duplicates, second.duplicates) == (0, 1), kind
         assert query(spark, f"select n from lake.shop.{planned.table.name} order by n").rows == [[0], [3]], kind
-    # What others change makes a table forget how new its rows are: they are looked at.
+    # After a change by others the table has no high-water mark, so its rows are read.
     query(spark, f"update lake.shop.{planned.table.name} set n = 10 where n = 0")
     landed(iceberg, planned, [lines[2:3]], "again")
     assert query(spark, f"select n from lake.shop.{planned.table.name} order by n").rows == [[3], [10]]
@@ -242,7 +242,7 @@ def test_a_compaction_of_a_slice_disturbs_no_other(
     for number in range(2):
         iceberg.commit(f"m{number}", in_slice(target, WriteMode.APPEND, MONDAY, [(number, "old")]))
     call = f"call lake.system.rewrite_data_files(table => '{target.name}', options => map('min-input-files', '2'))"
-    meanwhile(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
+    before_commit(lambda: None if query(spark, call).rows else pytest.fail("nothing was compacted"))
     iceberg.commit("l1", in_slice(target, WriteMode.OVERWRITE_DEDUP, TUESDAY, [(1, "new")]))
     assert sliced(iceberg_rows(target)) == [(MONDAY, 0, "old"), (MONDAY, 1, "old"), (TUESDAY, 1, "new")]
     assert iceberg.commit("m0", in_slice(target, WriteMode.APPEND, MONDAY, [(0, "old")])).was_there

@@ -8,30 +8,23 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.loads.load import Aside
+from dagster_airbyte_proto.loads.load import BranchPosition
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import Merge, WriteMode
+from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.schema.columns import VARIANT
 from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
-from tests.conformance.table_writer import (
-    SCHEMA,
-    Bench,
-    TableWriterConformance,
-    part_of,
-    put,
-    table_name,
-    taken_out,
-)
+from tests.conformance.table_rows import SCHEMA, Bench, part_of, position_deletes, put, table_name
+from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.rows.test_variants import TEXTS
-from tests.tables.things import THINGS, encoded, shown, upsert, written
+from tests.tables.variant_rows import THINGS, encoded, shown, upsert, written
 
 pytestmark = pytest.mark.spark
 
 
 class TestThirdFormat:
-    """What is done by position, as in tables of the second."""
+    """The conformance of position deletes, as in tables of format 2."""
 
     @pytest.fixture
     def bench(self, iceberg_bench: Bench) -> Bench:
@@ -52,7 +45,7 @@ def _format(spark: SparkSession, target: TableTarget) -> str:
 
 
 def test_spark_finds_what_it_would_make_of_the_text_itself(spark: SparkSession, iceberg: IcebergTables) -> None:
-    # Looked for among so many, a name is found only where they are in Spark's order.
+    # Among so many names Spark finds one only if they are in the order that it expects.
     names = json.dumps({**{f"k{number}": number for number in range(40)}, "\U0001f600": "face", "\ufffd": "other"})
     texts = [*TEXTS, names, None]
     schema = pa.schema([("text", pa.string()), ("thing", VARIANT)])
@@ -71,14 +64,14 @@ def test_spark_finds_what_it_would_make_of_the_text_itself(spark: SparkSession, 
     assert [row.face for row in found if row.text == names] == ["face"]
 
 
-@pytest.mark.parametrize("merge", Merge)
+@pytest.mark.parametrize("merge", MergeMode)
 def test_a_table_that_stands_gets_a_column_of_variants(
-    spark: SparkSession, iceberg: IcebergTables, merge: Merge
+    spark: SparkSession, iceberg: IcebergTables, merge: MergeMode
 ) -> None:
     name = table_name()
     target = iceberg.prepare(TableSpec(name, pa.schema([("id", pa.int64())]), ("id",)))
     older = put(target, pa.table({"id": [1, 1, 2]}, schema=target.schema))
-    iceberg.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, older, taken_out(target, older, 0)))
+    iceberg.commit("l1", part_of(target, WriteMode.APPEND_DEDUP, older, position_deletes(target, older, 0)))
     assert _format(spark, target) == "2"
     target = iceberg.prepare(TableSpec(name, THINGS, ("id",)))
     assert _format(spark, target) == "3"
@@ -101,6 +94,6 @@ def test_a_generation_brings_variants_with_itsshown(spark: SparkSession, iceberg
     target = iceberg.prepare(TableSpec(name, THINGS, ("id",), replaces=True))
     assert query(spark, f"select thing from {target.qualified}").rows == [["{}"]]
     load = upsert(target, WriteMode.OVERWRITE_DEDUP, [(1, "0"), (1, "[1]")])
-    aside = Aside("airbyte_proto_1", publishes=True, schema_id=target.schema_id)
-    iceberg.commit("l2", msgspec.structs.replace(load, aside=aside))
+    position = BranchPosition("airbyte_proto_1", publishes=True, schema_id=target.schema_id)
+    iceberg.commit("l2", msgspec.structs.replace(load, branch_position=position))
     assert shown(spark, target) == [[1, "[1]", ["[1]"]]]

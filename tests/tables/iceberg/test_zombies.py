@@ -13,16 +13,16 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec
-from dagster_airbyte_proto.model import Merge, WriteMode
+from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
-from tests.conformance.table_aside import BRANCH, put_aside
-from tests.conformance.table_writer import MODES, SCHEMA, Reader, names, part, table_name
+from tests.conformance.table_branches import BRANCH, branch_part
+from tests.conformance.table_rows import MODES, SCHEMA, Reader, names, part, table_name
 
 pytestmark = pytest.mark.spark
 
-# Commits the loads it is given, one a line, and when it is about to, does what the line begins with: stops itself,
+# Commits the loads it is given, one a line. Before each commit it does what the line begins with: stops itself,
 # kills itself a moment later, or kills its JVM.
 _WRITER = """
 import os, signal, sys, threading
@@ -42,7 +42,7 @@ print(jvm.pid, flush=True)
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 def die():
-    # About half of what a commit takes, so that the JVM has been asked and has not answered.
+    # About half the time of a commit, so that the JVM has received the call and has not answered.
     threading.Timer(0.04, os.kill, (os.getpid(), signal.SIGKILL)).start()
 def lose_jvm():
     jvm.kill()
@@ -108,7 +108,10 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     eventually: Callable[[Callable[[], bool]], None],
 ) -> None:
     jvm = _answer(writer)
-    for write, merge in [*((mode, Merge.ON_READ) for mode in MODES), (WriteMode.APPEND_DEDUP, Merge.COPY_ON_WRITE)]:
+    for write, merge in [
+        *((mode, MergeMode.ON_READ) for mode in MODES),
+        (WriteMode.APPEND_DEDUP, MergeMode.COPY_ON_WRITE),
+    ]:
         target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
         iceberg.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))
         load = msgspec.structs.replace(part(target, write, [{"id": 1, "name": "a"}]), merge=merge)
@@ -125,17 +128,17 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     for after in (None, "l0"):
         target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
         if after:
-            iceberg.commit("l0", put_aside(target, WriteMode.OVERWRITE, [(0, "a")]))
-        load = put_aside(target, WriteMode.OVERWRITE, [(1, "a")], after=after, publishes=after is not None)
+            iceberg.commit("l0", branch_part(target, WriteMode.OVERWRITE, [(0, "a")]))
+        load = branch_part(target, WriteMode.OVERWRITE, [(1, "a")], after=after, publishes=after is not None)
         _ask(writer, "stop", load)
         assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
         assert not iceberg.commit("l1", load).was_there
-        newer = put_aside(target, WriteMode.OVERWRITE, [(2, "b")], after=None if after else "l1", publishes=not after)
+        newer = branch_part(target, WriteMode.OVERWRITE, [(2, "b")], after=None if after else "l1", publishes=not after)
         assert not iceberg.commit("l2", newer).was_there
         writer.send_signal(signal.SIGCONT)
         assert _answer(writer) == "True"
         assert names(iceberg_rows(target)) == [(0 if after else 1, "a"), (1, "a") if after else (2, "b")]
-        assert dict(iceberg.aside(target.name)) == ({BRANCH: "l2"} if after else {})
+        assert dict(iceberg.branches(target.name)) == ({BRANCH: "l2"} if after else {})
 
     target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])

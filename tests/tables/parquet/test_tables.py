@@ -17,8 +17,9 @@ from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.parquet.session_catalog import register
 from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
 from dagster_airbyte_proto.tables.spark.session import query
-from tests.conformance.table_writer import SCHEMA, Bench, Row, TableWriterConformance, names, part
-from tests.tables.writer_process import writer_process
+from tests.conformance.table_rows import SCHEMA, Bench, Row, names, part
+from tests.conformance.table_writer import TableWriterConformance
+from tests.tables.writer_process import start_writer
 
 MODES = (WriteMode.APPEND, WriteMode.OVERWRITE)
 USERS = TableName("shop", "users")
@@ -56,7 +57,7 @@ def test_a_killed_writer_leaves_a_whole_table_which_the_next_one_shows(
 ) -> None:
     tables.commit("l0", part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}]))
     load = part(target, write, [{"id": 2, "name": "a"}])
-    writer = writer_process(ParquetTables, tmp_path, msgspec.json.encode(load), point, signal.SIGKILL)
+    writer = start_writer(ParquetTables, tmp_path, msgspec.json.encode(load), point, signal.SIGKILL)
     assert writer.wait(30) == -signal.SIGKILL
     assert names(rows(target)) == [(1, "old")]
     assert tables.commit("l1", load).was_there == (point != "table.committing")
@@ -68,7 +69,7 @@ def test_a_stopped_writer_wakes_up_to_a_load_that_is_in(
     tmp_path: Path, tables: ParquetTables, target: TableTarget, write: WriteMode
 ) -> None:
     load = part(target, write, [{"id": 1, "name": "a"}])
-    writer = writer_process(ParquetTables, tmp_path, msgspec.json.encode(load), "table.committing", signal.SIGSTOP)
+    writer = start_writer(ParquetTables, tmp_path, msgspec.json.encode(load), "table.committing", signal.SIGSTOP)
     assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
     assert not tables.commit("l1", load).was_there
     assert not tables.commit("l2", part(target, WriteMode.OVERWRITE, [{"id": 1, "name": "newer"}])).was_there
@@ -79,13 +80,13 @@ def test_a_stopped_writer_wakes_up_to_a_load_that_is_in(
 
 def test_what_readers_see_never_goes_back(tmp_path: Path, tables: ParquetTables, target: TableTarget) -> None:
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
-    writer = writer_process(ParquetTables, tmp_path, msgspec.json.encode(load), "table.committed", signal.SIGSTOP)
+    writer = start_writer(ParquetTables, tmp_path, msgspec.json.encode(load), "table.committed", signal.SIGSTOP)
     assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
     tables.commit("l2", part(target, WriteMode.OVERWRITE, [{"id": 1, "name": "newer"}]))
-    before = tables.shown(USERS)
+    before = tables.current_folder(USERS)
     writer.send_signal(signal.SIGCONT)
     assert writer.communicate(timeout=30)[0] == b"False\n"
-    assert tables.shown(USERS) == before
+    assert tables.current_folder(USERS) == before
     assert names(rows(target)) == [(1, "newer")]
 
 
@@ -93,7 +94,7 @@ def test_one_who_is_stopped_while_it_shows_a_load_is_not_overtaken(
     tmp_path: Path, tables: ParquetTables, target: TableTarget
 ) -> None:
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
-    writer = writer_process(ParquetTables, tmp_path, msgspec.json.encode(load), "table.version_made", signal.SIGSTOP)
+    writer = start_writer(ParquetTables, tmp_path, msgspec.json.encode(load), "table.version_made", signal.SIGSTOP)
     assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
     with pytest.raises(CommitUnknown, match="does not move"):
         ParquetTables(tmp_path, lock_seconds=0.0).commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
@@ -106,7 +107,7 @@ def test_one_who_is_stopped_while_it_shows_a_load_is_not_overtaken(
 
 def test_many_processes_each_land_their_load(tmp_path: Path, target: TableTarget) -> None:
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
-    racing = [writer_process(ParquetTables, tmp_path, msgspec.json.encode(load), "", 0) for _ in range(4)]
+    racing = [start_writer(ParquetTables, tmp_path, msgspec.json.encode(load), "", 0) for _ in range(4)]
     answers = sorted(process.communicate(timeout=60)[0] for process in racing)
     assert answers == [b"False\n", b"True\n", b"True\n", b"True\n"]
     assert names(rows(target)) == [(1, "a")]
@@ -115,13 +116,13 @@ def test_many_processes_each_land_their_load(tmp_path: Path, target: TableTarget
 def test_what_a_reader_opened_stays_for_an_hour_and_then_goes(tables: ParquetTables, target: TableTarget) -> None:
     old = part(target, WriteMode.APPEND, [{"id": 1, "name": "old"}])
     tables.commit("l1", old)
-    opened, first = ds.dataset(tables.shown(USERS)), tables.shown(USERS)
+    opened, first = ds.dataset(tables.current_folder(USERS)), tables.current_folder(USERS)
     tables.commit("l2", part(target, WriteMode.OVERWRITE, [{"id": 2, "name": "new"}]))
     tables.commit("l3", part(target, WriteMode.APPEND, [{"id": 3, "name": "new"}]))
     assert names(opened.to_table().to_pylist()) == [(1, "old")]
     assert Path(old.files[0].path).exists()
 
-    second = tables.shown(USERS)
+    second = tables.current_folder(USERS)
     an_hour_ago = time.time() - 3601
     for version in Path(target.location).glob("v*"):
         os.utime(version, (an_hour_ago, an_hour_ago))

@@ -19,7 +19,7 @@ from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
 from dagster_airbyte_proto.tables.writer import TableWriter
-from tests.conformance.table_writer import SCHEMA, Reader, names, part, table_name
+from tests.conformance.table_rows import SCHEMA, Reader, names, part, table_name
 
 pytestmark = pytest.mark.spark
 

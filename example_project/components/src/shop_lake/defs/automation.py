@@ -4,8 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dagster_airbyte_proto import Connection, build_connection_jobs, build_sync_sensor
-from dagster_airbyte_proto.dagster_defs.automation.sensors import files_changed
+from dagster_airbyte_proto import Connection, build_connection_jobs, build_sync_sensor, files_changed
 
 EXAMPLE = Path(__file__).parents[4]
 

@@ -1,4 +1,4 @@
-"""What `dg` loads: every folder of `defs`."""
+"""The definitions that `dg` loads: every folder of `defs`."""
 
 from pathlib import Path
 

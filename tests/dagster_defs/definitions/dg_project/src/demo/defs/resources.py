@@ -1,4 +1,4 @@
-"""What the components of the project run by and write to."""
+"""The resources of the project's components."""
 
 import dagster as dg
 

@@ -1,0 +1,159 @@
+"""`spec`, `check` and `discover`. Slow modules are imported when a command runs; see call.py."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
+from dagster_airbyte_proto.cli.output import Answer, Grid, plain, short
+from dagster_airbyte_proto.cli.program import program
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
+    from dagster_airbyte_proto.sync.connector.source import Source
+    from dagster_airbyte_proto.sync.engine import Engine
+    from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+
+_SPEC = ("field", "type", "required", "secret", "default", "description")
+_STREAMS = ("stream", "read modes", "primary key", "cursor", "columns")
+
+
+class ConnectorSession(NamedTuple):
+    """An opened connector, and the engine of its home folder."""
+
+    engine: "Engine"
+    source: "Source"
+
+
+@contextmanager
+def open_connector(call: Call, connection_file: str, partition: "Slice | None" = None) -> Iterator[ConnectorSession]:
+    """Opens the connector of a connection. Without a partition, templates in the config are not filled."""
+    from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+
+    connection = call.open(connection_file)
+    words = partition.template_values if partition else None
+    with call.engine() as engine, opened_source(engine, connection, words, on_line=_show_log_line) as source:
+        yield ConnectorSession(engine, source)
+
+
+@command_in(program, "spec")
+@click.argument("connection_file", metavar="C")
+def spec(call: Call, connection_file: str) -> Answer:
+    """Shows the config that the connector takes."""
+    with open_connector(call, connection_file) as (_, source):
+        found = source.spec(fresh=True)
+    rows = list(_fields(found.config_schema, ""))
+    return Answer({"connection": call.connection, "spec": found.message}, (Grid(_SPEC, rows),))
+
+
+@command_in(program, "check")
+@click.argument("connection_file", metavar="C")
+@partition_options
+def check(call: Call, connection_file: str, partition: str | None, window: tuple[str, ...]) -> Answer:
+    """Runs the connector's check of the config."""
+    return check_connection(call, connection_file, partition_slice(partition, window))
+
+
+def check_connection(call: Call, connection_file: str, partition: "Slice | None" = None) -> Answer:
+    """Runs the connector's check of its config and returns the answer of the command."""
+    with open_connector(call, connection_file, partition) as (_, source):
+        verdict = source.check()
+        message = source.mask.text(verdict.message)
+    status = "succeeded" if verdict.succeeded else "failed"
+    value = {"connection": call.connection, "status": status, "message": message}
+    line = f"{call.connection}: check {status}" + (f": {message}" if message else "")
+    return Answer(value, (line,), 0 if verdict.succeeded else 1)
+
+
+@command_in(program, "discover")
+@click.argument("connection_file", metavar="C")
+@click.option("--save", is_flag=True, help="Save the catalog that assets are made from, and show what changed.")
+@partition_options
+def discover(call: Call, connection_file: str, save: bool, partition: str | None, window: tuple[str, ...]) -> Answer:
+    """Lists the streams of the connector."""
+    with open_connector(call, connection_file, partition_slice(partition, window)) as (engine, source):
+        source.check_config()
+        catalog = source.catalog(fresh=True)
+        saved = _save(engine, source, catalog) if save else {}
+    rows = [_stream_row(stream) for stream in catalog.streams]
+    value = {
+        "connection": call.connection,
+        "streams": {str(stream.id): _stream_value(stream) for stream in catalog.streams},
+        **saved,
+    }
+    lines = [f"saved to {saved['saved']}", *(saved["changes"] or ["nothing changed"])] if saved else []
+    return Answer(value, (Grid(_STREAMS, rows), *lines))
+
+
+def _show_log_line(level: str, text: str) -> None:
+    if level in ("NOTE", "WARN", "ERROR", "FATAL"):
+        sys.stderr.write(f"{level} {plain(text)}\n")
+
+
+def _save(engine: "Engine", source: "Source", catalog: "Catalog") -> dict[str, Any]:
+    """Saves the catalog; returns the path and the changes since the catalog before."""
+    from dagster_airbyte_proto.model import Catalog
+    from dagster_airbyte_proto.sync.connector.catalog_changes import catalog_changes
+
+    name = source.connection.name
+    before = engine.answer_cache.saved_catalog(name)
+    if before.warning:
+        _show_log_line("WARN", before.warning)
+    old = source.protocol.catalog(before.message) if before.message else Catalog(())
+    path = engine.answer_cache.save_catalog(name, source.protocol.catalog_message(catalog))
+    return {"saved": str(path), "changes": catalog_changes(old, catalog)}
+
+
+def _stream_row(stream: "Stream") -> tuple[str, ...]:
+    columns = _properties(stream.json_schema)
+    modes = ", ".join(mode.value for mode in stream.read_modes)
+    keys = ", ".join(_path_text(path) for path in stream.primary_key)
+    return (str(stream.id), modes, keys, _path_text(stream.cursor), ", ".join(columns))
+
+
+def _stream_value(stream: "Stream") -> dict[str, Any]:
+    return {
+        "name": stream.id.name,
+        "namespace": stream.id.namespace,
+        "read_modes": [mode.value for mode in stream.read_modes],
+        "primary_key": [list(path) for path in stream.primary_key],
+        "cursor": list(stream.cursor),
+        "columns": dict(_properties(stream.json_schema)),
+    }
+
+
+def _path_text(path: "FieldPath") -> str:
+    return ".".join(path)
+
+
+def _fields(schema: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]:
+    """A row for each field of the config; fields of a choice (oneOf) are prefixed with its title."""
+    required = schema.get("required") or ()
+    for name, rule in _properties(schema).items():
+        if not isinstance(rule, Mapping):
+            continue
+        yield (
+            prefix + name,
+            _type_text(rule),
+            "yes" if name in required else "",
+            "yes" if rule.get("airbyte_secret") else "",
+            short(rule.get("default", rule.get("const"))),
+            short(rule.get("description")),
+        )
+        yield from _fields(rule, f"{prefix}{name}.")
+        for branch in rule.get("oneOf") or ():
+            yield from _fields(branch, f"{prefix}{name} ({branch.get('title', 'one of')}).")
+
+
+def _type_text(rule: Mapping[str, Any]) -> str:
+    written = rule.get("type", "one of" if "oneOf" in rule else "")
+    return written if isinstance(written, str) else " or ".join(map(str, written))
+
+
+def _properties(schema: Any) -> Mapping[str, Any]:
+    found = schema.get("properties") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,111 @@
+"""Fills `${env:NAME}` in a config. This happens when a run starts and never earlier.
+
+A filled value is text and is not searched again, so a variable cannot refer to another one. `$${env:NAME}` escapes a
+reference: it becomes the text `${env:NAME}`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath
+
+_REFERENCE = re.compile(r"(?P<escape>\$?)\$\{env:(?P<name>[^}]*)(?P<end>\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def refers_to_environment(text: str) -> bool:
+    """True if the text holds a reference that is not escaped."""
+    return any(not match["escape"] for match in _REFERENCE.finditer(text))
+
+
+def map_strings(value: Any, path: KeyPath, change: Callable[[str, KeyPath], str]) -> Any:
+    """Applies a function to each string of a value, at any depth. Keys stay as they are."""
+    if isinstance(value, str):
+        return change(value, path)
+    if isinstance(value, Mapping):
+        return {key: map_strings(inner, (*path, key), change) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_strings(inner, (*path, number), change) for number, inner in enumerate(value)]
+    return value
+
+
+def restore_references(value: Any, written: Any, filled: Any) -> Any:
+    """Puts references back into a config that was `filled`, so that it can be stored without secrets.
+
+    The connector may have changed the config since. A reference is put back where the value is still the filled one. A
+    list whose length changed is taken as it is.
+    """
+    return _where_referred(value, (written, filled), lambda each, texts: texts[0] if each == texts[1] else each)
+
+
+def restore_values(value: Any, written: Any, filled: Any) -> Any:
+    """The inverse of `restore_references`. Other text that looks like a reference is the connector's and stays."""
+    return _where_referred(value, (written, filled), lambda each, texts: texts[1] if each == texts[0] else each)
+
+
+def referenced_values(value: Any, written: Any) -> set[str]:
+    """Returns the values of a config at the places where the user wrote references.
+
+    They are secret, whoever changed them.
+    """
+    found: set[str] = set()
+
+    def note(each: Any, _: tuple[Any, Any]) -> Any:
+        found.update({each} if isinstance(each, str) else ())
+        return each
+
+    _where_referred(value, (written, written), note)
+    return found - {""}
+
+
+def _where_referred(value: Any, texts: tuple[Any, Any], changed: Callable[[Any, tuple[Any, Any]], Any]) -> Any:
+    """Changes the value where the written config refers to the environment.
+
+    `texts` are the config as written and as filled, which have the same structure. The value's may differ.
+    """
+    written, filled = texts
+    if isinstance(written, str):
+        return changed(value, texts) if refers_to_environment(written) else value
+    if isinstance(written, Mapping) and isinstance(value, Mapping):
+        both = written.keys() & value.keys()
+        return {**value, **{key: _where_referred(value[key], (written[key], filled[key]), changed) for key in both}}
+    if isinstance(written, list | tuple) and isinstance(value, list | tuple) and len(value) == len(written):
+        together = zip(value, written, filled, strict=True)
+        return [_where_referred(each, (one, other), changed) for each, one, other in together]
+    return value
+
+
+class ReferenceFiller:
+    """Fills the references of one config.
+
+    `secrets` are the values that were filled in, `faults` the references that could not be filled.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.secrets: set[str] = set()
+        self.faults: list[Fault] = []
+
+    def filled(self, value: Any, path: KeyPath) -> Any:
+        """Returns the value with each reference in its strings filled."""
+        return map_strings(value, path, self._filled_text)
+
+    def _filled_text(self, text: str, path: KeyPath) -> str:
+        return _REFERENCE.sub(lambda match: self._replacement(match, path), text)
+
+    def _replacement(self, match: re.Match[str], path: KeyPath) -> str:
+        if match["escape"]:
+            return match[0][1:]
+        name = match["name"]
+        if not match["end"]:
+            self.faults.append(Fault(path, 'a "${env:" lacks its "}"'))
+        elif not _NAME.fullmatch(name):
+            self.faults.append(Fault(path, '"${env:…}" must hold the name of an environment variable'))
+        elif name not in self._environment:
+            self.faults.append(Fault(path, f"the environment variable {name} is not set"))
+        else:
+            value = self._environment[name]
+            self.secrets.update({value} - {""})
+            return value
+        return ""

@@ -1,0 +1,89 @@
+"""Plans the streams of a connection from its saved catalog, as input for a translator."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import (
+    asset_error_context,
+    catalog_of_named_streams,
+    saved_catalog,
+)
+from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslatorData, TableFormat
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import Catalog, PlannedStream
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.schema.names import unique_names
+from dagster_airbyte_proto.settings import SESSION_CATALOG, SESSION_CATALOG_FORMATS
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
+
+# Dagster makes the name of an output from an asset's key, and allows only these characters there.
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class AssetStreams(NamedTuple):
+    """The planned streams. If no catalog was saved, `catalog` is None and the streams are those that the connection
+    names, without columns."""
+
+    catalog: Catalog | None
+    streams: Sequence[StreamTranslatorData]
+
+
+def plan_asset_streams(
+    connection: Connection,
+    *,
+    catalog: Path | None = None,
+    home: Path | None = None,
+    spark_catalog: str = "",
+    table_format: TableFormat = "iceberg",
+    is_partitioned: bool = False,
+) -> AssetStreams:
+    """Plans the streams. Raises ConfigError, with the file, the stream and the nearest name, if the connection does not
+    match its catalog."""
+    spark_catalog = spark_catalog or (SESSION_CATALOG if table_format in SESSION_CATALOG_FORMATS else "lake")
+    found = saved_catalog(connection, catalog=catalog, home=home)
+    with _naming_the_connection(connection):
+        planned = _planned(connection, found)
+        columns = [None if found is None else table_columns(each) for each in planned]
+    streams = [
+        StreamTranslatorData(connection, *each, spark_catalog, is_partitioned, table_format)
+        for each in zip(planned, columns, _key_paths(planned), strict=True)
+    ]
+    return AssetStreams(found, streams)
+
+
+def _planned(connection: Connection, found: Catalog | None) -> Sequence[PlannedStream]:
+    if found is not None:
+        return planned_streams(connection, found, SyncRequest())
+    # Keys and cursors refer to columns, which only a catalog has.
+    guessed = planned_streams(connection, catalog_of_named_streams(connection), SyncRequest())
+    return [msgspec.structs.replace(each, primary_key=(), cursor=()) for each in guessed]
+
+
+@contextmanager
+def _naming_the_connection(connection: Connection) -> Iterator[None]:
+    """Adds the connection or its file to the message of an error."""
+    try:
+        yield
+    except ConfigError as error:
+        context = f"{asset_error_context(connection)}: {error.doing}"
+        raise ConfigError(context, error.found, remedy=error.remedy, stream=error.stream) from error
+
+
+def _key_paths(planned: Sequence[PlannedStream]) -> list[tuple[str, ...]]:
+    """Each stream's namespace and name in characters that Dagster allows. Equal results get a suffix."""
+    paths = [tuple(_UNSAFE.sub("_", part) for part in (each.id.namespace, each.id.name) if part) for each in planned]
+    preferred_names = [dagster_name(path) for path in paths]
+    names = unique_names(zip(preferred_names, (str(each.id) for each in planned), strict=True))
+    suffixes = [name[len(preferred) :] for name, preferred in zip(names, preferred_names, strict=True)]
+    return [(*path[:-1], path[-1] + suffix) for path, suffix in zip(paths, suffixes, strict=True)]
+
+
+def dagster_name(path: Sequence[str]) -> str:
+    """The name that Dagster derives from an asset key, for example for an output."""
+    return re.sub("[-.]", "_", "__".join(path))

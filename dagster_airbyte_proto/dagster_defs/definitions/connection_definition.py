@@ -1,0 +1,54 @@
+"""The connection behind an assets definition: each of its specs carries it, so that a step can find it.
+
+It is kept in the metadata, the only thing that Dagster passes from definitions to steps and IO managers. It is an
+object, not a dict: other processes see only its label, the connection's name, while a dict would show them its values,
+including the config.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import Catalog, StreamId
+
+_KEY = "airbyte_proto/connection"
+
+
+@dataclass(frozen=True)
+class ConnectionDefinition:
+    """A connection with its planned streams. `catalog` is the saved one, None if none was saved at definition time."""
+
+    connection: Connection
+    streams: Mapping[dg.AssetKey, StreamId]
+    catalog: Catalog | None
+    io_manager_key: str = "io_manager"
+    checks: StreamChecks | None = None
+
+    @property
+    def metadata(self) -> dict[str, ObjectMetadataValue]:
+        """The metadata entry that carries this definition in a spec."""
+        return {_KEY: ObjectMetadataValue(self.connection.name, instance=self)}
+
+
+def definition_in(metadata: Mapping[str, Any]) -> ConnectionDefinition | None:
+    """The definition that a spec's metadata carries; None for an asset that no connection made."""
+    found = getattr(metadata.get(_KEY), "instance", None)
+    return found if isinstance(found, ConnectionDefinition) else None
+
+
+def definition_of(assets: dg.AssetsDefinition) -> ConnectionDefinition:
+    """The definition behind these assets. Raises ConfigError for assets that no connection made."""
+    for metadata in assets.metadata_by_key.values():
+        if found := definition_in(metadata):
+            return found
+    raise ConfigError(
+        "looking for the connection of a step",
+        f"the assets of {assets.node_def.name!r} were not made from a connection",
+        remedy="Decorate the function with @connector_assets(connection=...).",
+    )

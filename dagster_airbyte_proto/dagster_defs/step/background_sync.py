@@ -1,0 +1,92 @@
+"""Runs a sync in a thread of its own, so that the step's main thread only waits: Terminate strikes it at any moment.
+
+1. The sync's thread calls `committed` once rows are in their tables. The step's thread calls every other method.
+2. `committed` blocks at a gate, after the rows and before the states of the load, until the step has recorded the
+   streams (`accept`) or has ended (`stop`).
+3. If the step ended first, `committed` raises CommitUnknown: the states do not move, and the next run completes the
+   load.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import CommitUnknown
+from dagster_airbyte_proto.sync.commit_listener import CommitListener, CommittedStream
+from dagster_airbyte_proto.sync.report import SyncReport
+
+SyncFunction = Callable[[threading.Event, CommitListener], SyncReport]
+"""Runs a sync. The event cancels it; the listener hears of the streams whose rows are committed."""
+
+
+class StreamsCommitted(NamedTuple):
+    """The streams whose rows are committed. Their states move once the step accepts them."""
+
+    streams: Sequence[CommittedStream]
+
+
+class SyncEnded(NamedTuple):
+    """The last message of a sync: its report, or the error that ended it."""
+
+    report: SyncReport | None
+    error: BaseException | None
+
+
+class BackgroundSync:
+    """A sync and the thread that runs it. `stop` can be called at any time, and more than once."""
+
+    def __init__(self, sync: SyncFunction) -> None:
+        self._sync = sync
+        self._cancel = threading.Event()
+        self._messages: queue.Queue[StreamsCommitted | SyncEnded] = queue.Queue()
+        self._gate = threading.Event()
+        self._is_accepted = False
+        self._is_abandoned = False
+        self._thread = threading.Thread(target=self._run, name="sync", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def next_message(self, timeout_seconds: float) -> StreamsCommitted | SyncEnded | None:
+        """Returns the next message, or None if none came in time."""
+        try:
+            return self._messages.get(timeout=max(0.0, timeout_seconds))
+        except queue.Empty:
+            return None
+
+    def accept(self) -> None:
+        """Lets the states of the committed streams move: the step has recorded them."""
+        self._is_accepted = True
+        self._gate.set()
+
+    def cancel(self) -> None:
+        """Ends the sync early. Rows that a state covers are still committed and handed to the step."""
+        self._cancel.set()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Ends the sync early and accepts nothing more. Returns whether it ended in time; after a False, later calls do
+        not wait again."""
+        self._cancel.set()
+        self._gate.set()
+        if self._thread.ident is not None:
+            self._thread.join(0 if self._is_abandoned else timeout_seconds)
+        self._is_abandoned = self._thread.is_alive()
+        return not self._is_abandoned
+
+    def committed(self, streams: Sequence[CommittedStream]) -> None:
+        self._messages.put(StreamsCommitted(streams))
+        self._gate.wait()
+        if not self._is_accepted:
+            raise CommitUnknown(
+                "handing the committed streams to the step",
+                "the step ended before it had recorded them",
+                remedy="The rows are in their tables. The next run of the connection completes the load.",
+            )
+
+    def _run(self) -> None:
+        try:
+            ended = SyncEnded(self._sync(self._cancel, self), None)
+        except BaseException as error:  # noqa: BLE001 - the edge of a thread: the step's thread raises it again
+            ended = SyncEnded(None, error)
+        self._messages.put(ended)

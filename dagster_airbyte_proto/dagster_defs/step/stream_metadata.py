@@ -1,0 +1,158 @@
+"""The Dagster events of a stream, and their metadata. Numbers stay numbers, so that Dagster can plot them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
+
+from dagster_airbyte_proto.schema.stream_profile import change_text
+from dagster_airbyte_proto.sync.commit_listener import CommittedStream
+from dagster_airbyte_proto.sync.report import StreamReport
+
+# A state that many streams share grows with them, and the event of each stream would carry all of it.
+_MAX_STATE_CHARACTERS = 4000
+_MAX_LISTED_LOADS = 20
+
+
+class StreamMetadata(NamespacedMetadataSet):
+    """The metadata of a stream in one sync. `snapshot_id` is text: web browsers round 64-bit numbers."""
+
+    emitted: int
+    committed: int
+    rejected: int
+    changed: int
+    deleted: int
+    bytes: int
+    generation: int
+    loads: int
+    filtered: int | None = None
+    seconds: float | None = None
+    snapshot_id: str | None = None
+    load_ids: str | None = None
+    connector: str | None = None
+    status: str | None = None
+    error: str | None = None
+    state_before: dg.JsonMetadataValue | dg.TextMetadataValue | None = None
+    state_after: dg.JsonMetadataValue | dg.TextMetadataValue | None = None
+    rejections: dg.JsonMetadataValue | None = None
+    ignored_fields: dg.JsonMetadataValue | None = None
+    schema_changes: dg.JsonMetadataValue | None = None
+
+    @classmethod
+    def namespace(cls) -> str:
+        return "airbyte_proto"
+
+
+def materialization(
+    key: dg.AssetKey, committed: CommittedStream, checked: Sequence[dg.AssetCheckResult], *, seconds: float
+) -> dg.MaterializeResult[CommittedStream]:
+    """Returns the event of a complete stream; its IO manager gets the CommittedStream to confirm. `seconds` is how long
+    the sync has run."""
+    metadata = StreamMetadata(
+        **_numbers(committed.report),
+        **_texts(committed.report),
+        seconds=round(seconds, 3),
+        connector=committed.connector or None,
+    )
+    return dg.MaterializeResult(
+        asset_key=key,
+        value=committed,
+        metadata={**metadata, **_table_place(committed)},
+        check_results=checked,
+    )
+
+
+def partitions_materialization(
+    key: dg.AssetKey, committed: CommittedStream, checked: Sequence[dg.AssetCheckResult], *, seconds: float
+) -> dg.MaterializeResult[CommittedStream]:
+    """Returns the event for all partitions of a run, with the metadata they share; see `partition_metadata`."""
+    metadata: dict[str, Any] = {"airbyte_proto/seconds": round(seconds, 3), **_table_place(committed)}
+    if committed.connector:
+        metadata["airbyte_proto/connector"] = committed.connector
+    return dg.MaterializeResult(asset_key=key, value=committed, metadata=metadata, check_results=checked)
+
+
+def partition_metadata(report: StreamReport, rows: int | None) -> dict[str, Any]:
+    """Returns the metadata of a stream in one partition. `rows` is the size of that slice of the table now."""
+    metadata = StreamMetadata(**_numbers(report), **_texts(report))
+    return {**metadata, **({} if rows is None else {"dagster/partition_row_count": rows})}
+
+
+def unselected_materialization(key: dg.AssetKey, committed: CommittedStream) -> dg.AssetMaterialization:
+    """Returns the event of a complete stream that was not selected, but shares its state with one that was."""
+    metadata = StreamMetadata(**_numbers(committed.report), **_texts(committed.report))
+    return dg.AssetMaterialization(key, metadata={**metadata, **_table_place(committed)})
+
+
+def observation(key: dg.AssetKey, report: StreamReport, partition: str | None = None) -> dg.AssetObservation:
+    """Returns the event of an incomplete stream. Not a materialization: with one, Dagster's re-execution from failure
+    would skip the stream."""
+    metadata = StreamMetadata(
+        **_numbers(report), **_texts(report), status=report.status.value, error=report.error or None
+    )
+    return dg.AssetObservation(asset_key=key, description=report.error, metadata=dict(metadata), partition=partition)
+
+
+def _table_place(committed: CommittedStream) -> dict[str, Any]:
+    """The table's place, and its size after the last commit. The IO manager's values, read later, win."""
+    report, uri = committed.report, table_uri(committed.location)
+    rows = {} if report.table_rows is None else {"dagster/row_count": report.table_rows}
+    return {"dagster/table_name": report.table, **rows, **({"dagster/uri": uri} if uri else {})}
+
+
+def table_uri(location: str) -> str:
+    """Returns the URI of a table's files; empty if there are none."""
+    return Path(location).as_uri() if location.startswith("/") else location
+
+
+def _numbers(report: StreamReport) -> dict[str, Any]:
+    return {
+        "emitted": report.emitted,
+        "committed": report.committed,
+        "rejected": report.rejected,
+        "filtered": report.filtered or None,
+        "changed": report.changed,
+        "deleted": report.deleted,
+        "bytes": report.bytes,
+        "generation": report.generation,
+        "loads": len(report.load_ids),
+    }
+
+
+def _texts(report: StreamReport) -> dict[str, Any]:
+    return {
+        "snapshot_id": report.snapshot_id,
+        "load_ids": _load_ids_text(report.load_ids),
+        "state_before": _state(report.state_before),
+        "state_after": _state(report.state),
+        "rejections": _counts(report.rejections),
+        "ignored_fields": _counts(report.ignored_fields),
+        "schema_changes": _changes(report),
+    }
+
+
+def _changes(report: StreamReport) -> dg.JsonMetadataValue | None:
+    changes = [change_text(change) for change in report.schema_changes]
+    return dg.JsonMetadataValue(changes) if changes else None
+
+
+def _load_ids_text(load_ids: tuple[str, ...]) -> str | None:
+    """The newest load ids; the loads log of the state store has all of them."""
+    before = [f"({len(load_ids) - _MAX_LISTED_LOADS} more before)"] if len(load_ids) > _MAX_LISTED_LOADS else []
+    return " ".join([*before, *load_ids[-_MAX_LISTED_LOADS:]]) or None
+
+
+def _state(value: Any) -> dg.JsonMetadataValue | dg.TextMetadataValue | None:
+    if value is None:
+        return None
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= _MAX_STATE_CHARACTERS and isinstance(value, dict | list):
+        return dg.JsonMetadataValue(value)
+    return dg.TextMetadataValue(text if len(text) <= _MAX_STATE_CHARACTERS else f"{text[:_MAX_STATE_CHARACTERS]}…")
+
+
+def _counts(counts: Mapping[str, int]) -> dg.JsonMetadataValue | None:
+    return dg.JsonMetadataValue(dict(counts)) if counts else None

@@ -1,0 +1,37 @@
+"""Resolves a `"$ref"` within a document: a JSON pointer (RFC 6901) behind `#`, percent-encoded as in a URL."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+
+def referenced_value(root: Any, reference: str) -> Any:
+    """Returns the value that a reference within `root` points to.
+
+    Raises LookupError if there is none, or if the reference points into another document.
+    """
+    document, _, pointer = reference.partition("#")
+    if document:
+        raise LookupError(reference)
+    found = root
+    for step in pointer.split("/")[1:]:
+        # RFC 6901 sets this order: "~01" is "~1", and not "/".
+        step = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and step in found:
+            found = found[step]
+        elif isinstance(found, list | tuple) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            raise LookupError(reference)
+    return found
+
+
+def referenced_schema(root: Any, reference: str) -> Any:
+    """Returns the schema that a reference within `root` points to.
+
+    A reference that points nowhere gives `{}`, the schema that allows anything.
+    """
+    try:
+        return referenced_value(root, reference)
+    except LookupError:
+        return {}

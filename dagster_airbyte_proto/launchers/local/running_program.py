@@ -1,0 +1,188 @@
+"""A running program, as the launcher's process sees it.
+
+Two threads use it: the caller's thread reads stdout; our own thread drains stderr and waits for the guardian's report.
+A third may call `stop`. The guardian is the parent of the connector; see guardian.py.
+"""
+
+import os
+import select
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.launchers.local import guardian
+from dagster_airbyte_proto.launchers.process import ExitReport, LaunchOptions
+from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
+from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
+from dagster_airbyte_proto.launchers.stdout_pipe import StdoutPipe
+
+GUARDIAN_END_SECONDS = 10.0
+_STDERR_CHUNK_BYTES = 64 * 1024
+
+
+class Pipes(NamedTuple):
+    """The pipes to the guardian.
+
+    We are the only writer of `control`: its end ends the guardian. `report` holds its answers.
+    """
+
+    control: int
+    report: int
+
+
+class LocalConnector:
+    """A running program. After `wait` returned its report, none of its processes runs and its folder is gone."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        pipes: Pipes,
+        first_report: bytes,
+        place: tuple[RunFolder, WatchedFile | None],
+        options: LaunchOptions,
+    ) -> None:
+        self._process = process
+        self._pipes = pipes
+        self._guardian_report = first_report
+        self._folder, self._watched = place
+        self._stop_seconds = options.stop_grace_seconds + GUARDIAN_END_SECONDS
+        self._stderr = StderrTail(options.on_stderr)
+        self._stdout = None if process.stdout is None else StdoutPipe(process.stdout)
+        self._read_lock = threading.Lock()
+        self._stop_lock = threading.Lock()
+        self._stop_requested = False
+        self._ended = threading.Event()
+        self._report: ExitReport | None = None
+        self._started_at = time.monotonic()
+        threading.Thread(target=self._watch, name="connector-stderr", daemon=True).start()
+
+    def read(self, timeout_seconds: float) -> bytes | None:
+        with self._read_lock:
+            return self._read(timeout_seconds)
+
+    def _read(self, timeout_seconds: float) -> bytes | None:
+        if self._stdout is None:
+            return b""
+        poll = select.poll()
+        poll.register(self._stdout, select.POLLIN)
+        if not poll.poll(max(0.0, timeout_seconds) * 1000):
+            return None
+        chunk = self._stdout.read()
+        if not chunk:
+            self._close_stdout()
+        return chunk
+
+    def stop(self) -> None:
+        self._request_stop()
+        deadline = time.monotonic() + self._stop_seconds
+        # A connector that handles SIGTERM may write a lot before it ends. If no other thread reads it, we discard it
+        # here.
+        discarded = False
+        while not self._ended.wait(0 if discarded else 0.02):
+            discarded = self._discard_chunk()
+            if time.monotonic() > deadline:
+                self._process.kill()  # the guardian does not answer; the kernel kills the connector after it
+        with self._read_lock:
+            self._close_stdout()
+
+    def _discard_chunk(self) -> bool:
+        if not self._read_lock.acquire(blocking=False):
+            return False
+        try:
+            return bool(self._read(0))
+        finally:
+            self._read_lock.release()
+
+    def _request_stop(self) -> None:
+        with self._stop_lock:
+            if not self._ended.is_set() and not self._stop_requested:
+                self._stop_requested = True
+                with suppress(BrokenPipeError):  # the guardian has ended already
+                    os.write(self._pipes.control, guardian.STOP)
+
+    def wait(self, timeout_seconds: float) -> ExitReport | None:
+        """See `RunningConnector`. Raises the error of `on_stderr`, if any, after the connector has ended."""
+        if not self._ended.wait(timeout_seconds):
+            return None
+        if self._stderr.failure is not None:
+            raise self._stderr.failure
+        if self._report is None:
+            raise InternalError("waiting for the connector", "the thread that watches it died")
+        return self._report
+
+    def rewritten_file(self) -> bytes | None:
+        return None if self._watched is None else self._watched.rewritten_content()
+
+    def _close_stdout(self) -> None:
+        if self._stdout is not None:
+            self._stdout.close()
+            self._stdout = None
+
+    def _watch(self) -> None:
+        """The body of our own thread."""
+        try:
+            self._drain_until_guardian_ends()
+            self._drain_remaining_stderr()
+            self._report = self._exit_report()
+        finally:
+            with self._stop_lock:
+                os.close(self._pipes.control)
+                self._ended.set()
+            os.close(self._pipes.report)
+
+    def _drain_until_guardian_ends(self) -> None:
+        stderr = self._process.stderr
+        assert stderr is not None, "it was started with a pipe"
+        with selectors.DefaultSelector() as selector:
+            selector.register(stderr, selectors.EVENT_READ)
+            selector.register(self._pipes.report, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    chunk = os.read(key.fd, _STDERR_CHUNK_BYTES)
+                    if key.fd == self._pipes.report:
+                        if not chunk:
+                            return
+                        self._guardian_report += chunk
+                        continue
+                    self._stderr.receive(chunk)
+                    if not chunk:
+                        selector.unregister(stderr)
+
+    def _drain_remaining_stderr(self) -> None:
+        """Reads the rest of the pipe without waiting: a process that the connector left behind may hold its other end.
+        Reads the rest of the pipe without waiting: a process that the connector left behind may hold its other end."""
+        stderr = self._process.stderr
+        assert stderr is not None, "it was started with a pipe"
+        os.set_blocking(stderr.fileno(), False)
+        with suppress(BlockingIOError):
+            while chunk := os.read(stderr.fileno(), _STDERR_CHUNK_BYTES):
+                self._stderr.receive(chunk)
+        self._stderr.receive(b"")
+        stderr.close()
+
+    def _exit_report(self) -> ExitReport:
+        self._process.wait()
+        reports = dict(line.split(b" ", 1) for line in self._guardian_report.splitlines())
+        if b"exited" in reports:
+            code = int(reports[b"exited"])
+        else:  # the guardian was killed, and the kernel killed the connector: kill what the connector forked
+            code = -signal.SIGKILL
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(reports[b"started"]), signal.SIGKILL)
+        if self._watched is not None:
+            self._watched.rewritten_content(
+                recheck=True
+            )  # The last chance: the folder goes now, and `rewritten_file` answers from memory.
+        self._folder.remove()
+        return ExitReport(
+            code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            stopped=self._stop_requested,
+            seconds=time.monotonic() - self._started_at,
+            stderr_tail=self._stderr.lines(),
+        )

@@ -1,0 +1,155 @@
+"""The profile of a stream after its last sync, which the state store keeps, and the changes since.
+
+A profile is stored once the stream's table is ready for it. If a run dies before that, the next run finds the same
+changes again, whatever has happened to the table in between. So no change is missed, and none is recorded twice.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+
+from dagster_airbyte_proto.model import ColumnName, FieldPath, TableName
+from dagster_airbyte_proto.schema.evolution import ChangeKind, SchemaChange, sql_type_widens_to
+
+ColumnTypes = Mapping[str, str]
+"""The types of columns and nested fields, by their dotted names."""
+
+TypePairs = Mapping[str, tuple[str, str]]
+"""Columns whose types do not match: the type in the table (empty if the table lacks the column) and in the stream."""
+
+
+class StreamProfile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One stream as its last sync left it. Stored as JSON: the names in `field(name=…)` are those of older versions.
+
+    `preferred_table` is the name its table would have if no other table had it. `column_names` are all names that its
+    fields ever had. `missing` are columns of the table that the stream filled before and no longer sends. `formerly`
+    are the renames, new name to old, that were already carried out.
+    """
+
+    preferred_table: TableName = msgspec.field(name="wish")
+    table: TableName
+    column_names: tuple[ColumnName, ...] = msgspec.field(default=(), name="names")
+    columns: ColumnTypes = {}
+    missing: tuple[str, ...] = msgspec.field(default=(), name="lost")
+    excluded: TypePairs = msgspec.field(default_factory=dict, name="withheld")
+    refused: TypePairs = {}
+    primary_key: tuple[FieldPath, ...] = msgspec.field(default=(), name="key")
+    cursor: FieldPath = ()
+    formerly: Mapping[str, str] = {}
+    is_known: bool = False
+    """False until its table was ready once. There is nothing to compare with before that."""
+    is_gone: bool = False
+    table_spec: str = ""
+    """A digest of the spec for which its table was prepared last. While the digest is the same, a sync that brings no
+    row for the stream need not open the table."""
+    sql_name: str = ""
+    location: str = ""
+
+
+def profile_changes(
+    before: StreamProfile, now: StreamProfile, made: Iterable[SchemaChange] = ()
+) -> tuple[SchemaChange, ...]:
+    """Returns the changes to report: those `made` in the table, and the differences between the two profiles."""
+    made = list(made)
+    if not before.is_known:
+        return (*made, *_pair_changes(before, now))
+    found = [*made, *_stream_changes(before, now)]
+    renamed = {new: old for new, old in now.formerly.items() if before.formerly.get(new) != old}
+    for new, old in renamed.items():
+        if old in before.columns and new in now.columns and new not in before.columns:
+            found.append(SchemaChange(ChangeKind.COLUMN_RENAMED, new, old, new))
+    if before.table == now.table:
+        found += _column_changes(before, now, renamed)
+    found += _pair_changes(before, now)
+    return tuple(_each_once(found))
+
+
+def missing_columns(
+    before: StreamProfile, table: TableName, unmatched: Collection[str], formerly: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Returns the columns of the table that were filled before and are `unmatched` by the stream now."""
+    had = {*before.missing, *before.columns} if before.table == table else set()
+    return tuple(sorted(had & set(unmatched) - set(formerly.values())))
+
+
+def change_text(change: SchemaChange) -> str:
+    """Describes a change in a sentence."""
+    return _TEXTS[change.kind].format(column=change.column, before=change.before, after=change.after)
+
+
+_TEXTS = {
+    ChangeKind.COLUMN_ADDED: "column {column} is new ({after})",
+    ChangeKind.COLUMN_WIDENED: "column {column} was {before}, is {after}",
+    ChangeKind.COLUMN_RETYPED: "column {column} was {before}, is {after}: a new column under the same name",
+    ChangeKind.COLUMN_RENAMED: "column {before} was renamed to {after}, old rows included",
+    ChangeKind.COLUMN_LOST: "column {column} ({before}) is gone from the stream: it is null from now on",
+    ChangeKind.COLUMN_DROPPED: "column {column} ({before}) is gone from the stream, and from the table",
+    ChangeKind.COLUMN_RETURNED: "column {column} ({after}) is back in the stream",
+    ChangeKind.COLUMN_EXCLUDED: "column {column} is left out: {before} in the table, {after} in the stream",
+    ChangeKind.COLUMN_REFUSED: "column {column} is refused: {before} in the table, {after} in the stream",
+    ChangeKind.KEY_CHANGED: "the key was {before}, is {after}: rows already in the table are not deduplicated again",
+    ChangeKind.CURSOR_CHANGED: "the cursor was {before}, is {after}: rows already in the table stay as they are",
+    ChangeKind.TABLE_CHANGED: "the table was {before}, is {after}",
+    ChangeKind.STREAM_GONE: "the source no longer offers the stream: its table stays",
+    ChangeKind.STREAM_RETURNED: "the source offers the stream again",
+}
+NO_COLUMN = "no column"
+
+
+def _stream_changes(before: StreamProfile, now: StreamProfile) -> Iterator[SchemaChange]:
+    if before.is_gone:
+        yield SchemaChange(ChangeKind.STREAM_RETURNED)
+    if before.table != now.table:
+        yield SchemaChange(ChangeKind.TABLE_CHANGED, "", str(before.table), str(now.table))
+    if before.primary_key != now.primary_key:
+        yield SchemaChange(ChangeKind.KEY_CHANGED, "", _paths(before.primary_key), _paths(now.primary_key))
+    if before.cursor != now.cursor:
+        yield SchemaChange(ChangeKind.CURSOR_CHANGED, "", _paths((before.cursor,)), _paths((now.cursor,)))
+
+
+def _column_changes(before: StreamProfile, now: StreamProfile, renamed: Mapping[str, str]) -> Iterator[SchemaChange]:
+    for column, kind in now.columns.items():
+        old = before.columns.get(renamed.get(column, column))
+        if old is None:
+            yield SchemaChange(
+                ChangeKind.COLUMN_RETURNED if column in before.missing else ChangeKind.COLUMN_ADDED, column, "", kind
+            )
+        elif old != kind:
+            yield SchemaChange(
+                ChangeKind.COLUMN_WIDENED if sql_type_widens_to(old, kind) else ChangeKind.COLUMN_RETYPED,
+                column,
+                old,
+                kind,
+            )
+    for column, kind in before.columns.items():
+        if column not in now.columns and column not in renamed.values() and column not in now.excluded:
+            yield SchemaChange(
+                ChangeKind.COLUMN_LOST if column in now.missing else ChangeKind.COLUMN_DROPPED, column, kind, ""
+            )
+
+
+def _pair_changes(before: StreamProfile, now: StreamProfile) -> Iterator[SchemaChange]:
+    for kind, old, new in (
+        (ChangeKind.COLUMN_EXCLUDED, before.excluded, now.excluded),
+        (ChangeKind.COLUMN_REFUSED, before.refused, now.refused),
+    ):
+        for column, pair in new.items():
+            if old.get(column) != pair:
+                yield SchemaChange(kind, column, pair[0] or NO_COLUMN, pair[1])
+
+
+def _each_once(changes: Iterable[SchemaChange]) -> Iterator[SchemaChange]:
+    """Drops the differences that repeat a change made in the table.
+
+    An added column and a new one are the same change.
+    """
+    seen: set[tuple[str, str]] = set()
+    for change in changes:
+        kind = "added" if change.kind in (ChangeKind.COLUMN_ADDED, ChangeKind.COLUMN_RETURNED) else change.kind.value
+        if (kind, change.column) not in seen:
+            seen.add((kind, change.column))
+            yield change
+
+
+def _paths(paths: Iterable[FieldPath]) -> str:
+    return ", ".join(".".join(path) for path in paths if path) or "none"

@@ -1,0 +1,111 @@
+"""The folder of a run's staged files: inside the table's data location. No table refers to its files until a commit."""
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
+from dagster_airbyte_proto.loads.table import TableTarget
+
+_LONGEST_NAME = 60
+
+
+class StagingFolder(NamedTuple):
+    """A folder for staged files. `uri` spells it as the table's location does, and the names of its files begin so."""
+
+    filesystem: fs.FileSystem
+    path: str
+    uri: str
+
+    @classmethod
+    def at(cls, uri: str, storage: Storage = LOCAL) -> "StagingFolder":
+        """Opens the folder at `uri`. Raises StagingError if its file system is unknown."""
+        try:
+            filesystem, path = storage.at(uri)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StagingError("find the staging folder", f"{uri}: {error}") from error
+        return cls(filesystem, path, uri)
+
+    def file(self, name: str) -> tuple[str, str]:
+        """Returns the path of a file in the folder, for the file system, and its URI, for everything else."""
+        return f"{self.path}/{name}", f"{self.uri}/{name}"
+
+
+def run_staging_folder(target: TableTarget, run_id: str) -> str:
+    """Returns the folder of a run's staged files of one table, spelled as the table's location is."""
+    return f"{target.location.rstrip('/')}/data/run-{run_id}"
+
+
+def file_name(kind: str, stream: str, suffix: str, number: int) -> str:
+    """Returns a name that is unique in the folder and that a person can read."""
+    # Hadoop hides files whose names begin with "_" or ".", so the kind comes first.
+    return f"{kind}-{number:05d}-{re.sub('[^A-Za-z0-9]+', '-', stream)[:_LONGEST_NAME].strip('-')}-{suffix}.parquet"
+
+
+def create_folder(folder: StagingFolder) -> None:
+    """Creates the folder if it is missing. Does nothing in object stores."""
+    # An object store has no folders, and pyarrow would leave an empty object for it.
+    if isinstance(folder.filesystem, fs.S3FileSystem):
+        return
+    with raising_staging_error("make the staging folder", folder.uri):
+        folder.filesystem.create_dir(folder.path, recursive=True)
+
+
+def sync_to_disk(folder: StagingFolder, path: str) -> None:
+    """Makes a closed file durable, so that it survives a power failure. Object stores do so themselves."""
+    if not isinstance(folder.filesystem, fs.LocalFileSystem):
+        return
+    for place in (path, folder.path):
+        with raising_staging_error("write to disk", place):
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def remove_file(folder: StagingFolder, path: str) -> None:
+    """Deletes a staged file, if it still exists."""
+    uri = folder.uri + path.removeprefix(folder.path)
+    with raising_staging_error("remove a staged file", uri), suppress(FileNotFoundError):
+        folder.filesystem.delete_file(path)
+
+
+def remove_orphan_files(folder: str, keep: Collection[str], storage: Storage = LOCAL) -> int:
+    """Deletes the files of a dead run's folder that are not in `keep`, and the folder if none is left.
+
+    Returns the number of deleted files.
+    """
+    place = StagingFolder.at(folder, storage)
+    kept = {StagingFolder.at(path, storage).path for path in keep}
+    with raising_staging_error("sweep the staging folder", folder):
+        entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True, recursive=True))
+        removed = [info.path for info in entries if info.is_file and info.path not in kept]
+        for path in removed:
+            place.filesystem.delete_file(path)
+        if len(removed) == sum(info.is_file for info in entries):
+            with suppress(FileNotFoundError):
+                place.filesystem.delete_dir(place.path)
+    return len(removed)
+
+
+@contextmanager
+def raising_staging_error(
+    action: str, place: str, *, size_bytes: int | None = None, stream: str | None = None
+) -> Iterator[None]:
+    """Turns an OSError into a StagingError with the place, the bytes that were to be written, and a remedy."""
+    try:
+        yield
+    except OSError as error:
+        size = "" if size_bytes is None else f" ({size_bytes} bytes)"
+        reason = error.strerror or str(error)
+        there = "Make room there, or make it writable"
+        elsewhere = "Is it reachable from here, and may these credentials read, write and delete there?"
+        remedy = f"{there}; running again is safe." if is_local(place) else f"{elsewhere} Running again is safe."
+        raise StagingError(action, f"{place}{size}: {reason}", remedy=remedy, stream=stream) from error

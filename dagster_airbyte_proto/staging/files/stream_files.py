@@ -1,0 +1,116 @@
+"""Creates the staged files of one stream in its table's staging folder."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile
+from dagster_airbyte_proto.loads.table import DEDUPLICATING, TableTarget
+from dagster_airbyte_proto.model import PlannedStream, SortField
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.staging.files.parquet_file import ROW_GROUP_BYTES, OpenFile, field_named
+from dagster_airbyte_proto.staging.files.staging_folder import (
+    StagingFolder,
+    create_folder,
+    file_name,
+    remove_file,
+    run_staging_folder,
+)
+from dagster_airbyte_proto.staging.keys.dedup import POSITION_DELETES
+from dagster_airbyte_proto.staging.keys.late_rows import LateRowLookup
+from dagster_airbyte_proto.staging.rows.schema_policy import apply_schema_policy
+from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
+from dagster_airbyte_proto.tables.writer import TableWriter
+
+_NARROW_COLUMNS = 160
+# 3.5 times 8 MiB is 28 MiB. glibc requests blocks of 32 MiB and more from the system each time anew, which costs as
+# much as a larger segment saves.
+_MAX_WIDTH_FACTOR = 3.5
+TableAccess = tuple[Callable[[], TableTarget], Callable[[], TableWriter] | None]
+"""The functions that return a stream's table target, and the tables in which newer rows are looked up."""
+
+
+def width_factor(columns: Columns) -> float:
+    """Returns the factor by which segments and row groups of a wide stream are larger than those of a narrow one."""
+    # Work per column costs 15 µs for each segment and 40 µs for each row group, whatever their size.
+    return min(max(1.0, len(columns.parsed_columns) / _NARROW_COLUMNS), _MAX_WIDTH_FACTOR)
+
+
+class StreamFiles:
+    """Creates the staged files of one stream. Requests the table and creates the folder with the first file.
+
+    `written_ratio` is the number of bytes that a byte of records takes once it is written: in the files, and in the
+    keys that are kept in memory to find duplicates. It is 1 until the first file is measured.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedStream,
+        columns: Columns,
+        table: TableAccess,
+        run_id: str,
+    ) -> None:
+        self.change_columns(planned, columns, table)
+        self.resolves_keys = planned.write in DEDUPLICATING
+        self.written_ratio = 1.0
+        self.has_written_ratio = False
+        self._run_id = run_id
+        self._name_suffix = os.urandom(4).hex()
+        self._files = 0
+
+    def change_columns(self, planned: PlannedStream, columns: Columns, table: TableAccess) -> None:
+        """Gives the next files other columns, and requests the table anew."""
+        self.planned = planned
+        self.columns = columns
+        self._target, tables = table
+        self.late_rows = LateRowLookup(tables, planned, columns)
+        self._destination: tuple[StagingFolder, TableTarget] | None = None
+
+    def fit_to_table(self, parsed: ParsedBatch) -> ParsedBatch:
+        """Returns the batch without the values or rows that the table does not take."""
+        target = self._folder_and_target()[1]
+        if not target.fit.excluded:
+            return parsed
+        return apply_schema_policy(parsed, target.fit.excluded, self.planned.schema_policy, target.schema)
+
+    def new_file(self) -> OpenFile:
+        """Opens a file of rows."""
+        row_group_bytes = int(ROW_GROUP_BYTES * width_factor(self.columns))
+        order = self.columns.ordering.sorted
+        return self._new("rows", self._folder_and_target()[1].schema, order=order, row_group_bytes=row_group_bytes)
+
+    def new_position_deletes(self) -> OpenFile:
+        """Opens a file of position deletes."""
+        return self._new("positions", POSITION_DELETES, FileContent.POSITION_DELETES)
+
+    def new_equality_deletes(self) -> OpenFile:
+        """Opens a file of equality deletes, with the key columns of the table."""
+        schema = self._folder_and_target()[1].schema
+        keys = pa.schema([field_named(schema, key) for key in self.columns.keys])
+        return self._new("keys", keys, FileContent.EQUALITY_DELETES)
+
+    def remove_staged(self, file: StagedFile) -> None:
+        """Deletes a closed file."""
+        folder = self._folder_and_target()[0]
+        remove_file(folder, folder.path + file.path.removeprefix(folder.uri))
+
+    def _new(
+        self,
+        kind: str,
+        schema: pa.Schema,
+        content: FileContent = FileContent.ROWS,
+        order: Sequence[SortField] = (),
+        row_group_bytes: int = ROW_GROUP_BYTES,
+    ) -> OpenFile:
+        self._files += 1
+        name = file_name(kind, str(self.planned.id), self._name_suffix, self._files)
+        return OpenFile(self._folder_and_target()[0], name, schema, content, order, row_group_bytes)
+
+    def _folder_and_target(self) -> tuple[StagingFolder, TableTarget]:
+        if self._destination is None:
+            target = self._target()
+            folder = StagingFolder.at(run_staging_folder(target, self._run_id), target.storage)
+            create_folder(folder)
+            self._destination = folder, target
+        return self._destination

@@ -1,0 +1,34 @@
+"""Reads values inside the objects of a batch: members of structs as arrays, and members of JSON text as raw text."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_airbyte_proto.model import FieldPath
+from dagster_airbyte_proto.schema.columns import ValueType, member_at
+from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members
+
+
+def member_array(array: pa.Array, kind: ValueType, path: FieldPath) -> tuple[pa.Array, ValueType, FieldPath]:
+    """Returns the array at the path, as far as it goes through structs, its type, and the rest of the path."""
+    found, beyond = member_at(kind, path)
+    for step in path[: len(path) - len(beyond)]:
+        number = next(number for number, member in enumerate(kind.members) if member.source == step)
+        array, kind = pc.struct_field(array, [number]), kind.members[number].type
+    return array, found, beyond
+
+
+def raw_texts_at(array: pa.Array, kind: ValueType, path: FieldPath) -> list[Raw]:
+    """Returns the raw text at the path in each row's JSON text; `MISSING` for all if the array is no JSON text."""
+    if not kind.is_json_text:
+        return [MISSING] * len(array)
+    return [_inside(text, path) for text in array.to_pylist()]
+
+
+def _inside(text: str | None, path: FieldPath) -> Raw:
+    raw = MISSING if text is None else Raw(text.encode())
+    for step in path:
+        try:
+            raw = members(raw).get(step, MISSING)
+        except ValueError:
+            return MISSING
+    return raw

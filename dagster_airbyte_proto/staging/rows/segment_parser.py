@@ -1,0 +1,239 @@
+"""Parses segments (whole record lines of one stream) into Arrow batches of the stream's columns.
+
+The steps of a segment:
+
+1. `ColumnarParser` parses it. If that refuses it, `parse_by_record` parses it again.
+2. Values are coerced to the types of the table.
+3. The stream's shaping filters rows, hashes columns, and prunes objects. VARIANTs are encoded after that, because keys
+   and members are read from their JSON text.
+4. The metadata columns are added.
+5. Rows without a usable key are rejected, where rows have keys.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_airbyte_proto.loads.table import DEDUPLICATING
+from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.protocols.wire import RecordWire
+from dagster_airbyte_proto.schema.columns import Column, Columns, ValueKind
+from dagster_airbyte_proto.staging.lines.columnar_parser import ColumnarParser
+from dagster_airbyte_proto.staging.lines.raw_values import wire_array
+from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
+from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
+from dagster_airbyte_proto.staging.rows.changes import Changes
+from dagster_airbyte_proto.staging.rows.coercion import coerce
+from dagster_airbyte_proto.staging.rows.metadata import (
+    RawIdGenerator,
+    SegmentTimes,
+    extracted_at,
+    meta_column,
+    sdc_arrays,
+)
+from dagster_airbyte_proto.staging.rows.nested_values import member_array, raw_texts_at
+from dagster_airbyte_proto.staging.rows.shaping import FILTERED, shaper_of
+
+# After this many failures in a row the columnar parser is tried for every 17th segment, and not more rarely.
+_MAX_BACKOFF_FAILURES = 6
+NO_KEY = "every part of the key is null"
+BAD_KEY = "a part of the key does not fit its column"
+
+
+class ParsedBatch(NamedTuple):
+    """A parsed segment. `batch` has the schema of the stream's `Columns`.
+
+    The lines of the segment are the landing rows plus the rejected ones. `deletions` is a mask of the rows that delete
+    their key. `filtered_out` is a mask of the rows that the filter rejected: the batch has them for their keys alone,
+    which the table must no longer have. Both are None if there are no such rows.
+    """
+
+    batch: pa.RecordBatch
+    changed: int
+    rejected: Counter[str]
+    ignored: Counter[str]
+    foreign: Counter[StreamId]
+    deletions: pa.BooleanArray | None = None
+    filtered_out: pa.BooleanArray | None = None
+
+    @property
+    def landing_rows(self) -> pa.RecordBatch:
+        """The rows that land."""
+        return self.batch if self.filtered_out is None else self.batch.filter(pc.invert(self.filtered_out))
+
+
+class SegmentParser:
+    """Parses the segments of one stream, in order.
+
+    `seed` (9 random bytes) makes the rows' ids unique. `began_at` is the start of the sync, in microseconds.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedStream,
+        columns: Columns,
+        record_wire: RecordWire,
+        *,
+        sync_id: int,
+        seed: bytes,
+        hash_key: str = "",
+        began_at: int = 0,
+    ) -> None:
+        self._began_at = began_at
+        self._planned = planned
+        self._shaper = shaper_of(columns, hash_key)
+        self._columns = columns
+        self._variants = [column for column in columns.all if column.type.kind is ValueKind.VARIANT]
+        self._record_wire = record_wire
+        self._sync_id = sync_id
+        self._raw_ids = RawIdGenerator(seed)
+        self._columnar: ColumnarParser | None = None
+        self._columnar_failures = 0
+        self._skipped_attempts = 0
+        self.segments_by_record = 0
+
+    def parse(
+        self, segment: bytes, lines: int, now_microseconds: int, since_microseconds: int | None = None
+    ) -> ParsedBatch:
+        """Parses a segment of so many `lines`, of which the first came at `since_microseconds`.
+
+        Never raises for what the connector sent.
+        """
+        if self._columnar is None:
+            first_line = segment[: segment.find(b"\n") + 1]
+            self._columnar = ColumnarParser(self._columns, self._record_wire, self._planned.id, first_line)
+        wire = self._parse_columnar(self._columnar, segment, lines)
+        if wire is None:
+            self.segments_by_record += 1
+            wire = parse_by_record(segment, self._columns, self._record_wire, self._planned.id)
+        since = now_microseconds if since_microseconds is None else since_microseconds
+        return self._build_batch(wire, SegmentTimes(self._began_at, since, now_microseconds))
+
+    def _parse_columnar(self, parser: ColumnarParser, segment: bytes, lines: int) -> WireRows | None:
+        """Returns the rows by the columnar parser; None if the segment must be parsed by record.
+
+        The longer the columnar parser fails, the less often it is tried. It is never given up.
+        """
+        if self._skipped_attempts < (1 << self._columnar_failures) // 4:
+            self._skipped_attempts += 1
+            return None
+        self._skipped_attempts = 0
+        wire = parser.parse(segment, lines)
+        if wire is None and self._columnar_failures == 1:
+            parser.skip_odd_columns(segment)
+            wire = parser.parse(segment, lines)
+        self._columnar_failures = 0 if wire is not None else min(self._columnar_failures + 1, _MAX_BACKOFF_FAILURES)
+        return wire
+
+    def _build_batch(self, wire: WireRows, times: SegmentTimes) -> ParsedBatch:
+        rows, now_microseconds = len(wire.emitted_at), times.read
+        top = self._columns.parsed_columns
+        arrays = {
+            column.name: array if column.type.kind is ValueKind.VARIANT else coerce(column, array, wire.changes)
+            for column, array in zip(top, wire.arrays, strict=True)
+        }
+        for column in self._columns.nested:
+            arrays[column.name] = self._nested_key_array(column, arrays, wire)
+        is_wanted = None
+        if self._shaper is not None:
+            arrays, is_wanted = self._shaper.shape_rows(arrays)
+        for column in self._variants:  # Only now: above, keys and members were read from their JSON text.
+            arrays[column.name] = coerce(column, arrays[column.name], wire.changes)
+        if self._record_wire.emitted_at:
+            extracted = extracted_at(wire.emitted_at, now_microseconds, wire.changes)
+        else:
+            extracted = extracted_at(pa.repeat(now_microseconds / 1000, rows), now_microseconds, wire.changes)
+        about = meta_column(self._sync_id, rows, wire.source_changes, wire.changes)
+        generation = pa.repeat(pa.scalar(self._planned.generation_id, pa.int64()), rows)
+        batch = pa.RecordBatch.from_arrays(
+            [
+                *(arrays[column.name] for column in self._columns.all),
+                self._raw_ids.take(rows),
+                extracted,
+                about,
+                generation,
+                *(sdc_arrays(self._columns.sdc, extracted, wire.version, times) if self._columns.sdc else ()),
+            ],
+            schema=self._columns.schema,
+        )
+        deletions, has_key = self._deletions(batch, wire.changes), self._reject_unusable_keys(batch, wire)
+        filtered_out = None if is_wanted is None else self._filtered_out_mask(is_wanted, deletions)
+        if has_key is not None:
+            batch, deletions = batch.filter(has_key), _filter_mask(deletions, has_key)
+            filtered_out = _filter_mask(filtered_out, has_key)
+        parsed = ParsedBatch(batch, 0, wire.rejected, wire.ignored, wire.foreign, deletions)
+        if filtered_out is not None:
+            parsed = self._apply_filter(parsed, filtered_out)
+        return parsed._replace(changed=_count_changed(parsed.landing_rows, wire))
+
+    def _filtered_out_mask(self, is_wanted: pa.BooleanArray, deletions: pa.BooleanArray | None) -> pa.BooleanArray:
+        """Returns a mask of the rows that the filter leaves out."""
+        # Of a deleted row a source may send only the key. So the filter does not apply to rows that delete their key.
+        if deletions is None or self._planned.write not in DEDUPLICATING:
+            return pc.invert(is_wanted)
+        return pc.invert(pc.or_(is_wanted, deletions))
+
+    def _apply_filter(self, parsed: ParsedBatch, filtered_out: pa.BooleanArray) -> ParsedBatch:
+        """Removes the rows that the filter leaves out; where rows have keys, the table loses older ones of the keys."""
+        parsed.rejected[FILTERED] += filtered_out.true_count
+        if self._planned.write in DEDUPLICATING:
+            return parsed._replace(filtered_out=filtered_out)
+        wanted = pc.invert(filtered_out)
+        return parsed._replace(batch=parsed.batch.filter(wanted), deletions=_filter_mask(parsed.deletions, wanted))
+
+    def _nested_key_array(self, column: Column, arrays: Mapping[str, pa.Array], wire: WireRows) -> pa.Array:
+        owner = next(top for top in self._columns.parsed_columns if top.path[0] == column.path[0])
+        array, kind, beyond = member_array(arrays[owner.name], owner.type, column.path[1:])
+        if not beyond:
+            return array
+        raws = raw_texts_at(array, kind, beyond)
+        return coerce(column, wire_array(column, raws, wire.changes), wire.changes)
+
+    def _deletions(self, batch: pa.RecordBatch, changes: Changes) -> pa.BooleanArray | None:
+        """Returns a mask of the deletions: rows with a value in the column, also one that did not fit the column."""
+        column = self._columns.deletion_column
+        if column is None:
+            return None
+        is_deletion = batch.column(column.name).is_valid()
+        if misfits := changes.rows_nulled(column.path[0]):
+            is_deletion = pc.or_(is_deletion, _mask_of_rows(misfits, batch.num_rows))
+        return is_deletion if is_deletion.true_count else None
+
+    def _reject_unusable_keys(self, batch: pa.RecordBatch, wire: WireRows) -> pa.BooleanArray | None:
+        """Counts the rows without a usable key as rejected. Returns a mask of the other rows.
+
+        None if all rows have a usable key, or need none.
+        """
+        keys = [column for column in self._columns.all if column.name in self._columns.keys]
+        if self._planned.write not in DEDUPLICATING or all(batch.column(key.name).null_count == 0 for key in keys):
+            return None
+        # A key that does not fit its column would land as null. Then different keys would be equal, and their rows
+        # would replace each other.
+        misfits = [row for key in keys for row in wire.changes.rows_nulled(".".join(key.path))]
+        bad = _mask_of_rows(misfits, batch.num_rows)
+        absent = reduce(pc.and_, (batch.column(key.name).is_null() for key in keys))
+        wire.rejected.update(+Counter({BAD_KEY: bad.true_count, NO_KEY: pc.and_not(absent, bad).true_count}))
+        return pc.invert(pc.or_(absent, bad))
+
+
+def _filter_mask(claims: pa.BooleanArray | None, rows: pa.BooleanArray) -> pa.BooleanArray | None:
+    return None if claims is None else claims.filter(rows)
+
+
+def _mask_of_rows(rows: Sequence[int], of: int) -> pa.BooleanArray:
+    marks = np.zeros(of, dtype=bool)
+    marks[rows] = True
+    return pa.array(marks)
+
+
+def _count_changed(batch: pa.RecordBatch, wire: WireRows) -> int:
+    source = wire.source_changes
+    if not wire.changes and (source is None or source.null_count == len(source)):
+        return 0
+    lengths = pc.list_value_length(batch.column("_airbyte_meta").field("changes"))
+    return int(pc.sum(pc.greater(lengths, 0)).as_py() or 0)

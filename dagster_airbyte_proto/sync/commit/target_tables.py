@@ -1,0 +1,180 @@
+"""Prepares the tables of one sync, in threads, while the connector starts and is read."""
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget, spec_digest
+from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.evolution import EvolutionRules
+from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.plan.stream_plan import may_land_on_branch
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.tables.writer import SupportsBranches
+
+_TABLES_AT_ONCE = 4
+_POLL_SECONDS = 0.2
+_CANCELLED_WAIT_SECONDS = 3.0
+
+
+class TargetTables:
+    """The target tables of one sync, for the reading thread.
+
+    A table that refuses fails only its own stream. Rows of that stream go to the discard folder, a local folder that is
+    no table's, so that the reading goes on for the others.
+
+    A sync that is cancelled while tables are being prepared waits only a few seconds more: a Spark session takes long
+    to start and cannot be interrupted. Rows without a table have not landed, and the connector sends them again.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        specs: Mapping[StreamId, TableSpec],
+        holder: tuple[StateStore, Lease],
+        cancel: threading.Event,
+    ) -> None:
+        self._engine = engine
+        self._specs = dict(specs)
+        self._store, self._lease = holder
+        self._cancel = cancel
+        self._place = engine.tables_place
+        self._ready_before: dict[StreamId, str] = {}
+        self._is_started = False
+        self._due: dict[StreamId, None] = {}
+        self._has_stopped_waiting = False
+        self._is_closed = False
+        self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="prepare")
+        self._prepared: dict[StreamId, Future[TableTarget]] = {}
+        self.folders: list[str] = []
+
+    def support_branches(self) -> bool:
+        """True once the tables are open and can hold rows on a branch."""
+        return isinstance(self._engine.tables_if_open, SupportsBranches)
+
+    def digests(self) -> Mapping[StreamId, str]:
+        """A digest of each stream's spec."""
+        return {stream: spec_digest(spec, self._place) for stream, spec in self._specs.items()}
+
+    def note_ready(self, streams: Iterable[StreamId]) -> None:
+        """Records that an earlier sync prepared the tables of these streams: they are opened only when rows come."""
+        self._ready_before = {stream: spec_digest(self._specs[stream], self._place) for stream in streams}
+
+    def has_to_be_made(self, stream: StreamId) -> bool:
+        """True when the stream's table has to be prepared even if no row comes."""
+        return self._ready_before.get(stream) != spec_digest(self._specs[stream], self._place)
+
+    def expect(self, streams: Iterable[StreamId]) -> None:
+        """Has the tables of these streams prepared as soon as `start` is called."""
+        self._due.update(dict.fromkeys(streams))
+        if self._is_started:
+            for stream in self._due:
+                self._ensure_submitted(stream)
+
+    def start(self) -> None:
+        """Starts to prepare the expected tables, and from now on each as soon as it is expected."""
+        if not self._is_started:
+            self._is_started = True
+            self.expect(())
+
+    def prepare(self, stream: StreamId, spec: TableSpec) -> None:
+        """Replaces the spec of a stream's table and prepares the table by it. Waits for a running preparation first."""
+        if stream in self._prepared:
+            self._wait([self._prepared[stream]])
+        self._specs[stream] = spec
+        if self._is_started or stream in self._prepared:
+            self._submit(stream)
+        else:
+            self._due[stream] = None
+
+    def target(self, run: StreamRun, discard_folder: Path) -> TableTarget:
+        """Waits for the stream's table and returns it, or the discard folder where the table refuses.
+
+        Records the staging folder in the store before it is used, so that the next run finds it after a crash.
+        """
+        stream = run.planned.id
+        try:
+            target = self._wait_for_target(stream)
+            run.set_target(target, spec_digest(self._specs[stream], self._place))
+        except TableError as error:
+            run.fail_table(error)
+            spec = self._specs[stream]
+            target = TableTarget(spec.name, spec.schema, str(discard_folder), str(spec.name))
+        folder = run_staging_folder(target, self._lease.run_id)
+        self._store.note_folders(self._lease, [folder])
+        self.folders.append(folder)
+        reach("run.folders_noted")
+        return target
+
+    def wait_for_tables(self, runs: Iterable[StreamRun]) -> None:
+        """Waits for the tables of these streams. Those of streams without rows must exist, or have failed, at the end
+        too."""
+        waited = list(runs)
+        for run in waited:
+            self._ensure_submitted(run.planned.id)
+        for run in waited:
+            try:
+                stream = run.planned.id
+                run.set_target(self._wait_for_target(stream), spec_digest(self._specs[stream], self._place))
+            except TableError as error:
+                run.fail_table(error)
+
+    def close(self) -> None:
+        """Starts no further preparation, and waits for the running ones."""
+        self._is_closed = True
+        self._wait([prepared for prepared in self._prepared.values() if not prepared.cancel()])
+        self._pool.shutdown(wait=False)
+
+    def _ensure_submitted(self, stream: StreamId) -> None:
+        if stream not in self._prepared:
+            self._submit(stream)
+
+    def _submit(self, stream: StreamId) -> None:
+        self._prepared[stream] = self._pool.submit(self._prepare, self._specs[stream])
+
+    def _wait_for_target(self, stream: StreamId) -> TableTarget:
+        self._ensure_submitted(stream)
+        prepared = self._prepared[stream]
+        self._wait([prepared])
+        if not prepared.done():
+            raise TableError("waiting for its table", "the sync was cancelled before it was ready", stream=str(stream))
+        return prepared.result()
+
+    def _wait(self, prepared: Collection[Future[TableTarget]]) -> None:
+        """Waits for all of these. Returns earlier only when the sync was cancelled."""
+        while not (self._has_stopped_waiting or all(each.done() for each in prepared)):
+            was_cancelled = self._cancel.is_set()
+            left = wait(prepared, _CANCELLED_WAIT_SECONDS if was_cancelled else _POLL_SECONDS).not_done
+            self._has_stopped_waiting = was_cancelled and bool(left)
+
+    def _prepare(self, spec: TableSpec) -> TableTarget:
+        tables = self._engine.tables
+        if self._is_closed:
+            raise TableError(f"preparing table {spec.name}", "the sync is over")
+        target = tables.prepare(spec)
+        reach("table.prepared")
+        return target
+
+
+def table_spec(
+    planned: PlannedStream, columns: Columns, rules: EvolutionRules, open_generation: OpenGeneration | None = None
+) -> TableSpec:
+    """The table that the stream needs. With an `open_generation` the sync resumes the branch of an earlier run."""
+    slice_column = None if planned.slice is None else SLICE_COLUMN
+    return TableSpec(
+        planned.table,
+        columns.schema,
+        columns.keys,
+        slice_column=slice_column,
+        evolution_rules=rules,
+        partitioning=columns.partitioning,
+        ordering=columns.ordering,
+        replaces=may_land_on_branch(planned),
+        resumed_branch=open_generation.branch if open_generation else None,
+    )

@@ -1,0 +1,75 @@
+"""Compares two catalogs of a connector, for a person who reads what changed.
+
+Only what matters to tables is compared: streams, columns and their types, keys, cursors and read modes. Titles, the
+order of columns and whether null is allowed do not matter.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
+
+
+def catalog_changes(old: Catalog, new: Catalog) -> list[str]:
+    """Returns one line for each difference, in the order of the streams' names."""
+    before = {str(stream.id): stream for stream in old.streams}
+    after = {str(stream.id): stream for stream in new.streams}
+    lines: list[str] = []
+    for name in sorted(before | after):
+        if name not in before:
+            lines.append(f"{name}: new stream ({len(_columns(after[name].json_schema))} columns)")
+        elif name not in after:
+            lines.append(f"{name}: the stream is gone")
+        else:
+            lines.extend(f"{name}: {change}" for change in _stream_changes(before[name], after[name]))
+    return lines
+
+
+def _stream_changes(old: Stream, new: Stream) -> Iterator[str]:
+    yield from _column_changes(dict(_columns_with_fields(old.json_schema)), dict(_columns_with_fields(new.json_schema)))
+    if set(old.primary_key) != set(new.primary_key):
+        yield f"primary key was {_paths_text(old.primary_key)}, is {_paths_text(new.primary_key)}"
+    if old.cursor != new.cursor:
+        yield f"cursor was {_paths_text((old.cursor,))}, is {_paths_text((new.cursor,))}"
+    yield from (f"{mode.value} reads are new" for mode in sorted(set(new.read_modes) - set(old.read_modes)))
+    yield from (f"{mode.value} reads are gone" for mode in sorted(set(old.read_modes) - set(new.read_modes)))
+
+
+def _column_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    for column in dict.fromkeys((*before, *after)):
+        if column not in before:
+            yield f"column {column} is new ({after[column]})"
+        elif column not in after:
+            yield f"column {column} is gone"
+        elif before[column] != after[column]:
+            yield f"column {column} was {before[column]}, is {after[column]}"
+
+
+def _paths_text(paths: tuple[FieldPath, ...]) -> str:
+    return ", ".join(".".join(path) for path in paths if path) or "none"
+
+
+def _columns(schema: Any) -> Mapping[str, Any]:
+    found = schema.get("properties") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _columns_with_fields(schema: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each column with its type in words. The fields of an object follow the object, under their dotted paths."""
+    for name, rule in _columns(schema).items():
+        yield prefix + name, _type_text(rule)
+        yield from _columns_with_fields(rule, f"{prefix}{name}.")
+
+
+def _type_text(rule: Any) -> str:
+    """A type in words, such as `string (date-time)`. Whether null is allowed does not matter to a table."""
+    if not isinstance(rule, Mapping):
+        return "anything"
+    written = rule.get("type", [])
+    names = sorted({written} if isinstance(written, str) else {str(name) for name in written})
+    unions = [each for key in ("oneOf", "anyOf") for each in rule.get(key) or ()]
+    words = [name for name in names if name != "null"] + [_type_text(each) for each in unions]
+    if names == ["array"] or names == ["array", "null"]:
+        words = [f"array of {_type_text(rule['items'])}" if isinstance(rule.get("items"), Mapping) else "array"]
+    notes = [str(rule[key]) for key in ("format", "airbyte_type") if key in rule]
+    return " or ".join(dict.fromkeys(words) or ["anything"]) + (f" ({', '.join(notes)})" if notes else "")

@@ -1,0 +1,101 @@
+"""Makes the launcher that a connection's `launch` option names."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagster_airbyte_proto.checkpoints.store import StateStore
+from dagster_airbyte_proto.connection import Connection, DockerLaunch, ProgramLaunch
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment, parse_variables
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
+from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
+from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
+from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
+from dagster_airbyte_proto.sync.connector.container_owners import Ownership, container_labels, ownership
+from dagster_airbyte_proto.sync.run_log import RunLog
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.launchers.docker.containers import Container
+
+
+def launcher_for(
+    connection: Connection,
+    environments: Path,
+    log: RunLog,
+    store: Callable[[], StateStore],
+    *,
+    deployment: Callable[[], Deployment] = Deployment,
+    stop_grace_seconds: float = 5.0,
+) -> Launcher:
+    """The connection's launcher. What the connector writes to stderr goes to the log.
+
+    `store` and `deployment` are called for containers only: the one to find the owners of other containers, the other
+    for what ours get of this deployment's settings.
+    """
+
+    def on_stderr(line: bytes) -> None:
+        log.write("STDERR", line.decode(errors="replace").rstrip())
+
+    launch = connection.connector.launch
+    options = LaunchOptions(
+        working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
+        stop_grace_seconds=stop_grace_seconds,
+        on_stderr=on_stderr,
+        on_notice=lambda text: log.write("NOTE", text),
+    )
+    if launch.kind == "local":
+        return LocalLauncher(launch.command, options=options)
+    if launch.kind == "pypi":
+        return PypiLauncher(
+            launch.package, launch.executable, cache=environments, python=launch.python, options=options
+        )
+    if launch.kind == "manifest":
+        return ManifestLauncher(
+            launch.path,
+            version=launch.version,
+            python=launch.python,
+            custom_components=launch.custom_components,
+            cache=environments,
+            options=options,
+        )
+    if launch.kind == "docker":
+        labels = container_labels(connection.name, log.run_id)
+        return _docker_launcher(launch, options, labels, deployment(), lambda found: ownership(found, store))
+    return ReplayLauncher(Path(launch.recording))
+
+
+def _docker_launcher(
+    launch: DockerLaunch,
+    options: LaunchOptions,
+    labels: Mapping[str, str],
+    deployment: Deployment,
+    ownership_of: "Callable[[Container], Ownership]",
+) -> Launcher:
+    # Docker's client takes a while to import, and few connections are images.
+    from dagster_airbyte_proto.launchers.docker.images import Image
+    from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+
+    image = Image(launch.image, command=launch.command, pull=launch.pull, platform=launch.platform)
+    confinement = Confinement(
+        network=launch.network,
+        memory=launch.memory,
+        cpus=launch.cpus,
+        pids=launch.pids,
+        tmp=launch.tmp,
+        user=launch.user,
+        read_only=launch.read_only,
+        new_privileges=launch.new_privileges,
+        capabilities=launch.capabilities,
+        volumes=launch.volumes,
+        environment=parse_variables(launch.env_vars),
+        kwargs=launch.container_kwargs,
+    )
+    return DockerLauncher(
+        image,
+        confinement,
+        deployment=deployment,
+        labels=labels,
+        is_orphan=lambda found: ownership_of(found) is Ownership.ORPHAN,
+        options=options,
+    )

@@ -1,0 +1,235 @@
+"""The profiles of a connection's streams during one sync: read from the state store, compared, saved again.
+
+- Column names are saved before any table is touched: a field keeps the name that it was given first, even if the run
+  dies in between.
+- The rest of a profile is saved, with the changes against the one before, once the stream's table is ready or has
+  refused. A run that dies before that leaves the changes to the next run, so none is lost and none is recorded twice.
+- A generation on a branch changes its table's columns when it is published, and is recorded only then.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore, StreamChange
+from dagster_airbyte_proto.errors import ConfigError, SchemaRefused
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN
+from dagster_airbyte_proto.model import Catalog, ColumnName, FieldPath, PlannedStream, StreamId, TableName
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.evolution import ChangeKind, EvolutionRules, SchemaChange
+from dagster_airbyte_proto.schema.names import column_name
+from dagster_airbyte_proto.schema.stream_profile import StreamProfile, change_text, missing_columns, profile_changes
+from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+
+_NO_LIMIT = 1_000_000_000
+
+
+class RecordedChange(NamedTuple):
+    """A change that some sync found, with the current table of its stream."""
+
+    connection: str
+    table: TableName
+    stream_change: StreamChange
+
+
+def recorded_changes(store: StateStore, names: Sequence[str], limit: int) -> list[RecordedChange]:
+    """The changes of these connections and tables (`namespace.table`), newest first. Raises ConfigError for a name that
+    the state store does not know."""
+    found: list[RecordedChange] = []
+    unknown = set(names)
+    for connection in store.connections():
+        tables = {stream: profile.table for stream, profile in store.stream_profiles(connection).items()}
+        known = {connection, *map(str, tables.values())}
+        if not known & set(names):
+            continue
+        unknown -= known
+        changes = store.stream_changes(connection, limit=_NO_LIMIT)
+        found += [RecordedChange(connection, tables[each.stream], each) for each in changes if each.stream in tables]
+    if unknown:
+        raise ConfigError(
+            f"looking up the changes of {sorted(unknown)[0]}",
+            "the state store knows no connection and no table of that name",
+            remedy="Write NAMESPACE.TABLE, or a connection. Is --home right?",
+        )
+    named = [each for each in found if each.connection in names or str(each.table) in names]
+    return sorted(named, key=lambda each: each.stream_change.changed_at, reverse=True)[:limit]
+
+
+class StreamProfiles:
+    """The profiles of one connection's streams. Used by the reading thread only."""
+
+    def __init__(self, store: StateStore, lease: Lease, log: RunLog) -> None:
+        self._store, self._lease, self._log = store, lease, log
+        self._profiles = dict(store.stream_profiles(lease.connection))
+        self._recorded: set[StreamId] = set()
+        self.warnings: list[str] = []
+
+    @property
+    def known_tables(self) -> Mapping[StreamId, KnownTable]:
+        """The table of each stream that the connection has ever had."""
+        return {
+            stream: KnownTable(profile.preferred_table, profile.table) for stream, profile in self._profiles.items()
+        }
+
+    def with_prepared_tables(self, digests: Mapping[StreamId, str]) -> Mapping[StreamId, StreamProfile]:
+        """The streams whose tables an earlier sync prepared by a table spec of the same digest."""
+        profiles = {stream: self._profiles[stream] for stream in digests if stream in self._profiles}
+        return {
+            stream: profile
+            for stream, profile in profiles.items()
+            if profile.is_known and not profile.is_gone and profile.table_spec == digests[stream]
+        }
+
+    def with_column_names(self, streams: Sequence[PlannedStream]) -> tuple[PlannedStream, ...]:
+        """Returns the streams with the column names that their fields were given before."""
+        return tuple(
+            msgspec.structs.replace(planned, column_names=self._profiles[planned.id].column_names)
+            if planned.id in self._profiles
+            else planned
+            for planned in streams
+        )
+
+    def save_column_names(self, streams: Sequence[PlannedStream], columns: Mapping[StreamId, Columns]) -> None:
+        """Saves the current column names. Call it before any table is prepared with them."""
+        changed = {}
+        for planned in streams:
+            names = dict(self._profiles[planned.id].column_names) if planned.id in self._profiles else {}
+            # A name that the user chose is not saved: the user may take it back.
+            renamed = {(source,) for source, _ in planned.shaping.renames} if planned.shaping else set()
+            names |= {column.path: column.name for column in columns[planned.id].all if column.path not in renamed}
+            profile = self._profiles.get(planned.id) or StreamProfile(
+                planned.preferred_table or planned.table, planned.table
+            )
+            profile = msgspec.structs.replace(profile, column_names=_sorted_names(names))
+            if profile != self._profiles.get(planned.id):
+                changed[planned.id] = profile
+        self._save(changed, [])
+
+    def record_missing_streams(self, catalog: Catalog) -> None:
+        """Records, with a warning, each stream that the source offered at the last sync and does not offer any more."""
+        offered = {stream.id for stream in catalog.streams}
+        gone = {
+            stream: msgspec.structs.replace(profile, is_gone=True)
+            for stream, profile in self._profiles.items()
+            if stream not in offered and profile.is_known and not profile.is_gone
+        }
+        self.warnings += [f"stream {stream}: {change_text(SchemaChange(ChangeKind.STREAM_GONE))}" for stream in gone]
+        self._save(gone, [(stream, SchemaChange(ChangeKind.STREAM_GONE)) for stream in gone])
+
+    def evolution_rules(
+        self, planned: PlannedStream, columns: Columns, *, refresh_helps: bool = False
+    ) -> EvolutionRules:
+        """The rules by which the stream's table is evolved. Raises ConfigError for a `formerly` hint that cannot be
+        followed."""
+        ordering = [column.name for column in columns.all if column.path == planned.cursor[:1]]
+        if planned.keeps_deleted and columns.deletion_column is not None:
+            ordering.append(columns.deletion_column.name)
+        return EvolutionRules(
+            policy=planned.schema_policy,
+            own_columns=(*columns.metadata.names, SLICE_COLUMN, *(column.name for column in columns.nested)),
+            required_columns=(*columns.keys, *ordering, *_layout_columns(columns)),
+            formerly=self._pending_renames(planned, columns),
+            refresh_helps=refresh_helps,
+        )
+
+    def record_changes(self, runs: Iterable[StreamRun]) -> None:
+        """Records the changes of the streams whose tables are ready now or have refused, each stream once.
+
+        Call it again after the last load: a generation that changes its table's columns does so when it is published.
+        """
+        profiles: dict[StreamId, StreamProfile] = {}
+        changes: list[tuple[StreamId, SchemaChange]] = []
+        for run in runs:
+            stream = run.planned.id
+            profile = None if stream in self._recorded else self._current_profile(run)
+            if profile is None:
+                continue
+            self._recorded.add(stream)
+            before = self._profiles[stream]
+            found = profile_changes(before, profile, run.fit.changes if run.fit else ())
+            run.schema_changes = (*run.schema_changes, *found)
+            changes += [(stream, change) for change in found]
+            if profile != before:
+                profiles[stream] = profile
+        self._save(profiles, changes)
+
+    def record_interim_changes(self, run: StreamRun) -> None:
+        """Records the changes of a stream whose table is about to change once more. The next `record_changes` records
+        those that follow."""
+        self.record_changes([run])
+        self._recorded.discard(run.planned.id)
+
+    def _current_profile(self, run: StreamRun) -> StreamProfile | None:
+        """The stream's profile after this sync, or None while it is not known yet."""
+        planned, before = run.planned, self._profiles[run.planned.id]
+        if isinstance(run.error, SchemaRefused):
+            refused = {column: (in_table, in_stream) for column, in_table, in_stream in run.error.mismatches}
+            return msgspec.structs.replace(before, refused=refused, table_spec="")
+        if run.fit is None or not run.has_matching_table:
+            return None
+        done = {**before.formerly, **planned.formerly}
+        old = {(name,) for name in planned.formerly.values()} - {(name,) for name in planned.formerly}
+        return msgspec.structs.replace(
+            before,
+            preferred_table=planned.preferred_table or planned.table,
+            table=planned.table,
+            column_names=tuple(kept for kept in before.column_names if kept.path not in old),
+            columns=run.fit.landed,
+            missing=missing_columns(before, planned.table, run.fit.unfilled_columns, done),
+            excluded={misfit.column: (misfit.in_table, misfit.in_stream) for misfit in run.fit.excluded},
+            refused={},
+            primary_key=planned.primary_key,
+            cursor=planned.cursor,
+            formerly=done,
+            is_known=True,
+            is_gone=False,
+            table_spec=run.table_spec,
+            sql_name=run.table,
+            location=run.location,
+        )
+
+    def _pending_renames(self, planned: PlannedStream, columns: Columns) -> dict[str, str]:
+        """The `formerly` hints that no sync has followed yet: the old column name by the new one."""
+        profile, by_path = self._profiles.get(planned.id), {column.path: column.name for column in columns.all}
+        names = dict(profile.column_names) if profile else {}
+        done = profile.formerly if profile else {}
+        found = {}
+        for new, old in planned.formerly.items():
+            if done.get(new) == old:
+                continue
+            if (new,) not in by_path:
+                near = get_close_matches(new, [path[0] for path in by_path], n=1)
+                raise _hint_error(planned, f"the stream has no field {new}", f"Do you mean {near[0]}?" if near else "")
+            if (old,) in by_path:
+                raise _hint_error(planned, f"the source still sends {old} beside {new}", "Take the hint out.")
+            found[by_path[(new,)]] = names.get((old,), column_name(old))
+        return found
+
+    def _save(
+        self, profiles: Mapping[StreamId, StreamProfile], changes: Sequence[tuple[StreamId, SchemaChange]]
+    ) -> None:
+        if not profiles and not changes:
+            return
+        self._store.save_stream_profiles(self._lease, profiles, changes)
+        self._profiles |= profiles
+        for stream, change in changes:
+            self._log.write("NOTE", f"stream {stream}: {change_text(change)}")
+
+
+def _sorted_names(names: Mapping[FieldPath, str]) -> tuple[ColumnName, ...]:
+    return tuple(ColumnName(path, names[path]) for path in sorted(names))
+
+
+def _hint_error(planned: PlannedStream, found: str, remedy: str) -> ConfigError:
+    return ConfigError("reading the stream's option formerly", found, remedy=remedy, stream=str(planned.id))
+
+
+def _layout_columns(columns: Columns) -> Iterator[str]:
+    """The columns by which rows are partitioned, sorted or clustered in the table."""
+    yield from (field.column for field in columns.partitioning)
+    yield from (field.column for field in columns.ordering.sorted)
+    yield from columns.ordering.clustered

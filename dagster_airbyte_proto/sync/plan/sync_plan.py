@@ -1,0 +1,116 @@
+"""Plans one sync: everything that is decided before a table is touched and the connector reads.
+
+The order matters:
+
+- The config is checked, and streams are chosen, before the run gets a number: a user's fault leaves no trace.
+- A connector may rewrite its config when it is merely asked for its catalog. The new one is stored before it is used.
+- Column names are saved before any table is touched: a field keeps the column name that it was given first.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from dagster_airbyte_proto.checkpoints.store import OpenGeneration
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import PlannedStream, State, StreamId
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.protocols.conversation import ReadRequest
+from dagster_airbyte_proto.protocols.events import SchemaEvent
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.schema.evolution import EvolutionRules
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.sync.commit.target_tables import table_spec
+from dagster_airbyte_proto.sync.plan.format_check import check_format
+from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
+from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
+from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
+from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
+from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
+from dagster_airbyte_proto.sync.read.schema_messages import with_stored_schemas
+from dagster_airbyte_proto.sync.sync_context import SyncContext
+
+
+@dataclass(frozen=True)
+class SyncPlan:
+    """The streams of one sync, their columns and tables, and the request to the connector.
+
+    `hash_key` is empty where no column is hashed. `stored_states` are those before the sync, `stored_schemas` the last
+    schema messages of an earlier one. `profiles` keep what changes in the streams while they are read.
+    """
+
+    streams: tuple[PlannedStream, ...]
+    columns: Mapping[StreamId, Columns]
+    specs: Mapping[StreamId, TableSpec]
+    read_request: ReadRequest
+    stored_states: Sequence[State]
+    stored_schemas: Mapping[StreamId, SchemaEvent]
+    fingerprints: Mapping[StreamId, str]
+    continued: Mapping[StreamId, OpenGeneration]
+    profiles: StreamProfiles
+    hash_key: str
+
+
+def plan_sync(context: SyncContext) -> SyncPlan:
+    """Checks the config, chooses the streams, numbers the run. Raises ProtoError where the sync cannot begin."""
+    source, request = context.source, context.request
+    source.use_stored_config(context.store)
+    source.check_config()
+    stored = context.stored_states()
+    catalog = request.catalog or source.catalog()
+    profiles = StreamProfiles(context.store, context.lease, context.log)
+    # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
+    chosen = plan_with_shared_state(source, catalog, request, () if request.slice else stored, profiles.known_tables)
+    check_format(context.connection, chosen, context.engine.abilities)
+    schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
+    chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
+    if source.config_to_save is not None:
+        context.store.save_config(context.lease, source.config_to_save, based_on=source.config_digest)
+    columns = {planned.id: table_columns(planned) for planned in chosen}
+    has_hashed_columns = any(each.shaping_plan and each.shaping_plan.hashed for each in columns.values())
+    hash_key = source.hash_key() if has_hashed_columns else ""
+    rules = {each.id: evolution_rules(context, profiles, each, columns[each.id]) for each in chosen}
+    prints = fingerprints(chosen, columns, source.config_digest)
+    states = () if request.starts_over else states_to_resume(chosen, stored)
+    open_generations = context.store.open_generations(context.connection)
+    continued = continued_generations(open_generations, prints, states, lambda: context.engine.tables)
+    streams, sync_id = _begin_run(context, chosen, continued)
+    context.committer.drop_dead_generations()
+    states = (*states, *(each.state for each in continued.values() if each.state is not None))
+    profiles.save_column_names(streams, columns)
+    profiles.record_missing_streams(catalog)
+    return SyncPlan(
+        streams=streams,
+        columns=columns,
+        specs={each.id: table_spec(each, columns[each.id], rules[each.id], continued.get(each.id)) for each in streams},
+        read_request=ReadRequest(source.config, streams, states, sync_id, catalog.streams, selected_fields(columns)),
+        stored_states=stored,
+        stored_schemas=schemas,
+        fingerprints=prints,
+        continued=continued,
+        profiles=profiles,
+        hash_key=hash_key,
+    )
+
+
+def evolution_rules(
+    context: SyncContext, profiles: StreamProfiles, planned: PlannedStream, columns: Columns
+) -> EvolutionRules:
+    """The rules by which the stream's table may change. Raises ConfigError for a rename hint that does not fit."""
+    refresh_helps = context.engine.abilities.has_new_columns_with_rows and refresh_can_change_columns(planned)
+    return profiles.evolution_rules(planned, columns, refresh_helps=refresh_helps)
+
+
+def _begin_run(
+    context: SyncContext, chosen: Sequence[PlannedStream], continued: Collection[StreamId]
+) -> tuple[tuple[PlannedStream, ...], int]:
+    """Numbers the run and the generations of its streams."""
+    request = context.request
+    start = context.store.begin_run(
+        context.lease,
+        refreshed=[each.id for each in chosen if request.begins_generation(each) and each.id not in continued],
+        streams=[planned.id for planned in chosen],
+        resumed=[*continued],
+        partition=request.partition,
+    )
+    reach("run.begun")
+    return with_generations(chosen, start.generations), start.sync_id

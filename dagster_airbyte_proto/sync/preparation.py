@@ -1,0 +1,117 @@
+"""Prepares what stages and commits the records of one planned sync, before its connector is started.
+
+A table is prepared early only where that is surely needed: most scheduled syncs bring no rows, and a JVM costs more
+than all the rest of such a sync. So a table that an earlier sync prepared by the same spec is opened with the first
+row, and all others beside the start of the connector.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.ledger import Ledger
+from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
+from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.sync.commit.loader import Loader, LoadThresholds
+from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
+from dagster_airbyte_proto.sync.plan.generations import assign_generations
+from dagster_airbyte_proto.sync.plan.resume import set_states_before
+from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation, replaces_table
+from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules
+from dagster_airbyte_proto.sync.read.schema_messages import SchemaUpdates, StreamSetup
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.sync.sync_context import SyncContext
+
+
+class PreparedSync(NamedTuple):
+    """The parts of one sync that stage and commit its records."""
+
+    runs: Mapping[StreamId, StreamRun]
+    targets: TargetTables
+    stage: Stage
+    ledger: Ledger
+    loader: Loader
+    schema_updates: SchemaUpdates
+
+
+def open_tables_early(context: SyncContext) -> None:
+    """Starts to open the tables if the previous sync emitted rows, or there was none."""
+    report = context.store.newest_report(context.connection)
+    if report is None or any(stream["emitted"] for stream in msgspec.json.decode(report).get("streams", {}).values()):
+        context.engine.start_opening_tables()
+
+
+def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
+    """Makes the stage, the ledger and the loader, and starts to prepare the tables that need it."""
+    runs = {planned.id: StreamRun(planned) for planned in plan.streams}
+    set_states_before(runs, plan.stored_states)
+    assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
+    targets = TargetTables(context.engine, plan.specs, (context.store, context.lease), context.options.cancel)
+    _keep_prepared_tables_closed(context, plan, runs, targets)
+    stage = Stage(
+        [_stream_input(context, plan, targets, run, plan.columns[stream]) for stream, run in runs.items()],
+        context.protocol.record_wire,
+        run_id=context.lease.run_id,
+        sync_id=plan.read_request.sync_id,
+        other_names=context.protocol.stream_aliases(plan.read_request),
+    )
+    ledger = _ledger(plan)
+    load = context.source.connection.load
+    loader = Loader(
+        context.lease,
+        (stage, ledger, context.committer),
+        runs,
+        LoadThresholds(load.max_bytes, load.max_seconds),
+        partial(_complete_shared_state, context),
+    )
+
+    def rebuild(run: StreamRun, columns: Columns) -> StreamSetup:
+        rules = evolution_rules(context, plan.profiles, run.planned, columns)
+        spec = table_spec(run.planned, columns, rules, plan.continued.get(run.planned.id))
+        return StreamSetup(_stream_input(context, plan, targets, run, columns), spec)
+
+    schema_updates = SchemaUpdates(plan.columns, (stage, loader, targets), plan.profiles, rebuild)
+    return PreparedSync(runs, targets, stage, ledger, loader, schema_updates)
+
+
+def _keep_prepared_tables_closed(
+    context: SyncContext, plan: SyncPlan, runs: Mapping[StreamId, StreamRun], targets: TargetTables
+) -> None:
+    known = {
+        stream: profile
+        for stream, profile in plan.profiles.with_prepared_tables(targets.digests()).items()
+        if not replaces_table(runs[stream].planned)
+    }
+    for stream, profile in known.items():
+        runs[stream].use_known_table(profile)
+    targets.note_ready(known)
+    if len(known) < len(runs) or context.engine.has_started_opening:
+        targets.start()
+
+
+def _stream_input(
+    context: SyncContext, plan: SyncPlan, targets: TargetTables, run: StreamRun, columns: Columns
+) -> StreamInput:
+    target = partial(targets.target, run, context.engine.settings.staging_folder)
+    return StreamInput(run.planned, columns, target, plan.hash_key, lambda: context.engine.tables)
+
+
+def _ledger(plan: SyncPlan) -> Ledger:
+    tracked = [planned for planned in plan.streams if planned.read is ReadMode.INCREMENTAL]
+    return Ledger(
+        (each.id for each in tracked),
+        whole=(each.id for each in tracked if replaces_table(each)),
+        resumable=(each.id for each in plan.streams if can_resume_generation(each)),
+    )
+
+
+def _complete_shared_state(context: SyncContext, state: State) -> State:
+    """A GLOBAL state, completed by the stored sub-states of streams that were not requested. Other states are returned
+    as they are."""
+    if state.scope is not StateScope.GLOBAL:
+        return state
+    before = tuple(state for state in context.stored_states() if state.scope is StateScope.GLOBAL)
+    return context.protocol.merge_states(before, state)[0]

@@ -1,0 +1,47 @@
+"""The options of one run, and what follows its progress."""
+
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.commit_listener import CommitListener, NoCommitListener
+from dagster_airbyte_proto.sync.read.pull import Timeouts
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+
+
+class ProgressListener(Protocol):
+    """Follows the progress of a sync. The reading thread calls it often, so it must be quick."""
+
+    def run_started(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None: ...
+
+    def progressed(self) -> None: ...
+
+    def connector_logged(self, level: str, text: str) -> None:
+        """Receives a line of the run's log, with secrets masked. May be called from another thread."""
+        ...
+
+
+class NoProgressListener:
+    """A ProgressListener that does nothing."""
+
+    def run_started(self, run_id: str, runs: Mapping[StreamId, StreamRun]) -> None: ...
+
+    def progressed(self) -> None: ...
+
+    def connector_logged(self, level: str, text: str) -> None: ...
+
+
+class RunOptions(NamedTuple):
+    """The options of one run, beside what it reads (`SyncRequest`).
+
+    Setting `cancel` ends the sync early: rows that a state covers are committed. `run_id` may be that of an earlier
+    attempt. If another run holds the connection, this one waits up to `lease_wait_seconds` for it.
+    """
+
+    cancel: threading.Event
+    progress_listener: ProgressListener = NoProgressListener()
+    timeouts: Timeouts = Timeouts()
+    commit_listener: CommitListener = NoCommitListener()
+    run_id: str | None = None
+    lease_wait_seconds: float = 0.0

@@ -1,0 +1,58 @@
+"""The services and the request of one run that holds its connection, for every step of it."""
+
+from typing import NamedTuple
+
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.model import State
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.events import ConfigEvent
+from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.connector.source import Source
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import LeaseRenewal
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.run_options import RunOptions
+
+
+class SyncContext(NamedTuple):
+    """One run: what it reads, how it behaves, and what it holds until it ends."""
+
+    engine: Engine
+    source: Source
+    request: SyncRequest
+    options: RunOptions
+    renewal: LeaseRenewal
+    committer: Committer
+    log: RunLog
+
+    @property
+    def store(self) -> StateStore:
+        return self.engine.store
+
+    @property
+    def lease(self) -> Lease:
+        return self.renewal.lease
+
+    @property
+    def connection(self) -> str:
+        return self.lease.connection
+
+    @property
+    def protocol(self) -> SourceProtocol:
+        return self.source.protocol
+
+    def stored_states(self) -> list[State]:
+        """The states of the run's partition as they stand in the store."""
+        return [each.state for each in self.store.states(self.connection, partition=self.request.partition)]
+
+    def is_cancelled(self) -> bool:
+        """True once somebody has cancelled the run. Raises StateConflict if another run has taken over."""
+        self.renewal.check()
+        return self.options.cancel.is_set()
+
+    def save_config(self, event: ConfigEvent) -> None:
+        """Stores a config that the connector rewrote."""
+        config = self.source.accept_rewritten_config(event.config)
+        if config is not None:
+            self.store.save_config(self.lease, config, based_on=self.source.config_digest)

@@ -1,0 +1,24 @@
+"""Arrays and collections of Java, as py4j passes them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from py4j.java_gateway import JavaMember
+
+
+def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
+    array = gateway.new_array(kind, len(values))
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+def java_items(iterable: Any) -> Iterator[Any]:
+    """Yields the items of a Java iterable.
+
+    It calls Java's `next` itself: py4j's iterator treats any error as the end, and would silently drop the rest.
+    """
+    iterator = iterable.iterator()
+    next_item = JavaMember("next", iterator, iterator._target_id, iterator._gateway_client)
+    while iterator.hasNext():
+        yield next_item()

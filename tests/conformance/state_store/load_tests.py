@@ -1,0 +1,117 @@
+"""Tests of the loads log."""
+
+from datetime import timedelta
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, StateStore
+from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.model import State, StateScope
+from tests.conformance.state_store.fixtures import (
+    ORDERS,
+    USERS,
+    HandClock,
+    StoreFixtures,
+    committed_users,
+    load_of,
+    stream_state,
+)
+
+
+class LoadTests(StoreFixtures):
+    """Announced, promoted and dropped loads."""
+
+    # Loads
+
+    def test_announced_loads_are_found_again_oldest_first_and_exact(self, store: StateStore, lease: Lease) -> None:
+        odd = State(StateScope.GLOBAL, b'{"odd": "\xff\x00 \\u0000 \xc3\xa4"}', is_reset=True)
+        loads = [load_of("z", stream_state(ORDERS, '{ "spaced" : 1 }'), odd, paths=("a/1", "a/2")), load_of("a")]
+        for load in loads:
+            store.announce(lease, load)
+        assert store.announced_loads("shop") == loads
+        assert store.announced_loads("mine") == []
+
+    def test_announcing_the_same_load_again_is_once(self, store: StateStore, lease: Lease) -> None:
+        store.announce(lease, load_of("one"))
+        store.announce(lease, load_of("one"))
+        assert store.announced_loads("shop") == [load_of("one")]
+        with pytest.raises(InternalError, match="another load has its id"):
+            store.announce(lease, load_of("one", stream_state(USERS, "other")))
+
+    def test_promoting_moves_states_and_ends_the_load(self, store: StateStore, lease: Lease, clock: HandClock) -> None:
+        states = stream_state(USERS, "u"), stream_state(ORDERS, "o")
+        load = load_of("one", *states, paths=("p",))
+        store.announce(lease, load)
+        clock.advance(5)
+        store.promote(lease, load, states, [committed_users()])
+        assert set(self.current_states(store)) == set(states)
+        assert {(stored.version, stored.changed_at, stored.run_id) for stored in store.states("shop")} == {
+            (1, clock.now, "run-1")
+        }
+        logged = store.load("one")
+        assert logged is not None
+        assert logged == store.loads("shop")[0]
+        assert (logged.load, logged.status, logged.committed) == (load, LoadStatus.DONE, (committed_users(),))
+        assert (logged.announced_at, logged.ended_at) == (clock.now - timedelta(seconds=5), clock.now)
+        assert store.announced_loads("shop") == []
+
+    def test_promoting_only_some_states_leaves_the_others(self, store: StateStore, lease: Lease) -> None:
+        load = load_of("one", stream_state(USERS, "u"), stream_state(ORDERS, "o"))
+        store.announce(lease, load)
+        store.promote(lease, load, [stream_state(ORDERS, "o")], [])
+        assert self.current_states(store) == [stream_state(ORDERS, "o")]
+
+    def test_promoting_a_done_load_changes_nothing(self, store: StateStore, lease: Lease) -> None:
+        old, new = load_of("old", stream_state(USERS, "old")), load_of("new", stream_state(USERS, "new"))
+        self.promoted(store, lease, old)
+        self.promoted(store, lease, new)
+        store.promote(lease, old, old.states, [committed_users("other")])
+        assert self.current_states(store) == [stream_state(USERS, "new")]
+        assert len(store.history("shop")) == 2
+
+    def test_a_load_without_states_moves_no_version(self, store: StateStore, lease: Lease) -> None:
+        self.promoted(store, lease, load_of("one"))
+        assert store.history("shop") == []
+
+    def test_a_dropped_load_is_no_longer_announced(self, store: StateStore, lease: Lease) -> None:
+        load = load_of("one", stream_state(USERS, "u"))
+        store.announce(lease, load)
+        store.drop(lease, load, "its table is gone")
+        store.drop(lease, load, "again")
+        logged = store.load("one")
+        assert logged is not None
+        assert (logged.status, logged.reason) == (LoadStatus.DROPPED, "its table is gone")
+        with pytest.raises(InternalError, match="it is dropped already"):
+            store.promote(lease, load, load.states, [])
+        assert self.current_states(store) == []
+
+    def test_a_load_that_was_never_announced_cannot_end(self, store: StateStore, lease: Lease) -> None:
+        with pytest.raises(InternalError, match="never announced"):
+            store.promote(lease, load_of("one"), [], [])
+        with pytest.raises(InternalError, match="never announced"):
+            store.drop(lease, load_of("one"), "")
+        assert store.load("one") is None
+
+    def test_loads_are_listed_newest_first(self, store: StateStore, lease: Lease) -> None:
+        for load_id in ("a", "b", "c"):
+            self.promoted(store, lease, load_of(load_id))
+        assert [logged.load.load_id for logged in store.loads("shop", limit=2)] == ["c", "b"]
+
+    def test_a_sweep_must_leave_the_files_of_announced_and_done_loads(self, store: StateStore, lease: Lease) -> None:
+        self.promoted(store, lease, load_of("done", paths=("d1", "d2")))
+        store.announce(lease, load_of("announced", paths=("a",)))
+        dropped = load_of("dropped", paths=("x",))
+        store.announce(lease, dropped)
+        store.drop(lease, dropped, "")
+        store.announce(lease, load_of("of another run", run_id="run-2", paths=("o",)))
+        assert store.referenced_files("shop", "run-1") == {"d1", "d2", "a"}
+
+    def test_the_history_tells_a_recovered_load_from_a_synced_one(
+        self, store: StateStore, lease: Lease, clock: HandClock
+    ) -> None:
+        self.promoted(store, lease, load_of("one", stream_state(USERS, "1")))
+        load = load_of("two", stream_state(USERS, "2"))
+        store.announce(lease, load)
+        store.promote(self.taken_over(store, clock, "run-2"), load, load.states, [])
+        told = [(change.why, change.who, change.run_id) for change in store.history("shop")]
+        assert told == [("recover", "run-2 on host", "run-1"), ("sync", "run-1 on host", "run-1")]

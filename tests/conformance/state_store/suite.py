@@ -1,0 +1,10 @@
+"""All conformance tests of a StateStore."""
+
+from tests.conformance.state_store.generation_tests import GenerationTests
+from tests.conformance.state_store.lease_tests import LeaseTests
+from tests.conformance.state_store.load_tests import LoadTests
+from tests.conformance.state_store.state_tests import StateTests
+
+
+class StateStoreConformance(LeaseTests, LoadTests, StateTests, GenerationTests):
+    """The conformance tests of a StateStore. A subclass provides the fixture `open_store`, and inherits all tests."""

@@ -1,0 +1,82 @@
+"""The metadata of each stream, and the progress of a sync."""
+
+import json
+
+from tests.dagster_defs.conftest import OpenRuns
+from tests.dagster_defs.support.folder_shop import Options
+from tests.sync.shop import SECRET
+from tests.sync.test_sync import two
+
+HASTY = Options(connector={"progress_seconds": 0.01})
+
+
+def test_numbers_are_numbers_and_agree_with_table_and_store(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(10, 5))
+    shop.run()
+    shop.place.offer(two(23, 12))
+    run = shop.run()
+    result = {name.removeprefix("airbyte_proto/"): value for name, value in run.metadata("users").items()}
+    numbers = {name: result[name] for name in ("emitted", "committed", "rejected", "changed", "deleted", "generation")}
+    assert numbers == {"emitted": 13, "committed": 13, "rejected": 0, "changed": 0, "deleted": 0, "generation": 0}
+    assert all(type(value) is int for value in numbers.values())
+    assert result["bytes"] > 13 * 50
+    assert isinstance(result["seconds"], float)
+    assert (result["state_before"], result["state_after"]) == ({"next": 10}, {"next": 23})
+    assert isinstance(result["snapshot_id"], str)
+    assert sorted(result["load_ids"].split()) == sorted(
+        each for each in shop.place.landed("users") if run.run_id in each
+    )
+    assert result["loads"] == len(result["load_ids"].split())
+    assert (result["dagster/table_name"], result["dagster/row_count"]) == ("shop.users", 23)
+    assert result["dagster/uri"] == (shop.place.home / "warehouse" / "shop" / "users").as_uri()
+    assert result["connector"]
+
+
+def test_a_long_state_is_cut(runs: OpenRuns) -> None:
+    shop = runs()
+    stream = {"stream_descriptor": {"name": "users"}, "stream_state": {"next": 0, "seen": "x" * 10_000}}
+    long = {"type": "STATE", "state": {"type": "STREAM", "stream": stream}}
+    shop.place.offer({"streams": {"users": {"records": 0}}, "state": "none", "lines": [json.dumps(long)]})
+    run = shop.run(Options(streams=("users",)))
+    assert 1000 < len(run.metadata("users")["airbyte_proto/state_after"]) < 5000
+
+
+def test_the_connectors_lines_are_in_the_compute_logs_at_their_levels_and_warnings_in_the_run(runs: OpenRuns) -> None:
+    shop = runs()
+    levels = ("DEBUG", "INFO", "WARN", "ERROR")
+    lines = [
+        json.dumps({"type": "LOG", "log": {"level": each, "message": f"{each.lower()} {SECRET}"}}) for each in levels
+    ]
+    shop.place.offer(two(1, 1, lines=lines, stderr=["by the way"]))
+    run = shop.run()
+    heard = run.compute_log
+    assert run.succeeded
+    for level in levels:
+        assert f"{level} {level.lower()} ***" in heard
+    assert "STDERR by the way" in heard
+    said = [message for message in run.messages if "***" in message]
+    assert [message.split()[0] for message in said] == ["warn", "error"]
+    assert SECRET not in run.everything + heard
+
+
+def test_a_connector_that_never_stops_complaining_does_not_flood_the_run(runs: OpenRuns) -> None:
+    shop = runs()
+    line = json.dumps({"type": "LOG", "log": {"level": "WARN", "message": "and another thing"}})
+    shop.place.offer(two(1, 1, lines=[line] * 500))
+    run = shop.run()
+    assert run.messages.count("and another thing") == 100
+    assert any("compute logs have more lines like these" in message for message in run.messages)
+
+
+def test_progress_is_reported_while_it_runs_as_engine_events(runs: OpenRuns) -> None:
+    shop = runs(max_bytes=1 << 30)
+    shop.place.load["max_seconds"] = 3600
+    shop.place.offer(two(60_000, 60_000, state_every=10_000))
+    run = shop.run(HASTY)
+    assert run.succeeded, run.failures
+    result = [event for event in run.engine_events if "rows read" in (event.message or "")]
+    assert result
+    numbers = {"airbyte_proto/rows", "airbyte_proto/bytes", "airbyte_proto/rows_per_second"}
+    assert numbers <= set(result[0].engine_event_data.metadata)
+    assert run.kinds("users").count("ASSET_MATERIALIZATION") == 1

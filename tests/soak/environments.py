@@ -1,0 +1,94 @@
+"""Where syncs are killed: forked processes on folder tables; on Iceberg the command line, or a run of Dagster's."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from tests.dagster_defs.support.spark_steps import SparkSteps
+from tests.soak.containers import DockerDaemon, ImageConnection, container, fake_source_image, left
+from tests.soak.kill_methods import KillMethod, connector, guardian, jvm, python, tree, words_of
+from tests.support.fork_server import ForkServer
+from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.killed_connection import KilledConnection
+from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, processes_with
+from tests.sync.crashes.sweep import killed_connection_of
+from tests.sync.crashes.sync_fork_server import SyncForkServer
+
+_MARK = "AIRBYTE_PROTO_SOAK"
+_TIMEOUT_SECONDS = 600.0
+
+
+class Environment(NamedTuple):
+    """A place to run and kill syncs: the runner, the connection with its tables, and the ways to kill."""
+
+    runner: SyncForkServer | SparkSteps | CommandLine
+    connection: Callable[[Path], FakeConnection]
+    kill_methods: tuple[KillMethod, ...]
+    new_records: tuple[int, int]
+    mark: tuple[str, str]
+    folder: Path
+    left_elsewhere: Callable[[], list[str]] = list
+
+    def new_connection(self, name: str, mode: str, scope: str) -> KilledConnection:
+        return killed_connection_of(mode, scope, self.connection)(self.folder / name, self.runner)
+
+    def leftovers(self) -> list[str]:
+        """Processes that still run after a while, and what dead runs left in the temporary folder."""
+        kept = {self.runner.pid} if isinstance(self.runner, ForkServer) else set()
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while running := [
+            *(" ".join(words_of(each)) for each in processes_with(self.mark) if each.pid not in kept),
+            *self.left_elsewhere(),
+        ]:
+            if time.monotonic() > deadline:
+                return running
+            # The one place where this program sleeps: the end of other processes' children cannot be waited for.
+            time.sleep(0.02)
+        return [str(path) for path in (self.folder / "tmp").glob("airbyte-proto-run-*")]
+
+
+@contextmanager
+def open_environment(
+    folder: Path, session: SparkSession | None, through: str = "engine", daemon: DockerDaemon | None = None
+) -> Iterator[Environment]:
+    mark = (_MARK, uuid4().hex)
+    (folder / "tmp").mkdir(parents=True)
+    variables = {**dict([mark]), "TMPDIR": str(folder / "tmp")}
+    everywhere: tuple[KillMethod, ...] = (python, python, tree, connector, guardian)
+    if daemon is not None:
+        with fake_source_image() as image:
+            runner: SyncForkServer | SparkSteps | CommandLine = SyncForkServer(variables)
+            kill_methods: tuple[KillMethod, ...] = (python, python, tree, guardian, container, daemon.dockerd)
+            connection: Callable[[Path], FakeConnection] = partial(ImageConnection, image=image)
+            environment = Environment(runner, connection, kill_methods, (10, 80), mark, folder, left)
+    elif session is None:
+        runner = SyncForkServer(variables)
+        environment = Environment(runner, FakeConnection, everywhere, (10, 80), mark, folder)
+    else:
+        connection = partial(IcebergConnection, session=session, kills_compactions=True)
+        is_run = through == "dagster"
+        runner = SparkSteps(variables) if is_run else CommandLine(variables)
+        kill_methods = (python,) if is_run else (*everywhere, jvm, jvm)
+        environment = Environment(runner, connection, kill_methods, (10, 60), mark, folder)
+    try:
+        yield environment
+    finally:
+        runner.close()
+
+
+@contextmanager
+def reading_session(root: Path, tables: str) -> Iterator[SparkSession]:
+    """Reads the tables; syncs have sessions of their own, in JVMs of their own but for those of the matrix."""
+    config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    place = str(root / "none")
+    settings = SparkSettings(place, format=tables, config=config, jvm_log=root / "jvm.log", short_lived=True)
+    session = start_session(settings)
+    yield session
+    session.stop()

@@ -1,0 +1,83 @@
+"""A running sync, and the processes of it that can be killed."""
+
+import os
+import random
+import select
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+
+class RunningSync:
+    """A running sync. It is held by a descriptor, for its number may come to name another process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._descriptor: int | None = None
+        with suppress(ProcessLookupError):  # it has ended already
+            self._descriptor = os.pidfd_open(pid)
+
+    def ended_within(self, seconds: float) -> bool:
+        return self._descriptor is None or bool(select.select([self._descriptor], [], [], seconds)[0])
+
+    def kill(self) -> None:
+        if self._descriptor is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def below(self, word: str = "") -> list[psutil.Process]:
+        """Its descendants, of those with `word` in the command line."""
+        try:
+            found = psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return [process for process in found if any(word in each for each in words_of(process))]
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has just ended
+        return []
+
+
+KillMethod = Callable[[RunningSync, random.Random], None]
+
+
+def python(running: RunningSync, chance: random.Random) -> None:
+    running.kill()
+
+
+def tree(running: RunningSync, chance: random.Random) -> None:
+    below = running.below()
+    running.kill()
+    _kill_each(below)
+
+
+def connector(running: RunningSync, chance: random.Random) -> None:
+    _kill_each(
+        [process for process in running.below("fake_source") if "guardian.py" not in " ".join(words_of(process))]
+    )
+
+
+def guardian(running: RunningSync, chance: random.Random) -> None:
+    _kill_each(running.below("guardian.py"))
+
+
+def jvm(running: RunningSync, chance: random.Random) -> None:
+    """Python learns of it in its own time, or dies right after."""
+    _kill_each(running.below("org.apache.spark"))
+    if chance.random() < 0.5 and not running.ended_within(chance.uniform(0, 1)):
+        running.kill()
+
+
+def _kill_each(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

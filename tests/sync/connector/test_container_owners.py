@@ -1,0 +1,51 @@
+"""Whose a container is that was started on another machine."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.store import StateStore
+from dagster_airbyte_proto.launchers.docker.containers import Container
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
+from dagster_airbyte_proto.sync.connector.container_owners import Ownership, ownership
+from tests.sync.conftest import OpenShop
+
+_ELSEWHERE = "pid 7 on elsewhere (started 1, kernel 00000000)"
+
+
+@pytest.mark.parametrize(
+    ("verb", "minutes", "expected"),
+    [
+        ("check", 5, Ownership.UNKNOWN),
+        ("check", 70, Ownership.ORPHAN),
+        ("discover", 70, Ownership.ORPHAN),
+        ("read", 70, Ownership.UNKNOWN),
+    ],
+)
+def test_a_question_is_nobodys_when_no_answer_is_waited_for_any_more(
+    shop: OpenShop, verb: str, minutes: int, expected: Ownership
+) -> None:
+    place = shop()
+
+    def store() -> StateStore:
+        return place.store
+
+    labels = {"verb": verb, "connection": "shop", "run": "of another store", "owner": _ELSEWHERE}
+    began = datetime.now(UTC) - timedelta(minutes=minutes)
+    assert ownership(Container("c", "image", "running", began, labels), store) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verb"),
+    [
+        (("discover", "--config", FileArgument("config.json")), "discover"),
+        (("--config", FileArgument("config.json"), "--discover"), "discover"),
+        (("--config", FileArgument("config.json"), "--test"), "check"),
+        (("--about", "--format=json"), "spec"),
+        (("--config", FileArgument("config.json"), "--catalog", FileArgument("catalog.json")), "read"),
+    ],
+)
+def test_containers_of_taps_are_labelled_with_their_verb_too(
+    arguments: tuple[str | FileArgument, ...], verb: str
+) -> None:
+    assert Invocation(arguments).verb == verb

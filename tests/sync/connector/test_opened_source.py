@@ -1,0 +1,102 @@
+"""Queries of a connector outside of a sync."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.launchers.process import Launcher, RunningConnector
+from dagster_airbyte_proto.protocols.conversation import Invocation
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
+from dagster_airbyte_proto.sync.engine import Engine
+from tests.sync.conftest import OpenShop
+from tests.sync.shop import Shop
+
+TOKEN = "rotated-token-of-today"
+USERS: Mapping[str, Any] = {"streams": {"users": {"records": 1}}}
+
+
+def engine_of(place: Shop) -> Engine:
+    return Engine(Settings.load(place.home, place.home / "settings.yaml"))
+
+
+def rotating(place: Shop, *, exit_code: int) -> dict[str, Any]:
+    """A source that sends a new password with its catalog, or instead of one."""
+    config = {"scenario": str(place.folder / "scenario.json"), "password": TOKEN}
+    control = {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": config}}
+    lines = [{"type": "CONTROL", "control": control}]
+    if exit_code == 0:
+        lines.append({"type": "CATALOG", "catalog": {"streams": []}})
+    return {**USERS, "answers": {"discover": {"lines": [json.dumps(line) for line in lines], "exit_code": exit_code}}}
+
+
+def test_a_config_that_was_rewritten_is_kept_and_used_the_next_time(shop: OpenShop) -> None:
+    place = shop()
+    place.offer(rotating(place, exit_code=0))
+    connection = Connection.from_file(place.connection_file)
+    with engine_of(place) as engine:
+        with opened_source(engine, connection) as source:
+            source.catalog(fresh=True)
+        with opened_source(engine, connection) as source:
+            assert source.config["password"] == TOKEN
+
+
+def test_it_is_kept_also_when_there_is_no_answer(shop: OpenShop) -> None:
+    place = shop()
+    place.offer(rotating(place, exit_code=1))
+    connection = Connection.from_file(place.connection_file)
+    with engine_of(place) as engine:
+        with pytest.raises(ConnectorError, match="exited with code 1"), opened_source(engine, connection) as source:
+            source.catalog(fresh=True)
+        kept = engine.store.stored_config("shop")
+    assert kept is not None
+    assert kept.config["password"] == TOKEN
+
+
+def test_what_it_says_is_logged_beside_the_logs_of_syncs(shop: OpenShop) -> None:
+    place = shop()
+    place.offer({**USERS, "answers": {"check": {"lines": ["plain words"], "exit_code": 3}}})
+    heard: list[str] = []
+    with (
+        engine_of(place) as engine,
+        pytest.raises(ConnectorError),
+        opened_source(
+            engine, Connection.from_file(place.connection_file), on_line=lambda _, text: heard.append(text)
+        ) as source,
+    ):
+        source.check()
+    [log] = (place.home / "logs" / "shop" / "asked").glob("*.log")
+    assert "plain words" in log.read_text()
+    assert "plain words" in heard
+
+
+class Counting:
+    """A launcher that counts the calls of its identity."""
+
+    def __init__(self, inner: Launcher) -> None:
+        self._inner = inner
+        self.asked = 0
+
+    def identity(self) -> str:
+        self.asked += 1
+        return self._inner.identity()
+
+    def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
+        return self._inner.launch(invocation, environment=environment)
+
+
+def test_a_launcher_is_asked_once_which_connector_would_run(shop: OpenShop) -> None:
+    place = shop()
+    place.offer(dict(USERS))
+    with engine_of(place) as engine, opened_source(engine, Connection.from_file(place.connection_file)) as source:
+        counting = Counting(source.connector.launcher)
+        source.connector = LaunchableConnector(counting, source.protocol)
+        for _ in range(2):
+            source.check_config()
+            source.catalog()
+    assert counting.asked == 1
