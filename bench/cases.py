@@ -60,6 +60,12 @@ COLD_SYNC = Contender("sync", "cold_sync", "", None, _FAKER, counts_startup=True
 COLD_PYAIRBYTE = Contender("pyairbyte", "pyairbyte", "pyairbyte", None,
                            {**_FAKER, "streams": ["users", "products", "purchases"]}, counts_startup=True)  # fmt: skip
 
+_IDLE: dict[str, Any] = {"name": "source-faker", "config": {"count": 1000, "seed": 1, "always_updated": False}}
+IDLE_SYNC = Contender("sync", "idle_sync", options={**_IDLE, "opens_tables": False})
+IDLE_SYNC_WITH_JVM = Contender("sync with its JVM", "idle_sync", options={**_IDLE, "opens_tables": True})
+IDLE_PYAIRBYTE = Contender("pyairbyte", "idle_pyairbyte", "pyairbyte", None,
+                           {**_IDLE, "streams": ["users", "products", "purchases"]})  # fmt: skip
+
 
 class Case(NamedTuple):
     """What is held against each other, within a round. `recipe` is None where a real connector of `source` makes the
@@ -95,6 +101,7 @@ def cases(records: int, soak_bytes: int) -> list[Case]:
         Case("another order", _beside("the catalog's order", wide, *OURS), wide._replace(is_catalog_reversed=True)),
         Case("all streams", _beside("half the streams", half, BARE, *OURS), many),
         Case("cold", (COLD_SYNC, COLD_PYAIRBYTE), source="source-faker"),
+        Case("idle", (IDLE_SYNC, IDLE_SYNC_WITH_JVM, IDLE_PYAIRBYTE), source="source-faker"),
         *soak,
     ]
 
@@ -224,6 +231,11 @@ LIMITS = (
         "cold sync of 1,000 faker users / PyAirbyte, wall", 1.0,
         ratio(("cold", "sync"), ("cold", "pyairbyte"), "wall_of_runs"),
     ),
+    Limit(
+        "sync that brings nothing / the same with its JVM started, CPU", 0.5,
+        ratio(("idle", "sync"), ("idle", "sync with its JVM")),
+    ),
+    Limit("sync that brings nothing / PyAirbyte, CPU", 1.0, ratio(("idle", "sync"), ("idle", "pyairbyte"))),
 )  # fmt: skip
 
 
