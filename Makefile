@@ -1,19 +1,20 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test check format docs pictures bench soak kills matrix lock clean
+.PHONY: help setup system demo quick test nightly spark-classes durations check format docs pictures bench soak kills matrix lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 # One more than processors, for some tests wait; four at the most, for each may have a JVM.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 3 ? n + 1 : 4)))
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 N ?= 100
 LAUNCH ?= local
 
 # Thousands of Pythons are started here. What they import is to be compiled once, not by each of them; and OpenBLAS, which
 # comes with numpy, has its threads turn idly for a tenth of a second in each.
 unexport PYTHONDONTWRITEBYTECODE
-test kills matrix: export OPENBLAS_NUM_THREADS = 1
+quick test nightly kills matrix: export OPENBLAS_NUM_THREADS = 1
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -33,9 +34,20 @@ system: ## what tests use if it is there: PostgreSQL with wal2json, Chromium (De
 demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
-test: setup system ## all tests, in several processes
-	@$(BIN)/airbyte-proto --home .pytest_cache/home query 'select 1' > /dev/null # leaves Spark's classes to the others
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+quick: setup ## tests that need no JVM, Docker, browser, package index or database, but the slow ones: two minutes
+	$(PYTEST) --quick
+
+test: setup system spark-classes ## what every change has to pass: fifteen minutes on two cores
+	$(PYTEST) -m "not nightly" --junitxml build/tests.xml
+
+nightly: setup system spark-classes ## the whole crash matrix on folder tables and the longest chains; then `make soak`
+	$(PYTEST) -m nightly
+
+spark-classes: # leaves Spark's classes to the JVMs of the tests
+	@$(BIN)/airbyte-proto --home .pytest_cache/home query 'select 1' > /dev/null
+
+durations: ## how long each test took in the last `make test`: what orders them, and keeps `make quick` quick
+	$(BIN)/python -m tests.support.durations build/tests.xml
 
 check: setup ## format, lint, types, imports and tests: what a change has to pass
 	$(BIN)/ruff format --check .
@@ -48,7 +60,8 @@ format: setup ## rewrites the code in the house's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup ## the documentation as web pages, in build/site
+docs: setup ## the documentation as web pages, in build/site, with the picture of the rooms
+	$(BIN)/python docs/rooms.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 

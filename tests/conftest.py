@@ -1,6 +1,7 @@
 """What every folder's tests may use."""
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.durations import junit_id, recorded
 from tests.support.postgres import PostgresServer, programs, running_server
 
 if TYPE_CHECKING:
@@ -24,27 +26,9 @@ if TYPE_CHECKING:
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-_LONGEST = (
-    "sync/crashes/test_crash_sweep.py",
-    "browser/test_example.py",
-    "connectors/test_airbyte_sources.py",
-    "fidelity/test_smoke_source.py",
-    "sync/crashes/test_iceberg_crashes.py",
-    "tables/delta/test_tables.py",
-    "sync/crashes/test_year.py",
-    "connectors/test_postgres_taps.py",
-    "dagster_defs/step/test_spark_runs.py",
-    "connectors/test_docker_sources.py",
-    "tables/iceberg/test_zombies.py",
-    "tables/iceberg/test_care.py",
-    "tables/iceberg/test_catalogs.py",
-    "sync/crashes/test_object_store.py",
-    "test_example.py",
-    "connectors/test_taps.py",
-    "dagster_defs/step/test_containers.py",
-    "cli/test_signals_and_containers.py",
-)
-"""Files that take the better part of a minute, and more."""
+# What `make quick` can do without, beside tests that take longer than this.
+_NEEDS_OF_OTHERS = ("spark", "docker", "postgres", "browser", "connectors", "nightly")
+_QUICK_SECONDS = 0.4
 
 # As a short-lived one has them; but this one lives through hundreds of tests, and without the optimising compiler a JVM
 # has room for a fifth of the code, which it then drops and compiles again. And Hadoop runs chmod and readlink for each
@@ -54,11 +38,26 @@ _JAVA_OPTIONS = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out slow tests, and those that need other programs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first: so no worker of several is left with one of them while the others have nothing to do."""
-    tests = Path(__file__).parent
-    places = {tests / name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    durations = recorded()
+    seconds = {item: durations.get(junit_id(item.nodeid), 0.0) for item in items}
+    if config.getoption("--quick"):
+        slow = [item for item in items if seconds[item] > _QUICK_SECONDS or _needs_others(item)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
+    of_file: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        of_file[item.path] += seconds[item]
+    items.sort(key=lambda item: (-of_file[item.path], str(item.path)))
+
+
+def _needs_others(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in _NEEDS_OF_OTHERS)
 
 
 @pytest.fixture(scope="session")
