@@ -28,13 +28,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-system: ## what tests use if it is there: PostgreSQL with wal2json, Chromium (Debian's, when this is root on Debian)
+system: ## installs what some tests use: PostgreSQL with wal2json, Chromium (on Debian, as root)
 	@.ci/system
 
-demo: setup ## real records of a real source into Iceberg tables, twice; then what stands there
+demo: setup ## syncs a real source into Iceberg tables, twice, and shows the tables
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
-quick: setup ## tests that need no JVM, Docker, browser, package index or database, but the slow ones: two minutes
+quick: setup ## the fast tests that need no JVM, Docker, browser, package index or database
 	$(PYTEST) --quick
 
 test: setup system spark-classes ## what every change has to pass: fifteen minutes on two cores
@@ -46,7 +46,7 @@ nightly: setup system spark-classes ## the whole crash matrix on folder tables a
 spark-classes: # leaves Spark's classes to the JVMs of the tests
 	@$(BIN)/airbyte-proto --home .pytest_cache/home query 'select 1' > /dev/null
 
-durations: ## how long each test took in the last `make test`: what orders them, and keeps `make quick` quick
+durations: ## records how long each test took in the last `make test`: orders the files, and keeps `make quick` quick
 	$(BIN)/python -m tests.support.durations build/tests.xml
 
 check: setup ## format, lint, types, imports and tests: what a change has to pass
@@ -56,7 +56,7 @@ check: setup ## format, lint, types, imports and tests: what a change has to pas
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-format: setup ## rewrites the code in the house's format
+format: setup ## formats the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -65,10 +65,10 @@ docs: setup ## the documentation as web pages, in build/site, with the picture o
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 
-pictures: setup system ## those of the documentation, taken from the real UI
+pictures: setup system ## takes the pictures of the documentation from the real UI
 	AIRBYTE_PROTO_PICTURES=docs/pictures $(BIN)/pytest tests/browser
 
-bench: setup ## us beside the others, as ratios of CPU seconds
+bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.tables
 	$(BIN)/python -m bench.transport
