@@ -37,7 +37,7 @@ demo: setup ## syncs a real source into Iceberg tables, twice, and shows the tab
 quick: setup ## the fast tests that need no JVM, Docker, browser, package index or database
 	$(PYTEST) --quick
 
-test: setup system spark-classes ## what every change has to pass: fifteen minutes on two cores
+test: setup system spark-classes ## what every change has to pass
 	$(PYTEST) -m "not nightly" --junitxml build/tests.xml
 
 nightly: setup system spark-classes ## the whole crash matrix on folder tables and the longest chains; then `make soak`
