@@ -133,7 +133,7 @@ def object_store() -> "Iterator[ObjectStore]":
         yield store
 
 
-@pytest.fixture(params=["folders", pytest.param("dagster", marks=pytest.mark.spark)])
+@pytest.fixture(params=["folders", pytest.param("dagster", marks=[pytest.mark.spark, pytest.mark.nightly])])
 def open_tap(
     request: pytest.FixtureRequest, tmp_path: Path, connector_environments: Path
 ) -> "Callable[[Mapping[str, str]], TapHome]":

@@ -188,7 +188,7 @@ class DgProject:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("is_offline", [True, pytest.param(False, marks=pytest.mark.connectors)])
+@pytest.mark.parametrize("is_offline", [True, pytest.param(False, marks=[pytest.mark.connectors, pytest.mark.nightly])])
 def test_the_component_project_is_clean(tmp_path: Path, connector_environments: Path, is_offline: bool) -> None:
     project = DgProject(tmp_path, connector_environments)
     if is_offline:

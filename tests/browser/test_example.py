@@ -71,6 +71,7 @@ def test_a_stream_is_materialized_and_its_events_tell_what_is_in_the_table(
     ui.take_picture("asset-overview")
 
 
+@pytest.mark.nightly
 def test_a_changed_file_makes_the_sensor_sync_it(server: DagsterServer, ui: DagsterUI, project: Project) -> None:
     ui.turn_sensor_on(*SENSOR)
     wait_for_sensor_run(server, 1)
@@ -92,6 +93,7 @@ def test_numbers_are_plotted_over_the_runs(server: DagsterServer, ui: DagsterUI)
     ui.take_picture("asset-plots")
 
 
+@pytest.mark.nightly
 def test_one_stream_is_materialized_without_the_others(
     server: DagsterServer, ui: DagsterUI, project: Project, spark: "SparkSession"
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_terminated_sync_leaves_no_connector_and_keeps_what_is_complete(
     ui.take_picture("run-canceled")
 
 
+@pytest.mark.nightly
 def test_five_days_of_orders_are_backfilled(
     server: DagsterServer, ui: DagsterUI, project: Project, spark: "SparkSession"
 ) -> None:

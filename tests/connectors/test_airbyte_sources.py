@@ -18,7 +18,7 @@ import yaml
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python
 
-pytestmark = [pytest.mark.connectors, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.connectors, pytest.mark.spark, pytest.mark.timeout(900)]
 
 _USERS = 10_000
 _HARDCODED = 500

@@ -80,6 +80,7 @@ def test_source_faker_lands_the_same_rows_from_an_image(house: House) -> None:
         assert image.select(same).equals(package.select(same)), stream
 
 
+@pytest.mark.nightly
 def test_a_tap_tells_and_lands_the_same_from_an_image(house: House) -> None:
     file = house.folder / "people.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in _PEOPLE))

@@ -12,7 +12,7 @@ import pytest
 from tests.connectors.test_airbyte_sources import House, Table
 from tests.support.postgres import PostgresServer
 
-pytestmark = [pytest.mark.connectors, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.connectors, pytest.mark.spark, pytest.mark.timeout(900)]
 
 _USERS = 3000
 _NEW_USERS = 40

@@ -113,6 +113,7 @@ def test_a_step_in_a_container_runs_a_connector_beside_it(runs: Runs) -> None:
     assert runs.connectors() == []
 
 
+@pytest.mark.nightly
 def test_what_a_killed_step_left_goes_with_the_next_one(runs: Runs) -> None:
     runs.offer({**two(10, 20), "interleave": False, "failure": {"kind": "hang", "after": 22}})
     worker = runs.worker()

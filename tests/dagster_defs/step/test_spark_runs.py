@@ -55,6 +55,7 @@ def silent_repository(folder: Path) -> Iterator[tuple[dict[str, str], socket.soc
         yield {f"spark.{name}": value for name, value in spark.items()}, listening
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_killed_around_a_commit_is_healed_by_the_next(
     killed: KilledConnection, steps: SparkSteps
 ) -> None:

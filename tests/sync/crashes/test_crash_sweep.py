@@ -22,7 +22,7 @@ from tests.sync.crashes.sync_fork_server import SyncForkServer
 _BRANCH_DEATHS = ("load.announced", "load.promoted")
 _AROUND_COMMITS: tuple[Kill, ...] = (("recover.begun", 1), ("load.committed", 1))
 # Each mode and each scope once; the rest of the matrix runs at night.
-_ALWAYS = (("append", "global"), ("append_dedup", "stream"), ("overwrite", "stream"))
+_ALWAYS = (("append_dedup", "stream"),)
 _WHERE_PARQUET_RECOVERS_OTHERWISE = {"table.committed", *PARQUET_POINTS}
 
 
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             for mode in SWEPT_MODES
             for scope in SCOPES
         ),
-        ("append", "global", TapConnection),
+        pytest.param("append", "global", TapConnection, marks=pytest.mark.nightly),
     ],
 )
 def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(

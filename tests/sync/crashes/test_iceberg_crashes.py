@@ -94,20 +94,30 @@ def test_a_chain_of_deaths_at_every_point_loses_and_doubles_nothing(
     assert set(killed.reached) == set(POINTS)
 
 
-@pytest.mark.parametrize(("mode", "merge"), [*((mode, None) for mode in _REPLACING), ("append_dedup", "copy_on_write")])
+@pytest.mark.parametrize(
+    ("mode", "merge"),
+    [
+        ("append_dedup", None),
+        *(pytest.param(mode, None, marks=pytest.mark.nightly) for mode in _REPLACING if mode != "append_dedup"),
+        pytest.param("append_dedup", "copy_on_write", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_chain_of_deaths_around_commits_that_replace_rows_loses_and_doubles_nothing(
     mode: str, merge: str | None, server: SparkSyncForkServer, connection: IcebergConnection
 ) -> None:
     chained(server, connection, mode, _WHOLE_RECOVERIES, {"merge": merge} if merge else {})
 
 
-@pytest.mark.parametrize("mode", SWEPT_MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode == "append" else pytest.mark.nightly) for mode in SWEPT_MODES]
+)
 def test_a_chain_of_deaths_around_commits_to_delta_loses_and_doubles_nothing(
     mode: str, server: SparkSyncForkServer, spark: SparkSession, tmp_path: Path
 ) -> None:
     chained(server, DeltaConnection(tmp_path / "ware house", spark), mode, _AROUND_COMMITS)
 
 
+@pytest.mark.nightly
 def test_a_chain_of_deaths_of_processes_and_their_jvms_loses_and_doubles_nothing(
     command_line: CommandLine, connection: IcebergConnection
 ) -> None:

@@ -17,7 +17,7 @@ from tests.sync.crashes.killed_connection import KilledConnection
 from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, processes_with
 from tests.sync.shop import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(900)]
 
 _MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
 

@@ -43,12 +43,23 @@ from tests.tables.variant_rows import THINGS, shown, upsert
 pytestmark = pytest.mark.spark
 
 
-class TestDeltaTables(TableWriterConformance, SlicedTableConformance, CaredForTableConformance, NewColumnsConformance):
+class _DeltaBench:
     @pytest.fixture
     def bench(
         self, delta: DeltaTables, spark: SparkSession, delta_settings: SparkSettings, iceberg_rows: Reader
     ) -> Bench:
         return Bench(delta, DeltaTables(spark, delta_settings), iceberg_rows)
+
+
+class TestDeltaTables(_DeltaBench, TableWriterConformance):
+    """Loads that append, upsert and replace rows."""
+
+
+@pytest.mark.nightly
+class TestDeltaTablesSlicesAndCare(
+    _DeltaBench, SlicedTableConformance, CaredForTableConformance, NewColumnsConformance
+):
+    """Slices, table care and columns that change with the rows."""
 
 
 def test_a_table_tells_of_its_loads_and_keeps_its_columns_through_a_rename(

@@ -162,6 +162,7 @@ def test_a_commit_whose_jvm_died_is_unknown(
     assert names(iceberg_rows(target)) == [(1, "a")]
 
 
+@pytest.mark.nightly
 def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_in_delta_twice(
     delta: DeltaTables, delta_writer: "subprocess.Popen[str]", iceberg_rows: Reader
 ) -> None:

@@ -98,9 +98,9 @@ def test_what_spark_is_asked_is_answered_or_refused(gateway: Gateway, spark: Spa
     ("form", "write", "every"),
     [
         ("iceberg", WriteMode.APPEND, 1),
-        ("iceberg", WriteMode.OVERWRITE_DEDUP, 3),
+        pytest.param("iceberg", WriteMode.OVERWRITE_DEDUP, 3, marks=pytest.mark.nightly),
         ("delta", WriteMode.APPEND, 3),
-        ("delta", WriteMode.OVERWRITE, 5),
+        pytest.param("delta", WriteMode.OVERWRITE, 5, marks=pytest.mark.nightly),
     ],
 )
 def test_a_load_lands_once_whenever_the_jvm_is_lost(

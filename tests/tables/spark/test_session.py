@@ -159,6 +159,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_session_on_the_wheels_java_is_quiet_and_ends_with_its_process(
     tmp_path: Path, eventually: Callable[[Callable[[], bool]], None]
