@@ -24,7 +24,7 @@ import dagster_airbyte_proto.cli.main  # it is what gathers the commands
 from dagster_airbyte_proto import Connection, ConnectorComponent, build_connection_jobs
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.settings import Settings
-from tests.support.fake_source import command
+from dagster_airbyte_proto.testing.fake_source import command
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "example_project"

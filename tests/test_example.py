@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from dagster_airbyte_proto import ConnectorResource, SparkSessionResource, SparkTableIOManager
-from tests.support import fake_source, fake_tap
+from dagster_airbyte_proto.testing import fake_source, fake_tap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ MAX_FILES = 15
 MAX_LINES = 400
 
 # A program that tests copy into containers and other folders, so it is one file.
-_STAND_ALONE = {"tests/support/fake_source.py"}
+_STAND_ALONE = {"dagster_airbyte_proto/testing/fake_source.py"}
 
 
 def _modules(*folders: str) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.support import fake_source
+from dagster_airbyte_proto.testing import fake_source
 
 _ROOT = Path(__file__).parent.parent.parent
 TICKETS = 25
@@ -71,5 +71,5 @@ def _add_support(project: Project) -> None:
         "load": {"max_bytes": 1},  # every state ends a load
     }
     (folder / "support.yaml").write_text(yaml.safe_dump(connection))
-    streams = [fake_source.offered(name, written) for name, written in _SCENARIO["streams"].items()]
+    streams = [fake_source.catalog_stream(name, written) for name, written in _SCENARIO["streams"].items()]
     (folder / "support.json").write_text(json.dumps({"streams": streams}))

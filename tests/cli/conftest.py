@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from dagster_airbyte_proto.cli.main import main
-from tests.support import fake_source
+from dagster_airbyte_proto.testing import fake_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto import errors
+from dagster_airbyte_proto.testing import fake_source
 from tests.cli.conftest import SECRET, USERS, Place
-from tests.support import fake_source
 
 SURFACE = ["spec", "check", "discover", "sync", "query", "state", "loads", "recover", "record", "version"]
 STATE = ["list", "show", "set", "reset", "history", "rollback"]

@@ -4,8 +4,8 @@ import json
 import shlex
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import Place
-from tests.support import fake_tap
 
 _PROJECT = """
 plugins:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.testing import fake_source, fake_tap
 from tests.cli.conftest import Place
-from tests.support import fake_source, fake_tap
 from tests.support.low_code import MANIFEST
 
 _REGISTRY = ("--registry", str(Path(__file__).parent / "oss_registry.json"))

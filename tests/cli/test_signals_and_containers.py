@@ -12,8 +12,8 @@ import pytest
 from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing import fake_source
 from tests.cli.conftest import USERS, Place, Result, until
-from tests.support import fake_source
 from tests.support.containers.daemon_gate import Gate
 from tests.support.containers.images import Image, python_image
 from tests.support.containers.machine_container import REPOSITORY, machine_image, machine_volumes

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import USERS, Place
-from tests.support import fake_tap
 
 
 @pytest.fixture

@@ -96,7 +96,9 @@ def test_the_first_signal_commits_what_is_complete_and_exits_130(place: Place, n
 
 
 def test_the_second_signal_exits_on_the_spot(place: Place) -> None:
-    running = place.start("sync", place.connect({**USERS, "failure": {"kind": "deaf", "after": 15}}), "--json")
+    running = place.start(
+        "sync", place.connect({**USERS, "failure": {"kind": "ignore_sigterm", "after": 15}}), "--json"
+    )
     running.wait_for("users: reading")
     running.process.send_signal(signal.SIGINT)
     running.wait_for("stopping")

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from tests.support import fake_source
+from dagster_airbyte_proto.testing import fake_source
 
 FORMATS = ("iceberg", "delta", "parquet", "folder")
 ROOT = Path("/tmp/airbyte-proto-previous-release")

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from uuid import uuid4
 
+from dagster_airbyte_proto.testing import fake_source
 from tests.previous_release.home import BOOKS_ANNOUNCED, BOOKS_ON_BRANCH, DAYS, FORMATS, PreviousHome
-from tests.support import fake_source
 from tests.sync.crashes.spark_connections import processes_with
 
 _MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 from dagster_airbyte_proto.tables.folder.log import ENTRY_DECODER
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.fake_source import record_data
 from tests.previous_release.home import (
     BOOKS,
     BOOKS_ANNOUNCED,
@@ -41,7 +42,6 @@ from tests.previous_release.home import (
     VISITS,
     PreviousHome,
 )
-from tests.support.fake_source import record_data
 
 _PROGRAM = (sys.executable, "-m", "dagster_airbyte_proto")
 _JVM_FORMATS = {"iceberg": "lake", "delta": "spark_catalog"}

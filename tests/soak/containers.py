@@ -14,8 +14,8 @@ import docker
 
 from dagster_airbyte_proto.launchers.docker.containers import LABEL, connector_containers
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
+from dagster_airbyte_proto.testing import fake_source
 from tests.soak.kill_methods import RunningSync
-from tests.support import fake_source
 from tests.support.containers.images import python_image
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.shop import until

@@ -132,7 +132,7 @@ def test_what_is_read_whole_starts_from_nothing_whatever_was_going_on(tap: OpenS
     """A tap that gets the stream that it was at skips those that come before it."""
     shop = tap()
     shop.modes = {"users": {"read": "full_refresh"}, "orders": {"read": "incremental", "write": "append"}}
-    scenario = {"streams": {"users": {"records": 5}, "orders": {"records": 30}}, "currently": True}
+    scenario = {"streams": {"users": {"records": 5}, "orders": {"records": 30}}, "currently_syncing": True}
     report = shop.sync_of({**scenario, "failure": {"kind": "exit", "after": 28}})
     assert (report.status, shop.column("users")) == (SyncStatus.FAILED, [])
     assert shop.sync_of(scenario).status is SyncStatus.COMPLETE
@@ -142,20 +142,20 @@ def test_what_is_read_whole_starts_from_nothing_whatever_was_going_on(tap: OpenS
 def test_a_column_declared_before_the_first_row_is_there(tap: OpenShop) -> None:
     shop = tap()
     never = {"properties": {"blob": {}}, "unsupported": ["blob"]}
-    told = {"values": {"size": 7}, "told": {**_MORE, "any": {}, "blob": {}}, **never}
+    told = {"values": {"size": 7}, "declared": {**_MORE, "any": {}, "blob": {}}, **never}
     report = shop.sync_of({"streams": {"users": {"records": 3, **told}}})
     assert report.streams["users"].ignored_fields == {}
     assert shop.column("users", "size") == [7, 7, 7]
     assert ("any" in shop.rows("users")[0], "blob" in shop.rows("users")[0]) == (True, False)
     again = shop.sync_of({"streams": {"users": {"records": 4, **told}}})
     assert again.streams["users"].schema_changes == ()
-    silent = shop.sync_of({"streams": {"users": {"records": 4, "unsaid": True, **never}}})
+    silent = shop.sync_of({"streams": {"users": {"records": 4, "no_schema": True, **never}}})
     assert silent.streams["users"].schema_changes == ()
 
 
 def test_cached_schemas_that_cannot_be_used_are_received_again(tap: OpenShop) -> None:
     shop = tap()
-    scenario = _of(3, values={"size": 7}, told=_MORE)
+    scenario = _of(3, values={"size": 7}, declared=_MORE)
     shop.sync_of(scenario)
     (file,) = shop.home.glob("catalogs/cached/told-*.json")
     kept = file.read_bytes()
@@ -170,7 +170,7 @@ def test_a_column_declared_between_rows_is_there_from_then_on(tap: OpenShop) -> 
     shop = tap(max_bytes=1 << 20)
     rows = [{"id": n, "updated_at": "2024-01-01T00:00:00Z", **({"size": n} if n > 4 else {})} for n in range(12)]
     schema = {"id": {"type": "integer"}, "updated_at": {"type": "string", "format": "date-time"}}
-    stream = {"rows": rows, "properties": schema, "told_at": [[5, _MORE]]}
+    stream = {"rows": rows, "properties": schema, "declared_at": [[5, _MORE]]}
     report = shop.sync_of({"streams": {"users": stream}})
     assert (report.status, report.loads) == (SyncStatus.COMPLETE, 1)
     assert report.streams["users"].ignored_fields == {}
@@ -181,7 +181,7 @@ def test_a_column_declared_between_rows_is_there_from_then_on(tap: OpenShop) -> 
 
 def test_a_column_of_another_type_between_rows_ends_the_stream(tap: OpenShop) -> None:
     shop = tap()
-    report = shop.sync_of(_of(25, told_at=[[12, {"name": {"type": "integer"}}]]))
+    report = shop.sync_of(_of(25, declared_at=[[12, {"name": {"type": "integer"}}]]))
     told = report.streams["users"]
     assert report.status is SyncStatus.FAILED
     assert "column name was string, is int64" in str(told.error)
@@ -191,15 +191,17 @@ def test_a_column_of_another_type_between_rows_ends_the_stream(tap: OpenShop) ->
 def test_records_come_to_their_stream_by_its_other_name(tap: OpenShop) -> None:
     shop = tap()
     shop.config |= {"stream_maps": {"users": {"__alias__": "persons"}}}
-    report = shop.sync_of(_of(12, said="persons"))
+    report = shop.sync_of(_of(12, message_name="persons"))
     assert (report.status, report.warnings) == (SyncStatus.COMPLETE, ())
     assert (shop.column("users"), shop.positions()) == (list(range(12)), {"users": 12})
 
 
 def test_records_that_may_be_of_two_streams_fail_both(tap: OpenShop) -> None:
     shop = tap()
-    twin = {"records": 3, "said": "twin", "incremental": True}
-    report = shop.sync_of({"streams": {"a-twin": {**twin, "named": "twin"}, "b-twin": {**twin, "named": "twin"}}})
+    twin = {"records": 3, "message_name": "twin", "incremental": True}
+    report = shop.sync_of(
+        {"streams": {"a-twin": {**twin, "catalog_name": "twin"}, "b-twin": {**twin, "catalog_name": "twin"}}}
+    )
     assert report.status is SyncStatus.FAILED
     assert "which may be any of a-twin and b-twin" in str(report.streams["a-twin"].error)
     assert shop.positions() == {}
@@ -207,7 +209,7 @@ def test_records_that_may_be_of_two_streams_fail_both(tap: OpenShop) -> None:
 
 def test_a_stream_that_tells_no_schema_has_the_catalogs(tap: OpenShop) -> None:
     shop = tap()
-    shop.sync_of(_of(3, unsaid=True, extracted=None))
+    shop.sync_of(_of(3, no_schema=True, extracted=None))
     assert shop.column("users") == [0, 1, 2]
     assert [row["_airbyte_meta"]["changes"] for row in shop.rows("users")] == [[], [], []]
 
@@ -218,13 +220,13 @@ def test_a_stream_without_a_schema_lands_as_json_text(tap: OpenShop) -> None:
     rows = [{"id": n, "size": [n]} for n in range(4)]
     told = {"id": {"type": "integer"}, "size": {}}
     users = {"rows": rows}
-    report = shop.sync_of({"streams": {"users": {**users, "told_at": [[2, told], [3, told]]}}})
+    report = shop.sync_of({"streams": {"users": {**users, "declared_at": [[2, told], [3, told]]}}})
     assert (report.status, report.streams["users"].ignored_fields) == (SyncStatus.COMPLETE, {})
     found = [(row["_airbyte_data"], row["id"], row["size"]) for row in shop.rows("users")]
     whole = ['{"id":0,"size":[0]}', '{"id":1,"size":[1]}']
     assert found == [(whole[0], None, None), (whole[1], None, None), (None, 2, "[2]"), (None, 3, "[3]")]
     rows.append({"id": 4, "size": None})
-    again = shop.sync_of({"streams": {"users": {**users, "told": told}}})
+    again = shop.sync_of({"streams": {"users": {**users, "declared": told}}})
     assert again.status is SyncStatus.COMPLETE
     assert shop.rows("users")[-1]["id"] == 4
 
@@ -232,7 +234,7 @@ def test_a_stream_without_a_schema_lands_as_json_text(tap: OpenShop) -> None:
 def test_what_landed_whole_with_a_key_gets_its_columns_in_the_next_sync(tap: OpenShop) -> None:
     shop = tap(write="append_dedup")
     rows = [{"id": n // 2, "size": n} for n in range(4)]
-    scenario = {"streams": {"users": {"rows": rows, "told_at": [[3, {"id": {"type": "integer"}, **_MORE}]]}}}
+    scenario = {"streams": {"users": {"rows": rows, "declared_at": [[3, {"id": {"type": "integer"}, **_MORE}]]}}}
     report = shop.sync_of(scenario)
     assert "its key was _airbyte_key__airbyte_data_id, is id" in str(report.streams["users"].error)
     assert shop.sync_of(scenario).status is SyncStatus.COMPLETE
@@ -284,7 +286,7 @@ def test_what_a_tap_says_was_deleted_goes_or_is_marked(
     deleted = {"_sdc_deleted_at": {"type": ["null", "string"], "format": "date-time"}} if is_told else {}
     shop.more = {"destination": {"sdc_columns": not is_told}}
     rows = [{"id": 0}, {"id": 1}, {"id": 2}, {"id": 1, "_sdc_deleted_at": "2026-01-01T00:00:00Z"}]
-    users = {"rows": rows, "properties": {"id": {"type": "integer"}}, "primary_key": [["id"]], "told": deleted}
+    users = {"rows": rows, "properties": {"id": {"type": "integer"}}, "primary_key": [["id"]], "declared": deleted}
     report = shop.sync_of({"streams": {"users": users}})
     assert (shop.column("users"), report.streams["users"].deleted) == (left, 1)
 

@@ -24,10 +24,10 @@ from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.testing.fake_source import command
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets
 from tests.dagster_defs.support.shop_runs import Run, Runs
-from tests.support.fake_source import command
 from tests.sync.shop import processes_of, until
 
 TWO = {"streams": {"users": {"records": 12}, "orders": {"records": 4}}, "state_every": 5}

@@ -20,9 +20,9 @@ from jsonschema import Draft202012Validator
 from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
 from dagster_airbyte_proto.dagster_defs.definitions.scaffolding import launch_of
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.testing.fake_source import command
 from tests.dagster_defs.support.folder_shop import Options, QueryableFolderIOManager, resources
 from tests.dagster_defs.support.saved import NO_CONNECTOR, ORDERS, USERS, save
-from tests.support.fake_source import command
 
 _PROJECT = Path(__file__).parent / "dg_project"
 _SCENARIO = {"streams": {"users": {"records": 3}, "orders": {"records": 3, "namespace": "sales"}}}

@@ -14,10 +14,10 @@ import pytest
 from dagster._core.launcher import LaunchRunContext
 
 from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
+from dagster_airbyte_proto.testing import fake_source
 from tests.dagster_defs.support.container_steps import ORDER, shop_job
 from tests.dagster_defs.support.shop_runs import Run
 from tests.dagster_defs.support.step_process import opened
-from tests.support import fake_source
 from tests.support.containers.images import Image, python_image
 from tests.support.containers.machine_container import REPOSITORY, machine_image, machine_volumes
 from tests.sync.shop import Shop, until

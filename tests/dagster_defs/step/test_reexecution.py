@@ -21,9 +21,9 @@ from dagster_graphql.schema import create_schema
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.support.folder_shop import Options, resources
 from tests.dagster_defs.support.shop_runs import Run, key_of
-from tests.support.fake_source import offered
 from tests.sync.shop import Shop, processes_of
 from tests.sync.test_sync import expect, two
 
@@ -100,7 +100,7 @@ class Web:
 def place(quick_folder: Path) -> Iterator[Shop]:
     made = Shop(quick_folder)
     made.offer(two(1, 1))
-    message = {"type": "CATALOG", "catalog": {"streams": [offered(name, {}) for name in ("users", "orders")]}}
+    message = {"type": "CATALOG", "catalog": {"streams": [catalog_stream(name, {}) for name in ("users", "orders")]}}
     (quick_folder / "catalog.json").write_text(json.dumps(message))
     (quick_folder / "location.py").write_text(_DEFINITIONS)
     yield made

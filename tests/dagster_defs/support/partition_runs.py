@@ -14,10 +14,10 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.support.folder_shop import Options, resources
 from tests.dagster_defs.support.shop_runs import Run
 from tests.dagster_defs.support.step_process import LATE_MODULES, opened
-from tests.support.fake_source import offered
 from tests.support.fork_server import ForkServer, Kill, arm, serve
 from tests.sync.shop import Shop
 from tests.sync.test_sync import two
@@ -32,7 +32,7 @@ def prepared(place: Shop, words: str = "{{ partition.key }}") -> None:
     place.config["scenario"] = str(place.folder / f"of-{words}.json")
     scenario = two(1, 1)
     place.offer(scenario)
-    streams = [offered(name, stream) for name, stream in scenario["streams"].items()]
+    streams = [catalog_stream(name, stream) for name, stream in scenario["streams"].items()]
     message = {"type": "CATALOG", "catalog": {"streams": streams}}
     (place.folder / "catalog.json").write_text(json.dumps(message))
 

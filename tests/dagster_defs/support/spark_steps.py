@@ -17,8 +17,8 @@ from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connecto
 from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
+from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.support.step_process import LATE_MODULES, opened
-from tests.support.fake_source import offered
 from tests.support.fork_server import ForkServer, Kill, arm, serve
 from tests.sync.crashes.fake_connection import FakeConnection
 
@@ -68,7 +68,7 @@ def _save_catalog(connection: FakeConnection) -> None:
     scenario = json.loads(
         Path(yaml.safe_load(connection.connection_file.read_text())["config"]["scenario"]).read_text()
     )
-    streams = [offered(name, written) for name, written in scenario["streams"].items()]
+    streams = [catalog_stream(name, written) for name, written in scenario["streams"].items()]
     _catalog(connection.home.parent).write_text(json.dumps({"streams": streams}))
 
 

@@ -26,11 +26,11 @@ from dagster_airbyte_proto.dagster_defs.tables.table_metadata import SyncedTable
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.testing.fake_source import catalog_stream, command
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support import partition_runs
 from tests.dagster_defs.support.folder_shop import Options, QueryableFolderIOManager, resources
 from tests.dagster_defs.support.shop_runs import Run, Runs
-from tests.support.fake_source import command, offered
 from tests.sync.test_sync import two
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class Lake:
     def offer(self, stream: dict[str, Any]) -> None:
         """Sets the records that the source has from now on."""
         (self._folder / "scenario.json").write_text(json.dumps({"streams": {"users": stream}}))
-        self.catalog.write_text(json.dumps({"streams": [offered("users", stream)]}))
+        self.catalog.write_text(json.dumps({"streams": [catalog_stream("users", stream)]}))
 
     @property
     def connection(self) -> Connection:

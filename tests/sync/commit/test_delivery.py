@@ -14,7 +14,7 @@ from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
-from tests.support.fake_source import offered
+from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, Shop, until
 from tests.sync.test_sync import expect, two
@@ -162,5 +162,5 @@ class Hearing(NoProgressListener):
 def shop_catalog(place: Shop) -> Catalog:
     """What its source would say if it could be asked."""
     written = json.loads((place.folder / "scenario.json").read_text())
-    streams = [offered(name, stream) for name, stream in written["streams"].items()]
+    streams = [catalog_stream(name, stream) for name, stream in written["streams"].items()]
     return AirbyteSource().catalog(json.dumps({"streams": streams}).encode())

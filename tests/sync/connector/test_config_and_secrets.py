@@ -7,7 +7,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.sync.report import SyncStatus
-from tests.support.fake_source import error
+from dagster_airbyte_proto.testing.fake_source import error
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import SECRET, Shop
 
@@ -85,7 +85,7 @@ def test_a_config_that_is_rewritten_during_a_query_is_saved_too(shop: OpenShop) 
     place.protocol = "singer"
     later = place.folder / "later.json"
     later.write_text(json.dumps(users(5)))
-    place.sync_of(users(3, asked_config={"scenario": str(later), "password": TOKEN}))
+    place.sync_of(users(3, discover_config={"scenario": str(later), "password": TOKEN}))
     kept = place.store.stored_config("shop")
     assert kept is not None
     assert kept.config["password"] == TOKEN

@@ -12,8 +12,8 @@ from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.model import StateScope, TableName
 from dagster_airbyte_proto.protocols.lookup import protocol_of_state
 from dagster_airbyte_proto.tables.folder.tables import FolderTables, read_file
-from tests.support import fake_tap
-from tests.support.fake_source import command, offered
+from dagster_airbyte_proto.testing import fake_tap
+from dagster_airbyte_proto.testing.fake_source import catalog_stream, command
 
 _ONLY_IN_READS = ("state", "state_every", "interleave", "statuses", "late_states", "counts", "miscount")
 
@@ -77,7 +77,7 @@ class FakeConnection:
         answers = {key: value for key, value in scenario.items() if key not in ("streams", *_ONLY_IN_READS)}
         tap = self.protocol == "singer"
         answers["streams"] = [
-            fake_tap.entry(name, stream) if tap else offered(name, stream) for name, stream in streams
+            fake_tap.catalog_entry(name, stream) if tap else catalog_stream(name, stream) for name, stream in streams
         ]
         if answers != self._answers:
             self._answers = answers

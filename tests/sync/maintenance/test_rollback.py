@@ -27,7 +27,7 @@ from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
-from tests.support.fake_source import command
+from dagster_airbyte_proto.testing.fake_source import command
 from tests.sync.shop import EVERYTHING
 
 pytestmark = pytest.mark.spark

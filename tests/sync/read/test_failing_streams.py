@@ -10,7 +10,7 @@ import pytest
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import SyncStatus
-from tests.support.fake_source import record_data, trace
+from dagster_airbyte_proto.testing.fake_source import record_data, trace
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop
 

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
 from dagster_airbyte_proto.sync.stream_run import StreamRun
-from tests.support.fake_source import command
+from dagster_airbyte_proto.testing.fake_source import command
 from tests.sync.conftest import OpenShop
 from tests.sync.crashes.sync_fork_server import SyncForkServer
 from tests.sync.shop import CancelAfter, Shop, impatient_options, until
@@ -26,7 +26,7 @@ from tests.sync.shop import CancelAfter, Shop, impatient_options, until
 COMPLETE, FAILED = SyncStatus.COMPLETE, SyncStatus.FAILED
 WAYS_TO_BREAK = {
     "hang": "no record and no state came",
-    "deaf": "no record and no state came",
+    "ignore_sigterm": "no record and no state came",
     "close": "was ended by signal 15",
     "signal": "was ended by signal 9",
     "exit": "exited with code 1",

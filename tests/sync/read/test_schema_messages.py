@@ -34,7 +34,7 @@ def _scenario(every: int) -> dict[str, Any]:
         {"id": number, "updated_at": "2024-01-01T00:00:00Z", **(new if number >= _FIRST_NEW else {})}
         for number in range(_ROWS)
     ]
-    stream = {"rows": rows, "properties": _KNOWN, "told_at": [[_FIRST_NEW, _NEW]]}
+    stream = {"rows": rows, "properties": _KNOWN, "declared_at": [[_FIRST_NEW, _NEW]]}
     return {"streams": {"users": stream}, "state_every": every}
 
 
@@ -83,7 +83,7 @@ def test_in_plain_parquet(mode: str, every: int, open_tap: Callable[..., Shop]) 
 
 def test_a_generation_with_a_load_on_its_branch_is_refused_more_columns(open_tap: Callable[..., Shop]) -> None:
     place = open_tap("overwrite", 100)
-    stream = {"records": 9000, "pad": 4000, "noise": True, "told_at": [[8900, _NEW]]}
+    stream = {"records": 9000, "pad": 4000, "noise": True, "declared_at": [[8900, _NEW]]}
     report = place.sync_of({"streams": {"users": stream}})
     assert report.status is SyncStatus.FAILED
     assert "column made is new; column size is new" in str(report.streams["users"].error)

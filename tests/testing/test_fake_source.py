@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_source import command
+from dagster_airbyte_proto.testing.fake_source import command
 
 NO_STATUSES: Mapping[str, Any] = {"statuses": False, "counts": False}
 

@@ -1,50 +1,52 @@
 #!/usr/bin/env python3
-"""An Airbyte source that does what a scenario says: deterministic, quick to start, with no dependency.
+"""An Airbyte source that follows a scenario: deterministic, quick to start, without dependencies.
 
-Run it as a connector with `command()`. The scenario stands in the connection's config under `scenario`, as an object
-or as the path of a JSON file; a file given on the command line (`--scenario FILE` before the verb) serves where there
-is no config, as for `spec`. One scenario always gives the same bytes:
+`command()` is its command line. The scenario is in the connection's config under `scenario`, as an object or as the
+path of a JSON file. `--scenario FILE` before the verb serves where there is no config, as for `spec`. The same scenario
+always gives the same bytes:
 
     {"streams": {"users": {"records": 25}, "orders": {"records": 7}}, "state": "stream", "state_every": 10}
 
-Of the whole, all optional:
-    state           "stream" (default), "global", "legacy" (one object of all streams, no type) or "none"
-    state_every     records of a stream (of the sync, where state is shared) between two states; the last one always
+Keys of the scenario, all optional:
+    state           "stream" (default), "global", "legacy" (one object for all streams, no type) or "none"
+    state_every     records between two states, of a stream, or of the sync where state is shared; the last state always
                     comes. Default 10
     interleave      true: record by record in turn; false (default): one stream after the other
     statuses        false: no STREAM_STATUS at all
     late_states     true: a stream's last state comes after its COMPLETE, as the CDK does it
     counts          false: no sourceStats; `miscount` is added to each count that is sent
-    exit_code       what it exits with at the end. Default 0
-    lines, stderr   lists of lines that are printed as they are, before any stream
+    exit_code       its exit code. Default 0
+    lines, stderr   lists of lines that are printed unchanged, before any stream
     new_config      a config that it sends in a CONTROL message, before any stream
-    answers         {"check": {"lines": […], "exit_code": 1}}: what a verb prints instead of its own answer
-    failure         {"kind": …, "after": N}: strikes when N records of this run are out, everything before it flushed:
-                    "exit" (`code`, default 1), "error" (a TRACE ERROR `message`, `failure_type`, `stream`, then exit
-                    1), "hang" (lives on and says nothing), "deaf" (the same, and SIGTERM does not
-                    end it), "signal" (dies of `signal`, default 9), "close" (closes
-                    stdout and lives on), "cut" (half a record, then exit 1). With `once`, a path, it strikes only
-                    while that file does not exist, and makes it
-Of a stream, all optional but `records` or `rows`:
+    answers         {"check": {"lines": […], "exit_code": 1}}: printed in the place of a verb's own answer
+    failure         {"kind": …, "after": N}: happens when N records of this run are out, everything before it flushed:
+                    "exit" (`code`, default 1), "error" (a TRACE ERROR with `message`, `failure_type`, `stream`, then
+                    exit 1), "hang" (lives on and sends nothing), "ignore_sigterm" (the same, and SIGTERM does not end
+                    it), "signal" (dies of `signal`, default 9), "close" (closes stdout and lives on), "cut" (half a
+                    record, then exit 1). With `once`, a path, it happens only while that file does not exist, and
+                    makes it
+Keys of a stream, all optional but `records` or `rows`:
     records         how many the source has: their ids are 0 to records - 1
-    rows            the records themselves, instead: each an object, or [when it was emitted, object]. Their schema is
+    rows            the records themselves: each an object, or [emitted_at in milliseconds, object]. Their schema is
                     `properties` and nothing else
     primary_key, cursor
-                    paths that the source names, instead of its own
+                    paths that the source declares, in the place of its own
     namespace       default none
     incremental     false: full refresh only
     resumable       true: a full refresh has states too (of the stream, never shared), and goes on from one
-    keys            how many distinct keys they have: `key` is id % keys, and it is the primary key instead of `id`
+    keys            number of distinct keys: `key` is id % keys, and it is the primary key in the place of `id`
     deleted_every   each n-th record is a deletion (`_ab_cdc_deleted_at`)
-    pad             a text of that many characters in each record; with `noise` true, one that does not shrink much
-    values          fields that each record gets beside its own; `properties` is their JSON schema
-    incomplete_at   it fails with an error and INCOMPLETE before this id, and the others go on;
+    pad             a text of that many characters in each record; with `noise` true, one that hardly compresses
+    values          fields that each record gets in addition; `properties` is their JSON schema
+    incomplete_at   the stream fails with an error and INCOMPLETE before this id, and the others go on;
                     `state_after_incomplete` true: with the meaningless state that the CDK sends then
 
-A record is {"id": 3, "key": 3, "name": "users 3", "updated_at": a time that grows with the id}, its `emitted_at` the
-same in each run. The state of a stream is {"next": the id that comes next}. Read incrementally it goes on from there;
-a full refresh sends everything and, unless it is resumable, no state. A GLOBAL state has the positions of all selected
+A record is {"id": 3, "key": 3, "name": "users 3", "updated_at": a time that grows with the id}; its `emitted_at` is the
+same in each run. The state of a stream is {"next": the id that comes next}. An incremental read goes on from there; a
+full refresh sends everything and, unless it is resumable, no state. A GLOBAL state has the positions of all selected
 incremental streams.
+
+It is one file that imports nothing of the package, since tests run it by its path and copy it into containers.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ import os
 import signal
 import sys
 
-# What it imports is most of what it costs, and in the tests it is started thousands of times.
+# Imports are most of its start, and tests start it thousands of times.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,12 +78,12 @@ _SPEC = {
 
 
 def command(scenario: Path | None = None) -> list[str]:
-    """What to launch."""
+    """The command line that runs this source."""
     return launched(globals(), scenario)
 
 
 def launched(module: Mapping[str, Any], scenario: Path | None) -> list[str]:
-    """A module as a program. Without site packages, and compiled as whoever imports it has it, it starts in 20 ms."""
+    """The command line of a module. Without site packages and already compiled, it starts in 20 ms."""
     written, compiled = module["__file__"], module.get("__cached__")
     program = compiled if compiled and _written_at(compiled) >= _written_at(written) else written
     words = [sys.executable, "-I", "-S", os.path.realpath(program)]
@@ -89,28 +91,28 @@ def launched(module: Mapping[str, Any], scenario: Path | None) -> list[str]:
 
 
 def _written_at(path: str) -> float:
-    """Where nobody may write what is compiled, there may be none, or one of an older text."""
+    """0 for a file that is missing. In a folder that we may not write to, the compiled one can be missing or old."""
     try:
         return os.stat(path).st_mtime  # noqa: PTH116
     except FileNotFoundError:
         return 0
 
 
-class Output:
-    """Writes messages and lets the failure strike when its record is reached."""
+class SourceOutput:
+    """Writes messages, and fails as the scenario has it when the record is reached."""
 
     def __init__(self, failure: dict[str, Any] | None) -> None:
         self._out = sys.stdout.buffer
         once = failure and failure.get("once")
         self._failure = None if once and os.path.exists(once) else failure  # noqa: PTH110
         self._records = 0
-        self._strike_if_due()
+        self._fail_if_due()
 
     def write(self, message: dict[str, Any]) -> None:
         self._out.write(self.encoded(message))
         if message["type"] == "RECORD":
             self._records += 1
-            self._strike_if_due()
+            self._fail_if_due()
         else:
             self._out.flush()
 
@@ -120,14 +122,14 @@ class Output:
     def line(self, text: str) -> None:
         self._out.write(text.encode() + b"\n")
 
-    def _strike_if_due(self) -> None:
+    def _fail_if_due(self) -> None:
         if self._failure is not None and self._records >= self._failure.get("after", 0):
             failure, self._failure = self._failure, None
             if "once" in failure:
                 os.close(os.open(failure["once"], os.O_CREAT))
-            self._strike(failure)
+            self._act_out(failure)
 
-    def _strike(self, failure: dict[str, Any]) -> NoReturn:
+    def _act_out(self, failure: dict[str, Any]) -> NoReturn:
         kind = failure["kind"]
         if kind == "error":
             self.write(error(failure.get("message", "it broke"), failure.get("failure_type"), failure.get("stream")))
@@ -138,15 +140,15 @@ class Output:
             os.kill(os.getpid(), failure.get("signal", signal.SIGKILL))
         if kind == "close":
             os.close(1)
-        if kind == "deaf":
+        if kind == "ignore_sigterm":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if kind in ("hang", "deaf", "close"):
+        if kind in ("hang", "ignore_sigterm", "close"):
             while True:
                 signal.pause()
         os._exit(failure.get("code", 1))
 
 
-class Stream:
+class FakeStream:
     """One selected stream of a read. `position` is the id that comes next."""
 
     def __init__(self, name: str, written: dict[str, Any], *, incremental: bool, position: int) -> None:
@@ -171,7 +173,7 @@ class Stream:
         return {"stream_descriptor": self.descriptor, "stream_state": {"next": self.position}}
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Each record's message; by the time it is given away it counts as sent."""
+        """Each record's message. It counts as sent before it is yielded."""
         while self.position < self.end:
             emitted_at, data = record_of(self.name, self.written, self.position)
             self.position += 1
@@ -182,10 +184,10 @@ class Stream:
             yield {"type": "RECORD", "record": record}
 
 
-class Read:
+class SourceRead:
     """One read: the selected streams, one after the other or in turn, with their states and statuses."""
 
-    def __init__(self, scenario: dict[str, Any], streams: list[Stream], output: Output) -> None:
+    def __init__(self, scenario: dict[str, Any], streams: list[FakeStream], output: SourceOutput) -> None:
         self._scenario = scenario
         self._streams = streams
         self._output = output
@@ -195,12 +197,12 @@ class Read:
     def run(self) -> None:
         take_turns([self._turns(stream) for stream in self._streams], self._scenario)
 
-    def _turns(self, stream: Stream) -> Iterator[None]:
+    def _turns(self, stream: FakeStream) -> Iterator[None]:
         """Sends the stream, pausing after each record."""
-        self._tell(stream, "STARTED")
+        self._send_status(stream, "STARTED")
         for number, record in enumerate(stream.records()):
             if number == 0:
-                self._tell(stream, "RUNNING")
+                self._send_status(stream, "RUNNING")
             self._output.write(record)
             if self._has_states(stream) and self._is_due(stream):
                 self._send_state(stream)
@@ -210,24 +212,24 @@ class Read:
             return
         late = self._scenario.get("late_states", False)
         if late:
-            self._tell(stream, "COMPLETE")
+            self._send_status(stream, "COMPLETE")
         if self._has_states(stream):
             self._send_state(stream)
         if not late:
-            self._tell(stream, "COMPLETE")
+            self._send_status(stream, "COMPLETE")
 
-    def _is_due(self, stream: Stream) -> bool:
+    def _is_due(self, stream: FakeStream) -> bool:
         sent = stream.unstated if self._state == "stream" else sum(each.unstated for each in self._incremental)
         return sent >= self._every
 
-    def _has_states(self, stream: Stream) -> bool:
+    def _has_states(self, stream: FakeStream) -> bool:
         return stream.incremental or (stream.stateful and self._state == "stream")
 
     @property
-    def _incremental(self) -> list[Stream]:
+    def _incremental(self) -> list[FakeStream]:
         return [stream for stream in self._streams if stream.incremental]
 
-    def _send_state(self, stream: Stream) -> None:
+    def _send_state(self, stream: FakeStream) -> None:
         if self._state == "none":
             return
         covered = [stream] if self._state == "stream" else self._incremental
@@ -246,21 +248,21 @@ class Read:
             each.unstated = 0
         self._output.write({"type": "STATE", "state": state})
 
-    def _fail(self, stream: Stream) -> None:
+    def _fail(self, stream: FakeStream) -> None:
         self._output.write(error(f"{stream.name} broke", None, stream.descriptor))
-        self._tell(stream, "INCOMPLETE")
+        self._send_status(stream, "INCOMPLETE")
         if stream.written.get("state_after_incomplete"):
             state = {"stream_descriptor": stream.descriptor, "stream_state": {"__ab_no_cursor_state_message": True}}
             self._output.write({"type": "STATE", "state": {"type": "STREAM", "stream": state}})
 
-    def _tell(self, stream: Stream, status: str) -> None:
+    def _send_status(self, stream: FakeStream, status: str) -> None:
         if self._scenario.get("statuses", True):
-            told = {"stream_descriptor": stream.descriptor, "status": status}
-            self._output.write(trace({"type": "STREAM_STATUS", "stream_status": told}))
+            body = {"stream_descriptor": stream.descriptor, "status": status}
+            self._output.write(trace({"type": "STREAM_STATUS", "stream_status": body}))
 
 
 def take_turns(turns: list[Iterator[None]], scenario: dict[str, Any]) -> None:
-    """Runs what sends the streams, one after the other or record by record."""
+    """Sends the streams, one after the other or record by record."""
     if not scenario.get("interleave", False):
         for turn in turns:
             for _ in turn:
@@ -281,7 +283,7 @@ def error(message: str, failure_type: str | None, stream: Any) -> dict[str, Any]
     body: dict[str, Any] = {
         "message": message,
         "failure_type": failure_type or "system_error",
-        "internal_message": "as it was told",
+        "internal_message": "by its scenario",
     }
     if stream:
         body["stream_descriptor"] = {"name": stream} if isinstance(stream, str) else stream
@@ -289,12 +291,12 @@ def error(message: str, failure_type: str | None, stream: Any) -> dict[str, Any]
 
 
 def total(written: dict[str, Any]) -> int:
-    """How many records a stream has."""
+    """The number of records of a stream."""
     return len(written["rows"]) if "rows" in written else int(written["records"])
 
 
 def record_of(name: str, written: dict[str, Any], number: int) -> tuple[int, dict[str, Any]]:
-    """When the record is emitted whose number it is, and its data."""
+    """The emission time of the record with this number, and its data."""
     emitted_at = _EPOCH_MILLISECONDS + number
     if "rows" not in written:
         return emitted_at, record_data(name, written, number)
@@ -323,8 +325,8 @@ def _noise(number: int, size: int) -> str:
     return random.Random(number).randbytes(size // 2).hex()
 
 
-def offered(name: str, written: dict[str, Any]) -> dict[str, Any]:
-    """The stream as `discover` shows it."""
+def catalog_stream(name: str, written: dict[str, Any]) -> dict[str, Any]:
+    """The stream as `discover` has it."""
     properties: dict[str, Any] = {
         "id": {"type": "integer"},
         "key": {"type": "integer"},
@@ -353,11 +355,11 @@ def offered(name: str, written: dict[str, Any]) -> dict[str, Any]:
 
 
 def positions(states: Any) -> dict[tuple[str | None, str], int]:
-    """Where each stream stood, from what the host hands back: a list of state messages."""
+    """The position of each stream, from the list of state messages that the host passes in."""
     found: dict[tuple[str | None, str], int] = {}
     for state in states:
         if state.get("type", "LEGACY") == "LEGACY":
-            found |= {(None, name): told["next"] for name, told in state["data"].items()}
+            found |= {(None, name): position["next"] for name, position in state["data"].items()}
             continue
         parts = [state["stream"]] if state["type"] == "STREAM" else state["global"]["stream_states"]
         for part in parts:
@@ -366,18 +368,18 @@ def positions(states: Any) -> dict[tuple[str | None, str], int]:
     return found
 
 
-def selected(scenario: dict[str, Any], catalog: Any, states: Any) -> list[Stream]:
+def selected(scenario: dict[str, Any], catalog: Any, states: Any) -> list[FakeStream]:
     """The streams that the host chose, in the order of the catalog it sent."""
-    stood = positions(states)
+    started = positions(states)
     streams = []
     for chosen in catalog["streams"]:
         name = chosen["stream"]["name"]
         written = scenario["streams"][name]
         incremental = chosen["sync_mode"] == "incremental"
-        position = stood.get((written.get("namespace"), name), 0)
+        position = started.get((written.get("namespace"), name), 0)
         # A legacy state knows no namespaces.
-        position = position or stood.get((None, name), 0)
-        streams.append(Stream(name, written, incremental=incremental, position=position))
+        position = position or started.get((None, name), 0)
+        streams.append(FakeStream(name, written, incremental=incremental, position=position))
     return streams
 
 
@@ -393,13 +395,13 @@ def main(arguments: list[str]) -> int:
     verb, scenario = verbs[0], scenario_of(options)
     if verb in scenario.get("answers", {}):
         return answered(scenario["answers"][verb])
-    output = Output(scenario.get("failure") if verb == "read" else None)
+    output = SourceOutput(scenario.get("failure") if verb == "read" else None)
     if verb == "spec":
         output.write({"type": "SPEC", "spec": _SPEC})
     elif verb == "check":
         output.write({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}})
     elif verb == "discover":
-        streams = [offered(name, stream) for name, stream in scenario["streams"].items()]
+        streams = [catalog_stream(name, stream) for name, stream in scenario["streams"].items()]
         output.write({"type": "CATALOG", "catalog": {"streams": streams}})
     else:
         states = content(options["--state"]) if "--state" in options else []
@@ -409,7 +411,7 @@ def main(arguments: list[str]) -> int:
 
 
 def scenario_of(options: Mapping[str, str]) -> dict[str, Any]:
-    """What it is told to do, by its config or its command line."""
+    """The scenario in its config or on its command line."""
     config = content(options["--config"]) if "--config" in options else {}
     written = config.get("scenario", options.get("--scenario", {}))
     found: dict[str, Any] = content(written) if isinstance(written, str) else written
@@ -417,20 +419,20 @@ def scenario_of(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def answered(answer: dict[str, Any]) -> int:
-    """Prints what stands in the place of a verb's own answer."""
+    """Prints the lines that replace a verb's own answer."""
     sys.stdout.buffer.write("".join(f"{line}\n" for line in answer.get("lines", [])).encode())
     return int(answer.get("exit_code", 0))
 
 
-def _read(scenario: dict[str, Any], streams: list[Stream], output: Output) -> None:
+def _read(scenario: dict[str, Any], streams: list[FakeStream], output: SourceOutput) -> None:
     for line in scenario.get("lines", []):
         output.line(line)
     for line in scenario.get("stderr", []):
-        print(line, file=sys.stderr, flush=True)  # noqa: T201 - stderr is what is asked for
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 - a connector logs to stderr
     if "new_config" in scenario:
         control = {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": scenario["new_config"]}}
         output.write({"type": "CONTROL", "control": {"emitted_at": float(_EPOCH_MILLISECONDS), **control}})
-    Read(scenario, streams, output).run()
+    SourceRead(scenario, streams, output).run()
 
 
 def content(path: str) -> Any:
