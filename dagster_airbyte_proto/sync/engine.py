@@ -1,5 +1,6 @@
 """The engine: the state store, the tables and the home folder, which all syncs of a process share."""
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -16,6 +17,7 @@ from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
+from dagster_airbyte_proto.sync.connector.connector_config import connector_config
 from dagster_airbyte_proto.sync.connector.launcher_choice import launcher_for
 from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
@@ -110,7 +112,8 @@ class Engine:
             stop_grace_seconds=self._stop_grace_seconds,
         )
         connector = LaunchableConnector(launcher, source_protocol(connection.connector.protocol))
-        return Source(connection, connector, self.answer_cache, log, window)
+        config = connector_config(connection, os.environ, window)
+        return Source(connection, config, connector, self.answer_cache, log)
 
     def query(self, sql: str) -> "QueryResult":
         """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""

@@ -53,6 +53,5 @@ class SyncContext(NamedTuple):
 
     def save_config(self, event: ConfigEvent) -> None:
         """Stores a config that the connector rewrote."""
-        config = self.source.accept_rewritten_config(event.config)
-        if config is not None:
-            self.store.save_config(self.lease, config, based_on=self.source.config_digest)
+        self.source.accept_rewritten_config(event)
+        self.source.save_config(self.store, self.lease)

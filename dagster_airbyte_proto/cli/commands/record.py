@@ -75,7 +75,7 @@ def _request(source: "Source", sync_request: "SyncRequest") -> "ReadRequest":
     catalog = source.catalog(fresh=True)
     planned = planned_streams(source.connection, catalog, sync_request)
     streams = with_generations(planned, {stream.id: 1 for stream in planned})
-    return ReadRequest(source.config, streams, states=(), sync_id=1, available=catalog.streams)
+    return ReadRequest(source.config.current, streams, states=(), sync_id=1, available=catalog.streams)
 
 
 def _drain(running: "RunningConnector") -> tuple[int, Any]:

@@ -21,7 +21,7 @@ def opened_source(
     """Opens the connector, with the config that it last rewrote. Saves the config if the connector rewrites it again.
 
     The config is saved also after a failure: if the connector renewed a token, the old one may be invalid by now.
-    `template_values` fill the templates of the config, as `window` of `Source` does. The log lies in the folder `asked`
+    `template_values` fill the templates of the config, as the window of a sync does. The log lies in the folder `asked`
     beside the logs of syncs. Raises ConfigError.
     """
     folder = engine.settings.logs_folder / connection.name / "asked"
@@ -35,8 +35,8 @@ def opened_source(
 
 
 def _save_config(engine: Engine, source: Source) -> None:
-    if source.config_to_save is None:
+    if not source.has_unsaved_config:
         return
     name = source.connection.name
     with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as renewal:
-        engine.store.save_config(renewal.lease, source.config_to_save, based_on=source.config_digest)
+        source.save_config(engine.store, renewal.lease)

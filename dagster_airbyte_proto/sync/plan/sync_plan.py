@@ -63,13 +63,12 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     check_format(context.connection, chosen, context.engine.abilities)
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
-    if source.config_to_save is not None:
-        context.store.save_config(context.lease, source.config_to_save, based_on=source.config_digest)
+    source.save_config(context.store, context.lease)
     columns = {planned.id: table_columns(planned) for planned in chosen}
     has_hashed_columns = any(each.shaping_plan and each.shaping_plan.hashed for each in columns.values())
     hash_key = source.hash_key() if has_hashed_columns else ""
     rules = {each.id: evolution_rules(context, profiles, each, columns[each.id]) for each in chosen}
-    prints = fingerprints(chosen, columns, source.config_digest)
+    prints = fingerprints(chosen, columns, source.config.digest)
     states = () if request.starts_over else states_to_resume(chosen, stored)
     open_generations = context.store.open_generations(context.connection)
     continued = continued_generations(open_generations, prints, states, lambda: context.engine.tables)
@@ -82,7 +81,9 @@ def plan_sync(context: SyncContext) -> SyncPlan:
         streams=streams,
         columns=columns,
         specs={each.id: table_spec(each, columns[each.id], rules[each.id], continued.get(each.id)) for each in streams},
-        read_request=ReadRequest(source.config, streams, states, sync_id, catalog.streams, selected_fields(columns)),
+        read_request=ReadRequest(
+            source.config.current, streams, states, sync_id, catalog.streams, selected_fields(columns)
+        ),
         stored_states=stored,
         stored_schemas=schemas,
         fingerprints=prints,

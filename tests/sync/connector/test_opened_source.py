@@ -43,7 +43,7 @@ def test_a_config_that_was_rewritten_is_kept_and_used_the_next_time(shop: OpenSh
         with opened_source(engine, connection) as source:
             source.catalog(fresh=True)
         with opened_source(engine, connection) as source:
-            assert source.config["password"] == TOKEN
+            assert source.config.current["password"] == TOKEN
 
 
 def test_it_is_kept_also_when_there_is_no_answer(shop: OpenShop) -> None:
