@@ -40,7 +40,7 @@ quick: setup ## the fast tests that need no JVM, Docker, browser, package index 
 test: setup system spark-classes ## what every change has to pass
 	$(PYTEST) -m "not nightly" --junitxml build/tests.xml
 
-nightly: setup system spark-classes ## the whole crash matrix on folder tables and the longest chains; then `make soak`
+nightly: setup system spark-classes ## what `make test` has one case of: crash matrices, long chains, every real connector; then `make soak`
 	$(PYTEST) -m nightly
 
 spark-classes: # leaves Spark's classes to the JVMs of the tests
