@@ -50,7 +50,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     set_states_before(runs, plan.stored_states)
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
     targets = TargetTables(context.engine, plan.specs, (context.store, context.lease), context.options.cancel)
-    _keep_prepared_tables_closed(context, plan, runs, targets)
+    _keep_prepared_tables_closed(context, runs, targets)
     stage = Stage(
         [_stream_input(context, plan, targets, run, plan.columns[stream]) for stream, run in runs.items()],
         context.protocol.record_wire,
@@ -69,20 +69,20 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     )
 
     def rebuild(run: StreamRun, columns: Columns) -> StreamSetup:
-        rules = evolution_rules(context, plan.profiles, run.planned, columns)
+        rules = evolution_rules(context, run.planned, columns)
         spec = table_spec(run.planned, columns, rules, plan.continued.get(run.planned.id))
         return StreamSetup(_stream_input(context, plan, targets, run, columns), spec)
 
-    schema_updates = SchemaUpdates(plan.columns, (stage, loader, targets), plan.profiles, rebuild)
+    schema_updates = SchemaUpdates(plan.columns, (stage, loader, targets), context.profiles, rebuild)
     return PreparedSync(runs, targets, stage, ledger, loader, schema_updates)
 
 
 def _keep_prepared_tables_closed(
-    context: SyncContext, plan: SyncPlan, runs: Mapping[StreamId, StreamRun], targets: TargetTables
+    context: SyncContext, runs: Mapping[StreamId, StreamRun], targets: TargetTables
 ) -> None:
     known = {
         stream: profile
-        for stream, profile in plan.profiles.with_prepared_tables(targets.digests()).items()
+        for stream, profile in context.profiles.with_prepared_tables(targets.digests()).items()
         if not replaces_table(runs[stream].planned)
     }
     for stream, profile in known.items():

@@ -24,7 +24,8 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import AutoCompactResult, auto_compact
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
-from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
+from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
+from dagster_airbyte_proto.sync.plan.sync_plan import plan_sync
 from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_early, prepare_sync
 from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
 from dagster_airbyte_proto.sync.read.pull import Pull
@@ -62,7 +63,8 @@ def sync_connection(
             reach("run.leased")
             recovered = len(committer.recover())
             source = engine.source(connection, log, request.slice.template_values if request.slice else {})
-            context = SyncContext(engine, source, request, options, renewal, committer, log)
+            profiles = StreamProfiles(engine.store, renewal.lease, log)
+            context = SyncContext(engine, source, request, options, renewal, committer, profiles, log)
             finished = _sync(context, recovered)
         return _with_compactions(finished, auto_compact(engine, finished.runs, log, options.cancel))
 
@@ -96,14 +98,14 @@ def _sync(context: SyncContext, recovered_loads: int) -> _FinishedSync:
     schemas = {**plan.stored_schemas, **prepared.schema_updates.latest}
     if schemas != plan.stored_schemas:
         context.source.keep_stream_schemas(schemas.values())
-    report = _report(context, plan, prepared, outcome)
+    report = _report(context, prepared, outcome)
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
     _end_run(context, report)
     return _FinishedSync(report, prepared.runs.values())
 
 
-def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcome: ReadOutcome) -> SyncReport:
+def _report(context: SyncContext, prepared: PreparedSync, outcome: ReadOutcome) -> SyncReport:
     pull, fatal = outcome
     source, runs = context.source, prepared.runs.values()
     if fatal is not None:
@@ -128,7 +130,7 @@ def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcom
         ),
         seconds=Seconds(0.0, pull.seconds_waiting, pull.seconds_staging, prepared.loader.seconds_committing),
         error=source.mask.text(str(fatal)) if fatal else None,
-        warnings=(*plan.profiles.warnings, *(source.mask.text(warning) for warning in _warnings(context, pull))),
+        warnings=(*context.profiles.warnings, *(source.mask.text(warning) for warning in _warnings(context, pull))),
         partition=context.request.partition,
     )
 

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 
@@ -24,6 +25,7 @@ class SyncContext(NamedTuple):
     options: RunOptions
     renewal: LeaseRenewal
     committer: Committer
+    profiles: StreamProfiles
     log: RunLog
 
     @property

@@ -25,7 +25,6 @@ from dagster_airbyte_proto.sync.plan.generations import continued_generations, f
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
-from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.read.schema_messages import with_stored_schemas
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
@@ -35,7 +34,7 @@ class SyncPlan:
     """The streams of one sync, their columns and tables, and the request to the connector.
 
     `hash_key` is empty where no column is hashed. `stored_states` are those before the sync, `stored_schemas` the last
-    schema messages of an earlier one. `profiles` keep what changes in the streams while they are read.
+    schema messages of an earlier one.
     """
 
     streams: tuple[PlannedStream, ...]
@@ -46,18 +45,16 @@ class SyncPlan:
     stored_schemas: Mapping[StreamId, SchemaEvent]
     fingerprints: Mapping[StreamId, str]
     continued: Mapping[StreamId, OpenGeneration]
-    profiles: StreamProfiles
     hash_key: str
 
 
 def plan_sync(context: SyncContext) -> SyncPlan:
     """Checks the config, chooses the streams, numbers the run. Raises ProtoError where the sync cannot begin."""
-    source, request = context.source, context.request
+    source, request, profiles = context.source, context.request, context.profiles
     source.use_stored_config(context.store)
     source.check_config()
     stored = context.stored_states()
     catalog = request.catalog or source.catalog()
-    profiles = StreamProfiles(context.store, context.lease, context.log)
     # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
     chosen = plan_with_shared_state(source, catalog, request, () if request.slice else stored, profiles.known_tables)
     check_format(context.connection, chosen, context.engine.abilities)
@@ -67,7 +64,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     columns = {planned.id: table_columns(planned) for planned in chosen}
     has_hashed_columns = any(each.shaping_plan and each.shaping_plan.hashed for each in columns.values())
     hash_key = source.hash_key() if has_hashed_columns else ""
-    rules = {each.id: evolution_rules(context, profiles, each, columns[each.id]) for each in chosen}
+    rules = {each.id: evolution_rules(context, each, columns[each.id]) for each in chosen}
     prints = fingerprints(chosen, columns, source.config.digest)
     states = () if request.starts_over else states_to_resume(chosen, stored)
     open_generations = context.store.open_generations(context.connection)
@@ -88,17 +85,14 @@ def plan_sync(context: SyncContext) -> SyncPlan:
         stored_schemas=schemas,
         fingerprints=prints,
         continued=continued,
-        profiles=profiles,
         hash_key=hash_key,
     )
 
 
-def evolution_rules(
-    context: SyncContext, profiles: StreamProfiles, planned: PlannedStream, columns: Columns
-) -> EvolutionRules:
+def evolution_rules(context: SyncContext, planned: PlannedStream, columns: Columns) -> EvolutionRules:
     """The rules by which the stream's table may change. Raises ConfigError for a rename hint that does not fit."""
     refresh_helps = context.engine.abilities.has_new_columns_with_rows and refresh_can_change_columns(planned)
-    return profiles.evolution_rules(planned, columns, refresh_helps=refresh_helps)
+    return context.profiles.evolution_rules(planned, columns, refresh_helps=refresh_helps)
 
 
 def _begin_run(

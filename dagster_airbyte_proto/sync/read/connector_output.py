@@ -50,7 +50,7 @@ def read_connector(context: SyncContext, plan: SyncPlan, prepared: PreparedSync)
 
 def _pull(context: SyncContext, plan: SyncPlan, prepared: PreparedSync) -> Pull:
     scheduler = CommitScheduler(
-        prepared.runs, (prepared.stage, prepared.ledger, prepared.loader), prepared.targets, plan.profiles
+        prepared.runs, (prepared.stage, prepared.ledger, prepared.loader), prepared.targets, context.profiles
     )
     may_read_files = not isinstance(context.source.connection.connector.launch, DockerLaunch)
     pull_context = PullContext(
