@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from dagster_airbyte_proto import points
 from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.commands import (
     connectors,
@@ -29,7 +28,6 @@ from dagster_airbyte_proto.cli.commands import (
     table,
     version,
 )
-from dagster_airbyte_proto.cli.crash_points import crash_hook
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
@@ -54,11 +52,6 @@ COMMANDS = (
 _FAILED = 1
 _USAGE = 2
 
-# Only for the crash sweep: the point at which the process kills itself with SIGKILL ("load.announced", or
-# "load.announced:3" for the third time it is reached), and a file that gets the name of every reached point.
-_CRASH_AT = "AIRBYTE_PROTO_CRASH_AT"
-_POINTS_LOG = "AIRBYTE_PROTO_POINTS_LOG"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code for the process."""
@@ -77,7 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(words: list[str], call: Call) -> Answer:
     try:
-        _arm_crash_points(os.environ)
         with terminable():
             answer = program.main(words, prog_name="airbyte-proto", obj=call, standalone_mode=False)
         # Click prints help itself and then returns an exit code.
@@ -103,12 +95,6 @@ def _error_answer(call: Call, error: Mapping[str, Any], exit_code: int) -> Answe
     status = "cancelled" if exit_code == CANCELLED else "failed"
     named = {"connection": call.connection} if call.connection else {}
     return Answer({**named, "status": status, "error": error}, (), exit_code)
-
-
-def _arm_crash_points(environment: Mapping[str, str]) -> None:
-    at, log = environment.get(_CRASH_AT, ""), environment.get(_POINTS_LOG, "")
-    if at or log:
-        points.arm(crash_hook(at, log))
 
 
 def _report_bug() -> None:

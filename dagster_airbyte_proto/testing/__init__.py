@@ -1,1 +1,1 @@
-"""Fake connectors for tests: our own, and those of whoever tests a pipeline. The engine imports nothing of it."""
+"""Fake connectors and crash points, for our tests and for those of users' pipelines. The engine imports none of it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto import errors
+from dagster_airbyte_proto import errors, points
 from dagster_airbyte_proto.testing import fake_source
 from tests.cli.conftest import SECRET, USERS, Place
 
@@ -198,17 +198,11 @@ def test_a_secret_that_a_connector_blurts_out_is_masked_in_the_error(place: Plac
 
 
 def test_a_bug_shows_its_stack_trace_and_asks_for_a_report(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nothing reckons with a log of points that cannot be opened: only our own tests name one.
-    monkeypatch.setenv("AIRBYTE_PROTO_POINTS_LOG", "/nowhere/points")
-    result = place.run("state", "list", "--json")
+    monkeypatch.setattr(points, "_hook", {}.__getitem__)  # raises KeyError at the first point
+    result = place.run("sync", place.connect(USERS), "--json")
     assert result.code == 1
     assert "Traceback" in result.err and "airbyte-proto version" in result.err
     assert result.json["error"]["kind"] == "InternalError"
-
-
-def test_a_crash_point_that_does_not_exist_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRBYTE_PROTO_CRASH_AT", "load.anounced")
-    assert place.run("state", "list").code == 2
 
 
 def test_every_answer_is_one_json_document_whatever_the_connector_prints(place: Place, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.testing import crash_points
 from tests.cli.conftest import USERS, Place, until
 
 HANGING: dict[str, Any] = {**USERS, "failure": {"kind": "hang", "after": 15}}
@@ -140,11 +141,10 @@ def test_a_second_sync_at_once_is_reported_who_holds_the_connection(place: Place
 
 def test_a_sync_dies_at_the_point_it_was_reported_and_recover_ends_its_load(place: Place, tmp_path: Path) -> None:
     log = tmp_path / "points"
-    crash = {"AIRBYTE_PROTO_CRASH_AT": "load.announced:1", "AIRBYTE_PROTO_POINTS_LOG": str(log)}
     Path("airbyte-proto.yaml").write_text("lease_seconds: 1\ncatalog: {format: folder}\n")
     file = place.connect(USERS)
-    died = place.start("sync", file, **crash).end()
-    assert died.code == -signal.SIGKILL
+    died = subprocess.run([*crash_points.command("load.announced:1", log), "sync", file], cwd=place.folder, check=False)
+    assert died.returncode == -signal.SIGKILL
     points = log.read_text().splitlines()
     assert points[0] == "run.leased" and points[-1] == "load.announced"
     recovered: list[Any] = []

@@ -7,14 +7,14 @@ only writes the connections. Run it once a release, with the program that users 
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from uuid import uuid4
 
-from dagster_airbyte_proto.testing import fake_source
+from dagster_airbyte_proto.testing import crash_points, fake_source
 from tests.previous_release.home import BOOKS_ANNOUNCED, BOOKS_ON_BRANCH, DAYS, FORMATS, PreviousHome
 from tests.sync.crashes.spark_connections import processes_with
 
 _MARK = ("AIRBYTE_PROTO_TEST", uuid4().hex)
-_CRASH = {"AIRBYTE_PROTO_CRASH_AT": "load.announced"}
 _COMPLETE, _FAILED, _KILLED = 0, 1, -9
 
 # Rows land on a branch at a state that comes once the tables are open, and a JVM takes its time.
@@ -89,9 +89,11 @@ class Maker:
         self._sync("shop", _KILLED)
 
     def _sync(self, connection: str, expected: int, *options: str) -> None:
-        crash = _CRASH if expected == _KILLED else {}
         words = "sync", self._home.connection(connection), *options, "--json"
-        ended = self._home.run([self._program], *words, environment={**dict([_MARK]), **crash})
+        program = [self._program]
+        if expected == _KILLED:
+            program = [str(Path(self._program).with_name("python")), *crash_points.command("load.announced")[1:]]
+        ended = self._home.run(program, *words, environment=dict([_MARK]))
         assert ended.returncode == expected, (connection, ended.returncode, ended.stdout, ended.stderr)
 
 

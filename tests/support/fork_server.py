@@ -9,10 +9,8 @@ import faulthandler
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -23,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from dagster_airbyte_proto import points
+from dagster_airbyte_proto.testing.crash_points import crash_hook
 
 Kill = tuple[str, int]
 """A point, and at which reaching of it the process dies."""
@@ -84,22 +83,8 @@ def serve(carry_out: CarryOut, *late_modules: str) -> None:
 def arm(crash: Kill | None, *, until: Path | None = None, log: Path | None = None) -> None:
     """Has this process die at the point of the crash, or wait there `until` that file is; every point that it reaches
     is a line of the log."""
-    lock, reached, pause = threading.Lock(), dict.fromkeys(points.POINTS, 0), threading.Event()
-
-    def hook(point: str) -> None:
-        with lock:
-            reached[point] = reached.get(point, 0) + 1
-            if log is not None:
-                with log.open("a") as file:
-                    file.write(f"{point}\n")
-            if crash != (point, reached[point]):
-                return
-            if until is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            while until is not None and not until.exists():
-                pause.wait(0.01)
-
-    points.arm(hook)
+    at = f"{crash[0]}:{crash[1]}" if crash else ""
+    points.arm(crash_hook(at, log or "", until=until))
 
 
 def _import_for_children(late_modules: tuple[str, ...]) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +13,7 @@ import psutil
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
+from dagster_airbyte_proto.testing import crash_points
 from tests.support.fork_server import Kill
 from tests.sync.crashes.fake_connection import FakeConnection
 
@@ -131,18 +131,16 @@ class CommandLine:
     def start(self, connection: FakeConnection, crash: Kill | None = None, *, refresh: bool = False) -> int:
         assert isinstance(connection, IcebergConnection)
         connection.points_file.unlink(missing_ok=True)
-        crash_variables = {"AIRBYTE_PROTO_POINTS_LOG": str(connection.points_file)}
-        if crash:
-            crash_variables["AIRBYTE_PROTO_CRASH_AT"] = f"{crash[0]}:{crash[1]}"
+        program = crash_points.command(f"{crash[0]}:{crash[1]}" if crash else "", connection.points_file)
         words = ["--home", str(connection.home), "--settings", str(connection.settings_file)]
         sync = [str(connection.connection_file), "--json", *(["--refresh"] if refresh else [])]
         with connection.report_file.open("wb") as out, connection.errors_file.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dagster_airbyte_proto", *words, "sync", *sync],
+                [*program, *words, "sync", *sync],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
-                env={**os.environ, **self._environment, **crash_variables},
+                env={**os.environ, **self._environment},
             )
         return self._process.pid
 
