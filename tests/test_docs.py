@@ -81,11 +81,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _syncs(snippet: Snippet) -> bool:
-    return "= sync(" in snippet.text
+def _python(kind: str) -> list[Any]:
+    """The snippets of one kind: whole tests, which have a file name, syncs that need Spark, and all others."""
+
+    def kind_of(snippet: Snippet) -> str:
+        if snippet.title:
+            return "tests"
+        return "syncs" if "= sync(" in snippet.text else "others"
+
+    return [each for each in snippets("python") if kind_of(each.values[0]) == kind]
 
 
-@pytest.mark.parametrize("snippet", [each for each in snippets("python") if not _syncs(each.values[0])])
+@pytest.mark.parametrize("snippet", _python("others"))
 def test_python_in_the_docs_runs(snippet: Snippet, project: Path) -> None:
     made: dict[str, Any] = {"__name__": "snippet"}
     exec(compile(snippet.text, snippet.page, "exec"), made)
@@ -95,7 +102,7 @@ def test_python_in_the_docs_runs(snippet: Snippet, project: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("snippet", [each for each in snippets("python") if _syncs(each.values[0])])
+@pytest.mark.parametrize("snippet", _python("syncs"))
 def test_a_sync_in_the_docs_brings_rows(snippet: Snippet, project: Path) -> None:
     source = {"protocol": "airbyte", "launch": {"kind": "local", "command": command()}}
     config = {"scenario": {"streams": {"users": {"records": 3}}}}
@@ -104,6 +111,16 @@ def test_a_sync_in_the_docs_brings_rows(snippet: Snippet, project: Path) -> None
     done = subprocess.run([sys.executable, "-c", snippet.text], check=True, capture_output=True, text=True)
 
     assert done.stdout == "3\n"
+
+
+@pytest.mark.parametrize("snippet", _python("tests"))
+def test_a_test_in_the_docs_passes(snippet: Snippet, project: Path) -> None:
+    (project / snippet.title).write_text(snippet.text)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", snippet.title]
+
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _connection(snippet: Snippet, project: Path) -> None:
