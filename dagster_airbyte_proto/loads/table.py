@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
@@ -65,10 +66,11 @@ class TableSpec(NamedTuple):
 
 def spec_digest(spec: TableSpec, place: str) -> str:
     """Returns a digest of all that `prepare` depends on, in one `place` (a catalog and its warehouse)."""
-    fields = [(field.name, str(field.type), field.nullable, field.metadata) for field in spec.schema]
-    return hashlib.sha256(repr((place, fields, spec._replace(schema=None, resumed_branch=None))).encode()).hexdigest()[
-        :16
+    fields = [
+        (field.name, str(field.type), field.nullable, sorted((field.metadata or {}).items())) for field in spec.schema
     ]
+    values = (place, fields, spec._replace(schema=None, resumed_branch=None))
+    return hashlib.sha256(msgspec.msgpack.encode(values, order="deterministic")).hexdigest()[:16]
 
 
 class TableFit(NamedTuple):
