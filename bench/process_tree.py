@@ -1,13 +1,13 @@
-"""Runs a command and says exactly what its whole tree of processes cost.
+"""Runs a command and measures the CPU, time and memory of its whole tree of processes.
 
-The runner makes itself the reaper of orphans (PR_SET_CHILD_SUBREAPER), so every descendant ends up waited for either
-by its own parent or by us, and `wait4` of those gives their CPU to the microsecond: nothing is sampled, a JVM
-whose Python has ended is in the sum. The one hole is a parent that ignores SIGCHLD: none of the contenders does.
-Memory of the tree is sampled, ten times a second. The command's own process has its high-water mark read and set back
-each time that its source has written another gigabyte: within one it is exact, at its borders to a tenth of a second.
+- CPU is exact. The runner is the reaper of orphans, so each descendant is waited for by its own parent or by us, and
+  `wait4` gives the CPU of those to the microsecond. A JVM that outlives its Python is in the sum. Only children of a
+  parent that ignores SIGCHLD would be missed; no contender does that.
+- Memory of the tree is sampled ten times a second.
+- The peak of the command's own process is read and reset each time its source has written another gigabyte. It is
+  exact within a gigabyte, and off by up to a tenth of a second at its borders.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.meter import Living, descendants, high_water_bytes
+from bench.orphans import adopt_orphans
 
-_PR_SET_CHILD_SUBREAPER = 36
 _SAMPLE_SECONDS = 0.1
 _GRACE_SECONDS = 20.0
 GIGABYTE = 10**9
 
 
 class Measured(NamedTuple):
-    """`gigabyte_peaks` are those of the command's own process while its source wrote the first gigabyte, the second, …,
-    and what came behind the last whole one."""
+    """The cost of one command. `gigabyte_peaks` has the peak memory of its own process during each gigabyte that its
+    source wrote, the last one not whole."""
 
     exit_code: int
     cpu_seconds: float
@@ -36,9 +36,8 @@ class Measured(NamedTuple):
 
 
 def run_measured(command: list[str], *, folder: Path, environment: dict[str, str]) -> Measured:
-    """Runs it to its end, and whatever it left behind to theirs; what lingers longer than 20 s is killed, by its id."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "cannot become the reaper of orphans")
+    """Runs a command until it and all that it started have ended. What still runs after 20 s is killed, by its id."""
+    adopt_orphans()
     started = time.perf_counter()
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         # The repository's root is the working directory of every contender: `-m bench.…` is found there.
@@ -85,7 +84,7 @@ class _Watched:
 
     def _sample(self, below: list[Living]) -> None:
         self.peak_bytes = max(self.peak_bytes, sum(process.resident_bytes for process in below))
-        if not any(process.pid == self._source for process in below):  # a contender may rehearse with another first
+        if not any(process.pid == self._source for process in below):  # a contender may warm up with another first
             self._source = next((process.pid for process in below if _is_reading_source(process.pid)), 0)
         self._note_peak(_written_bytes(self._source))
 

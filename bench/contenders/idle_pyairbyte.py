@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.contenders.orphans import adopt_orphans, wait_for_orphans
 from bench.meter import Task, childrens_peak_bytes, measure
+from bench.orphans import adopt_orphans, wait_for_orphans
 
 _READ = """
 import json, sys

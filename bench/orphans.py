@@ -1,4 +1,4 @@
-"""Programs that outlive their parent, such as a JVM: waited for, so that their CPU is counted with the rest."""
+"""Waits for programs that outlive their parent, such as a JVM, so that their CPU is counted with the rest."""
 
 import ctypes
 import os
