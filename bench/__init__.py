@@ -1,1 +1,1 @@
-"""Measures this package beside what else could do the work. `python -m bench --help` says how."""
+"""Measures this package beside other programs that do the same work: `python -m bench --help`."""

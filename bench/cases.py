@@ -1,4 +1,4 @@
-"""What is run beside what, and how far apart they may be."""
+"""The cases of the benchmark: which contenders run beside each other, and the limits of their ratios."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -13,7 +13,7 @@ from bench.process_tree import Measured
 class Contender(NamedTuple):
     """A module of `bench.contenders`. `environment` is one of `environments.PINS`, or empty for our own.
 
-    `counts_startup` asks for the whole process from its start, not the work alone; `recipe` makes the records where
+    `counts_startup`: the whole process is measured from its start, not the work alone. `recipe` makes the records where
     they are not the case's.
     """
 
@@ -68,7 +68,7 @@ IDLE_PYAIRBYTE = Contender("pyairbyte", "idle_pyairbyte", "pyairbyte", None,
 
 
 class Case(NamedTuple):
-    """What is held against each other, within a round. `recipe` is None where a real connector of `source` makes the
+    """Contenders that are compared within a round. `recipe` is None where a real connector of `source` makes the
     records. A case of short runs and narrow limits has `times` as many rounds: a slow minute of the machine is a tenth
     of a long run, and all of a short one."""
 
@@ -81,7 +81,7 @@ class Case(NamedTuple):
 
 
 def cases(records: int, soak_bytes: int) -> list[Case]:
-    """The cases at a size; `soak_bytes` through one sync, 0 for none."""
+    """The cases of one size. One sync reads `soak_bytes`; 0 for no such case."""
     normal = Recipe(records=records)
     wide = Recipe(records=max(1000, records // 25), columns=500, streams=1)
     many = Recipe(records=max(1000, records // 10), streams=max(10, records // 1000))
@@ -107,7 +107,7 @@ def cases(records: int, soak_bytes: int) -> list[Case]:
 
 
 def _beside(name: str, recipe: Recipe, *contenders: Contender) -> tuple[Contender, ...]:
-    """Each contender, and right after it the same with what the case is held against."""
+    """Each contender, followed by the one that the case compares it with."""
     others = (it._replace(name=f"{it.name} of {name}", dialect=None, options={}, recipe=recipe) for it in contenders)
     return tuple(it for pair in zip(contenders, others, strict=True) for it in pair)
 
@@ -139,7 +139,7 @@ class Estimate(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """`figure` gives None when what it compares was not run. What is above the limit by no more than twice its error
+    """`figure` gives None if what it compares was not run. A figure above the limit by no more than twice its error
     cannot be told from what keeps it."""
 
     says: str
@@ -154,8 +154,8 @@ _OF_A_MEDIAN = sqrt(pi / 2)
 def ratio(
     what: tuple[str, str], of: tuple[str, str], field: str = "cpu_of_runs"
 ) -> Callable[[Figures], Estimate | None]:
-    """Of the two within each round, which had the same minutes of the machine; the median of the rounds, and from three
-    on its error by how they scatter."""
+    """The ratio of two contenders: the median of the rounds, in each of which both ran in the same minutes. From three
+    rounds on it has an error, by their scatter."""
 
     def figure(figures: Figures) -> Estimate | None:
         if what not in figures or of not in figures:
@@ -257,7 +257,7 @@ def cell(case: Case, contender: Contender, measured: list[Measured], costs: list
 
 
 def _whole_gigabytes(peaks: tuple[int, ...]) -> tuple[int, ...]:
-    """What is left behind the last whole one is counted with it."""
+    """The rest after the last whole gigabyte is counted with it."""
     if len(peaks) < 3:
         return peaks
     return (*peaks[:-2], max(peaks[-2:]))

@@ -1,7 +1,7 @@
-"""How long the definitions of many streams take to load, against as many bare specs: `python -m bench.definitions`.
+"""Measures how long the definitions of many streams load, against as many bare specs: `python -m bench.definitions`.
 
 Each is timed in processes of its own, in CPU seconds and without imports; the best of the rounds counts. `snapshot`
-is what the web server asks the code server for, made and written out.
+is the one that the web server requests from the code server, made and serialised.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def write_catalog(path: Path, streams: int, columns: int) -> None:
 
 
 def timed(assets: Callable[[], dg.AssetsDefinition]) -> dict[str, float]:
-    """CPU seconds of each part, in this process."""
+    """The CPU seconds of each part, in this process."""
     started = time.process_time()
     resources = {"io_manager": dg.mem_io_manager, "connector": dg.ResourceDefinition.none_resource()}
     repository = dg.Definitions([assets()], resources=resources).get_repository_def()

@@ -1,7 +1,7 @@
 """The peers' own environments: pinned, built once, kept under `.bench/environments`.
 
-A folder's name carries a digest of its pins, so a new pin is a new folder. It is built beside its place and moved in
-when it is whole; an interrupted build leaves nothing that looks finished. `uv` builds them where there is one.
+A folder's name has a digest of its pins, so a new pin makes a new folder. It is built beside its place and moved there
+once it is complete, so an interrupted build leaves nothing that looks finished. `uv` builds them if it is installed.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ PINS = {
     "pyairbyte": ("airbyte==0.71.3", "duckdb==1.4.3"),
     "dlt": ("dlt[parquet]==1.31.0", "pyarrow==26.0.1", "orjson==3.13.0"),
     "target-csv": ("meltanolabs-target-csv==0.5.0", "singer-sdk==0.54.9"),
-    # With a newer duckdb it loses the first row of each batch, which that takes for a header.
+    # A newer duckdb takes the first row of each batch for a header, so that row is lost.
     "target-duckdb": ("target-duckdb==0.8.0", "duckdb==1.0.0"),
     "target-jsonl": ("target-jsonl==0.1.4",),
     "source-faker": ("airbyte-source-faker==7.2.1",),
@@ -28,7 +28,7 @@ def python_of(name: str, cache: Path) -> Path:
     place = cache / f"{name}-{digest}"
     if not place.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        # Scripts carry the absolute path of their interpreter: so a link is moved into place, not the folder itself.
+        # Scripts have the absolute path of their interpreter, so a link is moved into place and not the folder itself.
         building = cache / f"{place.name}.files"
         shutil.rmtree(building, ignore_errors=True)
         _build(building, PINS[name])
@@ -40,7 +40,7 @@ def _build(folder: Path, pins: tuple[str, ...]) -> None:
     print(f"bench: building {folder.name}: {' '.join(pins)}", file=sys.stderr)
     if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"):
         _run(uv, "venv", "--quiet", "--python", sys.executable, str(folder))
-        # Compiled, as pip leaves them: else the first start of a peer pays for it (3 s of CPU for PyAirbyte).
+        # Compiled, as pip does it. Otherwise the first start of a peer compiles them (3 s of CPU for PyAirbyte).
         _run(uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(folder / "bin" / "python"), *pins)
     else:
         _run(sys.executable, "-m", "venv", str(folder))

@@ -1,4 +1,4 @@
-"""Writes what a source would print: records of several streams with their states, and the catalog beside it.
+"""Writes the output of a source: records of several streams with their states, and the catalog beside it.
 
 `python -m bench.generate FILE --records 1000000` takes seconds: a line is one `%` over the next value of each pool.
 The file holds records and states alone; `replay_source.py` adds the stream statuses around it, so that the
@@ -27,11 +27,11 @@ class Dialect(StrEnum):
 
 
 class Recipe(NamedTuple):
-    """`run_length` records of a stream stand in a row; each stream has a state after every `state_every` of its own.
+    """`run_length` records of a stream come in a row. Each stream has a state after every `state_every` of its records.
 
     `columns` of 0 means the shop's streams; any other number, streams that wide. `misfits` is the share of records with
-    a value that is not of its column's type. A catalog that `is_catalog_reversed` tells of the columns in another order
-    than the records have them.
+    a value that is not of its column's type. With `is_catalog_reversed` the catalog has the columns in the reverse
+    order of the records.
     """
 
     records: int = 1_000_000
@@ -53,7 +53,7 @@ class Recipe(NamedTuple):
 
 
 class Generated(NamedTuple):
-    """What was written, as counted while writing."""
+    """The counts of what was written."""
 
     path: Path
     records: dict[str, int]
@@ -70,7 +70,7 @@ class Generated(NamedTuple):
 
 
 def generate(recipe: Recipe, path: Path) -> Generated:
-    """Writes the file, its catalog and its counts; a file that is there with its counts is taken as it is."""
+    """Writes the file, its catalog and its counts. An existing file that has its counts is used again."""
     counts = path.with_suffix(".counts.json")
     if counts.exists() and path.exists():
         return Generated(path, **json.loads(counts.read_text()))
@@ -104,7 +104,7 @@ def catalog_message(shapes: Sequence[StreamShape]) -> dict[str, Any]:
 
 
 class _Tape:
-    """One file in the making: where each stream stands, and what it still owes a state for."""
+    """One file that is being written: the position of each stream, and its records since the last state."""
 
     def __init__(self, recipe: Recipe, shapes: Sequence[StreamShape], file: IO[bytes]) -> None:
         self._recipe = recipe
@@ -158,7 +158,7 @@ def _separators(dialect: Dialect) -> tuple[str, str]:
 
 
 def _lines(shape: StreamShape, dialect: Dialect) -> Iterator[str]:
-    """The stream's record lines without end. No Python code runs for a line: `zip` and `%` do all."""
+    """An endless iterator of the stream's record lines. No Python code runs for a line: `zip` and `%` do it all."""
     comma, colon = _separators(dialect)
     data = _template(shape.columns, comma, colon)
     marks: dict[str, Any] = {"stream": shape.name, "data": "@", "emitted_at": _EMITTED_AT}

@@ -1,8 +1,8 @@
-"""What a contender has cost so far, asked from inside. Standard library only: it is imported in every environment.
+"""Measures from inside a contender what its work costs. Standard library only: every environment imports it.
 
 CPU is this process, its children that have ended, and its descendants that still live (a JVM, for one), the
 living ones read from /proc in ticks of 10 ms. So a contender can leave out its imports and the start of a session,
-and still count everything that the work itself made others do. The runner checks it from outside, see `process_tree`.
+and still counts the CPU of every process that works for it. The runner checks it from outside, see `process_tree`.
 """
 
 import json
@@ -19,7 +19,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Task(NamedTuple):
-    """What the runner asks of a contender, as JSON in its one argument. `folder` is empty and its own."""
+    """The task of a contender, as JSON in its one argument. It has `folder`, which is empty, for itself."""
 
     recording: str
     catalog: str
@@ -34,7 +34,7 @@ class Task(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """`rows` is what stands in the destination afterwards, counted after the clock was stopped."""
+    """The cost of a contender. `rows` is the number of rows in the destination, counted after the clock has stopped."""
 
     rows: int
     cpu_seconds: float
@@ -51,7 +51,7 @@ class Living(NamedTuple):
 
 
 def processes() -> dict[int, Living]:
-    """Every process now; those that end while we look are left out."""
+    """All running processes, without those that end meanwhile."""
     found = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - called many times a second, pathlib triples its cost
         if entry.isdigit():
@@ -66,7 +66,7 @@ def processes() -> dict[int, Living]:
 
 
 def descendants(root: int) -> list[Living]:
-    """The living processes below `root`, itself not among them."""
+    """The living descendants of `root`."""
     alive = processes()
     below, edge = [], {root}
     while edge:
@@ -77,19 +77,19 @@ def descendants(root: int) -> list[Living]:
 
 
 def cpu_seconds() -> float:
-    """Of this process and all that it started, ended or alive."""
+    """The CPU seconds of this process and all that it started, ended or alive."""
     own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     past = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
     return past + sum(process.cpu_seconds for process in descendants(os.getpid()))
 
 
 def peak_bytes() -> int:
-    """This process's own peak. Not `ru_maxrss`: that one remembers the parent's size from before the exec."""
+    """The peak memory of this process. Not `ru_maxrss`: that includes the parent's size from before the exec."""
     return high_water_bytes("self")
 
 
 def high_water_bytes(pid: int | str) -> int:
-    """A process's peak since it was last set back; 0 when it has ended."""
+    """The peak memory of a process since the last reset; 0 when it has ended."""
     try:
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -98,7 +98,7 @@ def high_water_bytes(pid: int | str) -> int:
 
 
 def childrens_peak_bytes() -> int:
-    """Of the largest child that has ended: for contenders that only start a program."""
+    """The peak memory of the largest child that has ended, for contenders that only start a program."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
@@ -108,7 +108,7 @@ def measure(
     versions: dict[str, str],
     peak: Callable[[], int] = peak_bytes,
 ) -> None:
-    """Times `work`, counts its rows, and prints the cost as the last line of stdout, where the runner looks."""
+    """Times `work`, counts its rows, and prints the cost as the last line of stdout, which the runner reads."""
     if arrow := sys.modules.get("pyarrow"):
         arrow.array([0])  # the first one imports pandas, where that is installed
     wall, cpu = time.perf_counter(), cpu_seconds()

@@ -1,4 +1,4 @@
-"""Turns figures into what people read: a Markdown page of tables, and the machine that they were taken on."""
+"""Turns figures into a Markdown page of tables, with the machine that they were measured on."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ _PACKAGES = ("pyarrow", "pyspark", "msgspec", "dagster_airbyte_proto")
 
 
 def machine() -> dict[str, str]:
-    """What somebody needs to know to compare with their own."""
+    """The facts about this machine that a reader needs for a comparison."""
     facts = {line.split(":")[0].strip(): line.split(":", 1)[-1].strip() for line in _lines("/proc/cpuinfo")}
     memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     return {
@@ -26,13 +26,13 @@ def machine() -> dict[str, str]:
 
 
 def page(figures: Figures, facts: dict[str, str], setting: str) -> str:
-    """Limits first, then every figure, then the machine."""
+    """The page: limits first, then every figure, then the machine."""
     parts = [setting, _limits(figures), _cells(figures), _soak(figures), table(["machine", ""], [*facts.items()])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def put_into(document: Path, text: str, *, mark: str = "figures") -> None:
-    """Replaces what stands between the document's two marks. Raises ValueError when they are not there."""
+    """Replaces the text between the document's two marks. Raises ValueError if they are missing."""
     whole, begin = document.read_text(), f"<!-- {mark}: begin -->"
     before, after = whole.index(begin) + len(begin), whole.index(f"<!-- {mark}: end -->")
     document.write_text(f"{whole[:before]}\n\n{text}\n{whole[after:]}")
@@ -85,7 +85,7 @@ def _soak(figures: Figures) -> str:
 
 
 def table(heads: list[str], rows: Sequence[tuple[str, ...]]) -> str:
-    """In Markdown, its columns aligned; nothing where there are no rows."""
+    """A Markdown table with aligned columns; empty if there are no rows."""
     if not rows:
         return ""
     widths = [max(len(row[i]) for row in [tuple(heads), *rows]) for i in range(len(heads))]

@@ -1,9 +1,9 @@
 """Runs the contenders beside each other, in alternating order, and prints how far apart they are.
 
-`python -m bench` is the full run of a million records; `--quick` takes a tenth. Everything it makes lies under
-`.bench/`: the peers' environments and the recordings, kept; each contender's folder, gone when it has ended; results.
-A limit that is missed is said and does not fail the run; a contender that fails, or lands another number of rows than
-the recording holds, does.
+`python -m bench` is the full run of a million records; `--quick` takes a tenth. Everything it makes is under
+`.bench/`: the peers' environments and the recordings, which are kept; each contender's folder, which is removed at its
+end; and the results. A missed limit is reported and does not fail the run. A contender that fails, or lands another
+number of rows than the recording has, fails it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _HOME = _ROOT / ".bench"
 
 
 class Choice(NamedTuple):
-    """What the command line chose. `pythons` are environments that stand already, by name."""
+    """The choices of the command line. `pythons` are existing environments, by name."""
 
     records: int
     rounds: int
@@ -43,7 +43,7 @@ class Choice(NamedTuple):
 
 
 class Failed(Exception):
-    """A contender ended badly, or not with the rows it was given."""
+    """A contender failed, or landed another number of rows than it was given."""
 
 
 def main() -> int:
@@ -106,7 +106,7 @@ def _run(choice: Choice) -> tuple[Figures, list[str]]:
         if choice.cases and case.name not in choice.cases:
             continue
         runs: dict[str, list[tuple[Measured, dict[str, Any]]]] = {}
-        # A B B A, so that a busy minute falls on all alike, and none is always the last.
+        # A B B A: a busy minute of the machine meets all of them, and none is always the last.
         for number in range(choice.rounds * case.times):
             for contender in contenders[:: -1 if number % 2 else 1]:
                 try:
@@ -144,7 +144,7 @@ def _run_one(case: Case, contender: Contender, choice: Choice) -> tuple[Measured
 def _task(
     case: Case, contender: Contender, choice: Choice, recording: Generated | None, landed: Path
 ) -> dict[str, Any]:
-    """A `meter.Task` as the contender reads it; its folder is made here."""
+    """A `meter.Task` as the contender reads it. Makes its folder."""
     landed.mkdir(parents=True)
     repeat = max(1, round(case.played_bytes / recording.size_bytes)) if recording and case.played_bytes else 1
     return {
@@ -187,7 +187,7 @@ def _connector(case: Case, choice: Choice) -> Path:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """As the user's, without what changes how Python starts, and with all that contenders strew about in their folder.
+    """The user's environment without variables that change Python's start. Contenders cache in their own folder.
 
     PYTHONDONTWRITEBYTECODE alone adds 3 s of CPU to the 5 s that importing PyAirbyte takes.
     """

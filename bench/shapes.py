@@ -1,7 +1,7 @@
 """The streams that the benchmarks read: a small shop, and wide streams of any number of columns.
 
-A column is a piece of template and the pools that fill it. Pools are walked round and round; their lengths are
-different primes, so that columns made of several pools repeat only after millions of records.
+A column is a piece of template and the pools that fill it. Pools are repeated; their lengths are different primes, so
+that columns of several pools repeat only after millions of records.
 """
 
 import json
@@ -55,7 +55,7 @@ class StreamShape(NamedTuple):
 
 
 def shop(names: int = 3) -> list[StreamShape]:
-    """`users` with an object, `purchases` with an array and nulls, `products` with long text; and the same again."""
+    """`users` with an object, `purchases` with an array and nulls, `products` with long text; then the same again."""
     draw = random.Random(470)
     shapes = (("users", _users(draw)), ("purchases", _purchases(draw)), ("products", _products(draw)))
     return [
@@ -91,7 +91,7 @@ def unruly(shape: StreamShape, share: float) -> StreamShape:
 
 
 def _kind(leaf: Leaf) -> str:
-    """Of a key, nothing."""
+    """Nothing for a key."""
     return str(leaf.schema.get("format") or leaf.schema["type"][1]) if leaf.schema["type"] != "integer" else ""
 
 

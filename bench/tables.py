@@ -1,9 +1,9 @@
-"""What an upsert costs beside an append, and a scan after many of them: `python -m bench.tables`.
+"""Measures upserts beside appends, and scans after many of them: `python -m bench.tables`.
 
 Whole syncs of 100,000 records, in one warm session, into tables of many rows, in alternation: one appends them, one
-upserts them, their keys strewn over the whole table. Then ten upserts more, a scan of every column, and the same once
-the table is compacted. Last, appends to a Delta table beside Spark's own INSERT of the same lines. Wall seconds,
-medians; the ratios are what counts. A limit that is missed is said.
+upserts them, with keys from all parts of the table. Then ten more upserts, a scan of every column, and the same scan
+after a compaction. Last, appends to a Delta table beside Spark's own INSERT of the same lines. Wall seconds, medians;
+the ratios count. A missed limit is reported.
 """
 
 import argparse
@@ -48,7 +48,7 @@ _FIELDS = {
 
 
 class Figure(NamedTuple):
-    """One line of the page. Without `at_most` it is there to be seen."""
+    """One line of the page. Without `at_most` it has no limit."""
 
     says: str
     value: float
@@ -75,7 +75,7 @@ class Grown:
         self._fill()
 
     def sync(self) -> float:
-        """One sync of the next 100,000 records; its wall seconds."""
+        """The wall seconds of one sync of the next 100,000 records."""
         self._record()
         began = time.perf_counter()
         report = sync_connection(self._engine, self._connection)
@@ -86,7 +86,7 @@ class Grown:
         return seconds
 
     def scan(self) -> float:
-        """Reads every column of every row; the best of three."""
+        """The wall seconds of reading every column of every row; the best of three."""
         sql = f"select bit_xor(xxhash64(*)) from {self._table}"
         return min(_timed(lambda: self._session.sql(sql).collect()) for _ in range(3))
 
@@ -108,7 +108,7 @@ class Grown:
         return _timed(lambda: self._session.sql(sql).collect())
 
     def _fill(self) -> None:
-        """The first sync makes the table; Spark then strews older rows over the same keys."""
+        """Makes the table by a first sync. Spark then inserts older rows over the same keys."""
         self.sync()
         if self._rows == _BATCH:
             return
@@ -161,7 +161,7 @@ class Grown:
 def _figures(engine: Engine, session: SparkSession, sizes: list[int], rounds: int) -> Iterator[Figure]:
     for rows in sizes:
         appended, upserted = (Grown(engine, session, write, rows) for write in ("append", "append_dedup"))
-        pairs = [(appended.sync(), upserted.sync()) for _ in range(rounds + 1)][1:]  # the first is a rehearsal
+        pairs = [(appended.sync(), upserted.sync()) for _ in range(rounds + 1)][1:]  # the first one warms up
         append, upsert = (statistics.median(each) for each in zip(*pairs, strict=True))
         size = f"{rows // 1_000_000} M rows"
         yield Figure(f"append of 100k into {size}, s", append)
@@ -171,7 +171,7 @@ def _figures(engine: Engine, session: SparkSession, sizes: list[int], rounds: in
 
 
 def _scans(engine: Engine, table: Grown) -> Iterator[Figure]:
-    """First with nothing but upserts, then under the rule that every sync has by default."""
+    """The scans after upserts alone, then under the default rule for compaction."""
     table.compact()
     for _ in range(_UPSERTS):
         table.sync()
@@ -220,7 +220,7 @@ def _iceberg(sizes: list[int], rounds: int) -> list[Figure]:
 def _delta(rounds: int) -> list[Figure]:
     with _opened("delta") as (engine, session):
         table = Grown(engine, session, "append", _BATCH)
-        pairs = [(table.sync(), table.insert()) for _ in range(2 * rounds)][rounds:]  # the first half are rehearsals
+        pairs = [(table.sync(), table.insert()) for _ in range(2 * rounds)][rounds:]  # the first half warms up
         append, insert = (statistics.median(each) for each in zip(*pairs, strict=True))
         seconds = Figure("append of 100k to Delta, s", append)
         return [_told(seconds), _told(Figure("append of 100k to Delta / Spark's own INSERT", append / insert, 1.2))]
@@ -234,7 +234,7 @@ def main() -> None:
     chosen = parser.parse_args()
     shutil.rmtree(_FOLDER, ignore_errors=True)
     _FOLDER.mkdir(parents=True)
-    # Each in a process, and so with a JVM, of its own.
+    # Each in its own process, and so with its own JVM.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as alone:
         sizes = [each * 1_000_000 for each in chosen.millions]
         works = [alone.submit(_iceberg, sizes, chosen.rounds), alone.submit(_delta, chosen.rounds)]

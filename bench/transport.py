@@ -1,8 +1,8 @@
-"""What it costs to read a connector from a container beside reading it from a process: `python -m bench.transport`.
+"""Measures reading a connector in a container beside reading it in a process: `python -m bench.transport`.
 
-The same program plays the same file, and nobody looks at what it says: once in an image with a shell, whose output goes
-past the daemon, and once in one without. CPU seconds for a gigabyte: of us, who read, and of the daemon with what it
-runs beside a container. Rounds alternate; medians.
+The same program sends the same file, and its output is discarded: once from an image with a shell, whose output does
+not pass the daemon, and once from an image without. CPU seconds for a gigabyte: of this process, which reads, and of
+the daemon with what it runs beside a container. Rounds alternate; medians.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _TIMES = 4
 
 
 class Read(NamedTuple):
-    """One reading of all that a connector says."""
+    """One reading of a connector's whole output."""
 
     size_bytes: int
     wall_seconds: float

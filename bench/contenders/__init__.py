@@ -1,1 +1,1 @@
-"""One program for each contender: started by the runner with a task, it lands the records and reports what it cost."""
+"""One program for each contender. The runner starts it with a task; it lands the records and reports the cost."""

@@ -1,9 +1,9 @@
-"""The floor: pyarrow.json and Parquet, and nothing else. What a careful person writes in an afternoon.
+"""The lower bound: pyarrow.json and Parquet, and nothing else.
 
 Reads the file itself (no connector, no pipe), finds the runs of a stream with one regex, parses whole segments in one
 thread with an explicit schema, and writes zstd-1 Parquet. It lands `data` alone: no metadata columns, no check of the
-text's encoding, no state, no line out of the ordinary. An object becomes a STRUCT. The segment is the size that
-was cheapest of 2, 4, 8, 16 and 32 MiB.
+text's encoding, no state, no unusual line. An object becomes a STRUCT. The segment size is the
+cheapest of 2, 4, 8, 16 and 32 MiB.
 """
 
 import re
@@ -44,10 +44,10 @@ def _land(recording: str, streams: dict[str, dict[str, Any]], files: dict[str, P
 
 
 def _runs(recording: str, names: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Runs of whole lines of one stream, in order. The possessive `++` keeps the match linear."""
+    """The runs of whole lines of one stream, in order. The possessive `++` keeps the match linear."""
     begin = b'\\{"type": ?"RECORD", ?"record": ?\\{"stream": ?"'
     one = b"(?:" + begin + b'%b"[^\n]*+\n)++'
-    if len(names) <= 100:  # a group cannot be named beyond what a pattern bears; the shop has three streams
+    if len(names) <= 100:  # groups cannot have the names of any stream; the shop has three streams
         pattern = re.compile(b"|".join(b"(" + one % re.escape(name) + b")" for name in names) + b"|[^\n]*+\n")
     else:
         pattern = re.compile(begin + b'([^"]*)"[^\n]*+\n(?:' + begin + b'\\1"[^\n]*+\n)*+|[^\n]*+\n')

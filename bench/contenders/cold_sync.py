@@ -1,4 +1,4 @@
-"""Our command line from nothing: `airbyte-proto sync` in a new home, with a real connector. For the wall clock."""
+"""Our command line from a cold start: `airbyte-proto sync` in a new home, with a real connector. For wall seconds."""
 
 import json
 import subprocess

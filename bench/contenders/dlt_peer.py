@@ -3,8 +3,8 @@
 The cheapest program for this work: batches of 5,000 dicts parsed by orjson (not one record at a time), every column
 declared (nothing is inferred), objects and lists kept as JSON columns (no child tables), no telemetry. Its settings are
 its own, or those of `cases.DLT_TURNED`.
-dlt can be handed Arrow tables and is then far cheaper, but then somebody else has to parse the records: that is the
-bare contender with dlt behind it, and no road from an Airbyte connector's output.
+dlt also takes Arrow tables and is then far cheaper, but then another program has to parse the records: that would be
+the bare contender with dlt behind it, not a way for the output of an Airbyte connector.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""PyAirbyte's read of a source that has nothing new, as a process from its start to its end, after one that had."""
+"""PyAirbyte's read of a source that has nothing new, as a whole process, after a read that brought rows."""
 
 import json
 import os

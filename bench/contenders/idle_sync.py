@@ -1,7 +1,7 @@
-"""A sync that brings nothing, as a process from its start to its end: what most syncs of a schedule are.
+"""A sync that brings nothing, as a whole process. Most scheduled syncs are like it.
 
-Two syncs come before it, so that the tables and the state are there, and the last one brought nothing. With
-`opens_tables` the JVM is started and the catalog opened all the same, beside the rest, as for a sync with rows.
+Two syncs come before it, so that the tables and the state exist, and the last one brought nothing. With `opens_tables`
+the JVM is started and the catalog opened beside the rest, as for a sync with rows.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Counts what lies on the disk, so that nobody's own report is taken for granted."""
+"""Counts rows on the disk, so that no contender's own report has to be trusted."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ import pyarrow.parquet as pq
 
 
 def parquet_rows(folder: Path) -> int:
-    """Of all Parquet files below the folder."""
+    """The rows of all Parquet files below the folder."""
     return sum(pq.ParquetFile(file).metadata.num_rows for file in folder.rglob("*.parquet"))

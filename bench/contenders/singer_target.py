@@ -1,10 +1,10 @@
-"""A Singer target, fed the same records in Singer's own form.
+"""A Singer target that reads the same records as Singer messages.
 
-The target reads the file on its stdin: no tap and no pipe of ours is in the sum. `options.target` is the program,
+The target reads the file on its stdin: no tap and no pipe of ours is measured. `options.target` is the program,
 `options.config` its config. Of the targets that run on today's Python, those on Meltano's SDK are
-meltanolabs-target-csv, the cheapest there is, and target-duckdb; target-jsonl is the classic that people know.
-The SDK's batch sizes and validation are as cheap as its settings make them (see `cases`). Its start-up counts, as it
-is a program that cannot be warmed; it is some tenths of a second.
+meltanolabs-target-csv, the cheapest one, and target-duckdb; target-jsonl is the best known one. The SDK's batch sizes
+and validation are set to be as cheap as possible (see `cases`). Its start-up of some tenths of a second counts, since
+the program cannot be warmed up.
 """
 
 import csv

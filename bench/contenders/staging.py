@@ -1,7 +1,7 @@
 """Our staging alone: demux, segments, Parquet in plain folders, with the metadata columns and marks at states.
 
-Reads the file itself, as the bare contender does: what differs between the two is what staging costs. A load
-is cut at 128 MiB, as in a sync; nothing is announced or committed.
+Reads the file itself, as the bare contender does, so the difference between the two is the cost of staging. A load is
+cut at 128 MiB, as in a sync; nothing is announced or committed.
 """
 
 import sys
@@ -49,7 +49,7 @@ def _land(task: Task, folder: Path) -> None:
 
 
 class _Landing:
-    """What a sync's reading thread does with the demux's items, without a ledger and without tables."""
+    """Stages the demux's items as the reading thread of a sync does, without a ledger and without tables."""
 
     def __init__(self, protocol: SourceProtocol, stage: Stage, streams: list[StreamId]) -> None:
         self._protocol = protocol

@@ -1,8 +1,8 @@
 """Our whole sync: the connector as a process, staging, announce, commit to Iceberg, promote.
 
-It is warm, as the next run of a schedule is: the Spark session stands, and the same connection has synced a thousand
-records twice, once to make its tables and once to add to them, so that its catalog is known and the JVM has loaded its
-classes. CPU is that of this process, the connector and the JVM.
+It is warm: the Spark session is up, and the same connection has synced a thousand records twice, once to make its
+tables and once to add to them, so that its catalog is cached and the JVM has loaded its classes. CPU is that of this
+process, the connector and the JVM.
 """
 
 import json
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _connection(name: str, task: Task, config: dict[str, Any]) -> Connection:
-    """JSON is YAML. An append, as for every contender: merging by key is another day's work."""
+    """The connection file: JSON is YAML. It appends, as every contender does."""
     document = {
         "name": name,
         "connector": {
