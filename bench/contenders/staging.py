@@ -90,7 +90,7 @@ def _input(planned: PlannedStream, folder: Path) -> StreamInput:
     location = folder / planned.table.name
     location.mkdir()
     target = TableTarget(planned.table, columns.schema, str(location), str(planned.table))
-    return StreamInput(planned, columns, lambda: target)
+    return StreamInput(planned, columns, target)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@
 - Rows are kept per stream until they are cut. `mark` sets the point up to which a cut takes them: where a state stands.
 - Memory is bounded by `StageLimits.held_bytes` and a segment or two. Above it, the streams that hold most are written
   to files.
+- A stream needs no table target before its rows must be written: that is when a segment is full, or memory is. Then it
+  is in `awaiting_target`. The caller gives it one with `set_target` before it adds the next chunk, so that memory stays
+  bounded by the limit and a chunk. A cut and a flush need the target too (`needs_target`).
 - `discard` and `close` delete the files that no `cut` has returned. The files of a cut belong to the caller.
 """
 
@@ -32,14 +35,13 @@ from dagster_airbyte_proto.tables.writer import TableWriter
 class StreamInput(NamedTuple):
     """A stream to stage.
 
-    `target` is called when its first rows are written, and may block until the table is ready. Private columns are
-    hashed with `hash_key`. `tables` finds newer rows of the same key in the table; without it, a row that comes later
-    counts as newer.
+    `target` may be None as long as it is not known. Private columns are hashed with `hash_key`. `tables` finds newer
+    rows of the same key in the table; without it, a row that comes later counts as newer.
     """
 
     planned: PlannedStream
     columns: Columns
-    target: Callable[[], TableTarget]
+    target: TableTarget | None = None
     hash_key: str = ""
     tables: Callable[[], TableWriter] | None = None
 
@@ -103,6 +105,7 @@ class Stage:
             self._by_name.setdefault(stream.name, []).append(stream)
         self._routes: dict[tuple[bytes, bytes | None], tuple[StreamId, ...]] = {}
         self._unconfigured: Counter[StreamId] = Counter()
+        self._awaiting_target: dict[StreamId, None] = {}
         self._memory_bytes = 0
         self.marked_bytes = 0
 
@@ -110,6 +113,21 @@ class Stage:
     def unconfigured(self) -> Mapping[StreamId, int]:
         """The number of records of each stream that the connection does not have. They do not land."""
         return sum((stage.foreign for stage in self._streams.values()), self._unconfigured)
+
+    @property
+    def awaiting_target(self) -> Sequence[StreamId]:
+        """The streams whose rows must be written now, and that have no table target."""
+        return tuple(self._awaiting_target)
+
+    def needs_target(self, stream: StreamId) -> bool:
+        """True when the stream has rows that cannot be cut or flushed because it has no table target."""
+        return self._streams[stream].needs_target
+
+    def set_target(self, stream: StreamId, target: TableTarget) -> None:
+        """Gives a stream its table target, and writes the rows that waited for it."""
+        self._awaiting_target.pop(stream, None)
+        self._streams[stream].set_target(target)
+        self._write_full(stream, self._streams[stream])
 
     def add(self, record_lines: RecordLines) -> int:
         """Adds lines from the demux. Returns the number of records."""
@@ -153,13 +171,13 @@ class Stage:
         return (stream,) if stream in self._streams else self._other_names.get(stream, ())
 
     def flush(self, stream: StreamId) -> None:
-        """Writes all held rows of the stream to files."""
+        """Writes all held rows of the stream to files. It must not need a target."""
         stage = self._streams[stream]
         with self._updating_totals(stage):
             stage.flush()
 
     def change_columns(self, given: StreamInput) -> None:
-        """Gives the stream's next rows other columns, and asks for its table anew.
+        """Gives the stream's next rows other columns, and the table target for these.
 
         The rows so far must be flushed, and stay as they are. So the stream's key must stay the same.
         """
@@ -177,8 +195,8 @@ class Stage:
     def cut(self, stream: StreamId, branch: str | None = None) -> StagedRows | None:
         """Closes the stream's files up to its last mark and returns them; None if no row came before it.
 
-        With a `branch` of the table, which holds earlier rows of the same generation, the newest row of a key is looked
-        up among these, and not in what readers see.
+        The stream must not need a target. With a `branch` of the table, which holds earlier rows of the same
+        generation, the newest row of a key is looked up among these, and not in what readers see.
         """
         stage = self._streams[stream]
         with self._updating_totals(stage):
@@ -190,6 +208,7 @@ class Stage:
 
     def discard(self, stream: StreamId) -> int:
         """Drops all rows of the stream that are not cut, and deletes their files. Returns the number of rows."""
+        self._awaiting_target.pop(stream, None)
         stage = self._streams[stream]
         with self._updating_totals(stage):
             return stage.discard()
@@ -227,10 +246,17 @@ class Stage:
             return
         stage.add(lines, count)
         self._memory_bytes += len(lines)
+        self._write_full(stream, stage)
+
+    def _write_full(self, stream: StreamId, stage: StreamStage) -> None:
+        """Writes rows of the stream if it holds a segment, and of the streams that hold most if memory is full."""
         if stage.held_bytes >= self._segment_bytes[stream]:
-            with self._updating_totals(stage):
-                stage.flush_segment()
-        if self._memory_bytes > self._limits.held_bytes:
+            if stage.needs_target:
+                self._awaiting_target[stream] = None
+            else:
+                with self._updating_totals(stage):
+                    stage.flush_segment()
+        if self._memory_bytes > self._limits.held_bytes and not self._awaiting_target:
             self._free_memory()
 
     def _add_line_by_line(self, candidates: Sequence[StreamId], lines: Lines) -> None:
@@ -251,8 +277,17 @@ class Stage:
             for stage in sorted(self._streams.values(), key=frees, reverse=True):
                 if self._memory_bytes <= self._limits.held_bytes // 2:
                     return
+                if stage.needs_target:
+                    continue
                 with self._updating_totals(stage):
                     step(stage)
+        awaited_bytes = 0
+        for stream, stage in sorted(self._streams.items(), key=lambda each: each[1].memory_bytes, reverse=True):
+            if self._memory_bytes - awaited_bytes <= self._limits.held_bytes // 2:
+                return
+            if stage.needs_target:
+                self._awaiting_target[stream] = None
+                awaited_bytes += stage.memory_bytes
 
     @contextmanager
     def _updating_totals(self, stage: StreamStage) -> Iterator[None]:

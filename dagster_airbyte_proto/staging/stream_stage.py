@@ -19,6 +19,7 @@ import time
 from collections import Counter
 
 from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
@@ -91,6 +92,16 @@ class StreamStage:
                 part.close_files()
         self._stream_files.change_columns(planned, columns, table)
         self._parser = self._new_parser(hash_key)
+
+    @property
+    def needs_target(self) -> bool:
+        """True when rows cannot be cut because their table's target is not known."""
+        has_rows = self._marked_part or self._unmarked_part or self._held_chunks
+        return self._stream_files.target is None and bool(has_rows)
+
+    def set_target(self, target: TableTarget) -> None:
+        """Sets the target for the held lines and the next ones."""
+        self._stream_files.target = target
 
     def add(self, lines: Lines, count: int) -> None:
         """Adds whole record lines, each with its newline. `count` is their number."""
@@ -200,6 +211,7 @@ class StreamStage:
         self._write(self._unmarked_part, len(self._held_chunks))
 
     def _write(self, part: OpenPart, chunks: int) -> None:
+        self._stream_files.known_target()  # First: an error must not lose the lines.
         segment, lines = self._take_chunks(chunks)
         now = _now()
         parsed = self._parser.parse(segment, lines, now, self._held_since)

@@ -52,7 +52,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     targets = TargetTables(context.engine, plan.specs, (context.store, context.lease), context.options.cancel)
     _keep_prepared_tables_closed(context, runs, targets)
     stage = Stage(
-        [_stream_input(context, plan, targets, run, plan.columns[stream]) for stream, run in runs.items()],
+        [_stream_input(context, plan, run, plan.columns[stream]) for stream, run in runs.items()],
         context.protocol.record_wire,
         run_id=context.lease.run_id,
         sync_id=plan.read_request.sync_id,
@@ -71,7 +71,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     def rebuild(run: StreamRun, columns: Columns) -> StreamSetup:
         rules = evolution_rules(context, run.planned, columns)
         spec = table_spec(run.planned, columns, rules, plan.continued.get(run.planned.id))
-        return StreamSetup(_stream_input(context, plan, targets, run, columns), spec)
+        return StreamSetup(_stream_input(context, plan, run, columns), spec)
 
     schema_updates = SchemaUpdates(plan.columns, (stage, loader, targets), context.profiles, rebuild)
     return PreparedSync(runs, targets, stage, ledger, loader, schema_updates)
@@ -92,11 +92,8 @@ def _keep_prepared_tables_closed(
         targets.start()
 
 
-def _stream_input(
-    context: SyncContext, plan: SyncPlan, targets: TargetTables, run: StreamRun, columns: Columns
-) -> StreamInput:
-    target = partial(targets.target, run, context.engine.settings.staging_folder)
-    return StreamInput(run.planned, columns, target, plan.hash_key, lambda: context.engine.tables)
+def _stream_input(context: SyncContext, plan: SyncPlan, run: StreamRun, columns: Columns) -> StreamInput:
+    return StreamInput(run.planned, columns, hash_key=plan.hash_key, tables=lambda: context.engine.tables)
 
 
 def _ledger(plan: SyncPlan) -> Ledger:

@@ -116,7 +116,7 @@ def landed(
     spec = TableSpec(planned.table, columns.schema, columns.keys)
     spec = spec._replace(partitioning=columns.partitioning, ordering=columns.ordering)
     target = tables.prepare(spec)
-    source = StreamInput(planned, columns, lambda: target, tables=lambda: tables)
+    source = StreamInput(planned, columns, target, tables=lambda: tables)
     stage = Stage([source], SHAPE, run_id="r1", sync_id=1)
     parts: list[StagedRows] = []
     for load in loads:
@@ -139,6 +139,6 @@ def stream_input(tmp_path: Path) -> Callable[[PlannedStream], StreamInput]:
     """A stage's input for a planned stream, its table in the test's own folder."""
 
     def made(planned: PlannedStream) -> StreamInput:
-        return StreamInput(planned, table_columns(planned), lambda: target_of(planned, tmp_path))
+        return StreamInput(planned, table_columns(planned), target_of(planned, tmp_path))
 
     return made

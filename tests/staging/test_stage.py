@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.errors import InternalError, StagingError
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
 from dagster_airbyte_proto.points import arm
@@ -181,16 +181,59 @@ def test_times_of_arrival_follow_the_order_of_rows_wherever_they_are_cut(stream_
     assert rows[0]["_sdc_batched_at"] <= rows[0]["_sdc_received_at"]
 
 
-def test_the_table_is_not_asked_for_before_its_first_rows() -> None:
-    def never() -> None:
-        raise AssertionError("asked for the table")
-
-    inputs = [StreamInput(plan(_PROPERTIES, name=f"s{number}"), table_columns(_USERS), never) for number in range(1000)]  # type: ignore[arg-type]  # it never returns a target
+def test_no_target_is_needed_before_the_first_rows() -> None:
+    inputs = [StreamInput(plan(_PROPERTIES, name=f"s{number}"), table_columns(_USERS)) for number in range(1000)]
     stage = _stage(*inputs, limits=StageLimits())
     for each in inputs:
         stage.mark(each.planned.id)
+        assert not stage.needs_target(each.planned.id)
         assert stage.cut(each.planned.id) is None
     stage.close()
+
+
+def test_a_stream_with_a_full_segment_waits_for_its_target_and_loses_nothing(
+    stream_input: Inputs, tmp_path: Path
+) -> None:
+    stage = _stage(stream_input(_USERS)._replace(target=None))
+    stage.add(_run(0, 2))
+    assert (stage.awaiting_target, stage.needs_target(_USERS.id)) == ((), True)
+    stage.mark(_USERS.id)
+    for first in range(2, 20, 2):
+        stage.add(_run(first, 2))
+    assert stage.awaiting_target == (_USERS.id,)
+    assert not _files(tmp_path)
+    stage.set_target(_USERS.id, target_of(_USERS, tmp_path))
+    assert not stage.awaiting_target
+    assert _files(tmp_path)
+    assert _ids(stage.cut(_USERS.id)) == [0, 1]
+    stage.mark(_USERS.id)
+    assert _ids(stage.cut(_USERS.id)) == list(range(2, 20))
+
+
+def test_when_memory_is_full_the_streams_that_hold_most_wait_for_their_targets(
+    stream_input: Inputs, tmp_path: Path
+) -> None:
+    limits = StageLimits(segment_bytes=1 << 20, held_bytes=2000)
+    stage = _stage(*(stream_input(each)._replace(target=None) for each in (_USERS, _ORDERS)), limits=limits)
+    stage.add(_run(0, 2, "orders"))
+    stage.add(_run(0, 30))
+    assert stage.awaiting_target == (_USERS.id,)
+    stage.set_target(_USERS.id, target_of(_USERS, tmp_path))
+    assert not stage.awaiting_target
+    assert len(_files(tmp_path)) == 1
+    assert stage.needs_target(_ORDERS.id)
+    stage.close()
+    assert not _files(tmp_path)
+
+
+def test_a_cut_without_a_target_is_a_bug_and_keeps_the_rows(stream_input: Inputs, tmp_path: Path) -> None:
+    stage = _stage(stream_input(_USERS)._replace(target=None))
+    stage.add(_run(0, 2))
+    stage.mark(_USERS.id)
+    with pytest.raises(InternalError):
+        stage.cut(_USERS.id)
+    stage.set_target(_USERS.id, target_of(_USERS, tmp_path))
+    assert _ids(stage.cut(_USERS.id)) == [0, 1]
 
 
 def test_rejected_rows_alone_make_a_part_without_files(stream_input: Inputs) -> None:
@@ -220,7 +263,7 @@ def test_files_carry_the_tables_field_ids_and_lie_in_the_runs_folder(stream_inpu
 
 def test_columns_that_only_the_table_has_are_nulls(tmp_path: Path) -> None:
     wider = plan({"old": {"type": "array", "items": {"type": "string"}}, **_PROPERTIES})
-    stage = _stage(StreamInput(_USERS, table_columns(_USERS), lambda: target_of(wider, tmp_path)))
+    stage = _stage(StreamInput(_USERS, table_columns(_USERS), target_of(wider, tmp_path)))
     stage.add(_run(0, 2))
     stage.mark(_USERS.id)
     part = stage.cut(_USERS.id)
@@ -283,7 +326,7 @@ def test_a_file_that_is_closed_is_a_point_to_die_at(stream_input: Inputs, tmp_pa
 
 def test_a_place_that_cannot_be_made_is_a_staging_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    stage = _stage(StreamInput(_USERS, table_columns(_USERS), lambda: target_of(_USERS, tmp_path / "file")))
+    stage = _stage(StreamInput(_USERS, table_columns(_USERS), target_of(_USERS, tmp_path / "file")))
     stage.add(_run(0, 2))
     stage.mark(_USERS.id)
     with pytest.raises(StagingError) as caught:

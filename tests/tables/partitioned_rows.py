@@ -47,7 +47,7 @@ def land(tables: TableWriter, planned: PlannedStream, load_id: str, rows: Sequen
     columns = table_columns(planned)
     spec = TableSpec(planned.table, columns.schema, columns.keys, partitioning=columns.partitioning)
     target = tables.prepare(spec)
-    stage = Stage([StreamInput(planned, columns, lambda: target)], SHAPE, run_id=load_id, sync_id=1)
+    stage = Stage([StreamInput(planned, columns, target)], SHAPE, run_id=load_id, sync_id=1)
     for line in records(rows, stream=planned.id.name).splitlines():
         stage.add_line(planned.id, line)
     stage.mark(planned.id)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.loads.table import DEDUPLICATING, TableTarget
 from dagster_airbyte_proto.model import PlannedStream, SortField
@@ -27,8 +28,8 @@ _NARROW_COLUMNS = 160
 # 3.5 times 8 MiB is 28 MiB. glibc requests blocks of 32 MiB and more from the system each time anew, which costs as
 # much as a larger segment saves.
 _MAX_WIDTH_FACTOR = 3.5
-TableAccess = tuple[Callable[[], TableTarget], Callable[[], TableWriter] | None]
-"""The functions that return a stream's table target, and the tables in which newer rows are looked up."""
+TableAccess = tuple[TableTarget | None, Callable[[], TableWriter] | None]
+"""A stream's table target, if it is known, and the tables in which newer rows are looked up."""
 
 
 def width_factor(columns: Columns) -> float:
@@ -38,7 +39,7 @@ def width_factor(columns: Columns) -> float:
 
 
 class StreamFiles:
-    """Creates the staged files of one stream. Requests the table and creates the folder with the first file.
+    """Creates the staged files of one stream, and their folder with the first of them. Until then no target is needed.
 
     `written_ratio` is the number of bytes that a byte of records takes once it is written: in the files, and in the
     keys that are kept in memory to find duplicates. It is 1 until the first file is measured.
@@ -51,6 +52,7 @@ class StreamFiles:
         table: TableAccess,
         run_id: str,
     ) -> None:
+        self._folder: StagingFolder | None = None
         self.change_columns(planned, columns, table)
         self.resolves_keys = planned.write in DEDUPLICATING
         self.written_ratio = 1.0
@@ -60,16 +62,16 @@ class StreamFiles:
         self._files = 0
 
     def change_columns(self, planned: PlannedStream, columns: Columns, table: TableAccess) -> None:
-        """Gives the next files other columns, and requests the table anew."""
+        """Gives the next files other columns, and the target for these; None until it is known."""
         self.planned = planned
         self.columns = columns
-        self._target, tables = table
+        self.target, tables = table
         self.late_rows = LateRowLookup(tables, planned, columns)
-        self._destination: tuple[StagingFolder, TableTarget] | None = None
+        self._target_folder: StagingFolder | None = None
 
     def fit_to_table(self, parsed: ParsedBatch) -> ParsedBatch:
         """Returns the batch without the values or rows that the table does not take."""
-        target = self._folder_and_target()[1]
+        target = self.known_target()
         if not target.fit.excluded:
             return parsed
         return apply_schema_policy(parsed, target.fit.excluded, self.planned.schema_policy, target.schema)
@@ -78,7 +80,7 @@ class StreamFiles:
         """Opens a file of rows."""
         row_group_bytes = int(ROW_GROUP_BYTES * width_factor(self.columns))
         order = self.columns.ordering.sorted
-        return self._new("rows", self._folder_and_target()[1].schema, order=order, row_group_bytes=row_group_bytes)
+        return self._new("rows", self.known_target().schema, order=order, row_group_bytes=row_group_bytes)
 
     def new_position_deletes(self) -> OpenFile:
         """Opens a file of position deletes."""
@@ -86,13 +88,15 @@ class StreamFiles:
 
     def new_equality_deletes(self) -> OpenFile:
         """Opens a file of equality deletes, with the key columns of the table."""
-        schema = self._folder_and_target()[1].schema
+        schema = self.known_target().schema
         keys = pa.schema([field_named(schema, key) for key in self.columns.keys])
         return self._new("keys", keys, FileContent.EQUALITY_DELETES)
 
     def remove_staged(self, file: StagedFile) -> None:
         """Deletes a closed file."""
-        folder = self._folder_and_target()[0]
+        folder = self._folder
+        if folder is None:
+            raise InternalError("deleting a staged file", "no file was staged", stream=str(self.planned.id))
         remove_file(folder, folder.path + file.path.removeprefix(folder.uri))
 
     def _new(
@@ -105,12 +109,19 @@ class StreamFiles:
     ) -> OpenFile:
         self._files += 1
         name = file_name(kind, str(self.planned.id), self._name_suffix, self._files)
-        return OpenFile(self._folder_and_target()[0], name, schema, content, order, row_group_bytes)
+        return OpenFile(self._create_folder(), name, schema, content, order, row_group_bytes)
 
-    def _folder_and_target(self) -> tuple[StagingFolder, TableTarget]:
-        if self._destination is None:
-            target = self._target()
+    def _create_folder(self) -> StagingFolder:
+        """Returns the target's staging folder, which is created the first time."""
+        if self._target_folder is None:
+            target = self.known_target()
             folder = StagingFolder.at(run_staging_folder(target, self._run_id), target.storage)
             create_folder(folder)
-            self._destination = folder, target
-        return self._destination
+            self._folder = self._target_folder = folder
+        return self._target_folder
+
+    def known_target(self) -> TableTarget:
+        """Returns the target. Raises InternalError if it is not known yet."""
+        if self.target is None:
+            raise InternalError("staging rows", "its stage was given no table target", stream=str(self.planned.id))
+        return self.target

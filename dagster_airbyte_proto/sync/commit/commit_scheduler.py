@@ -94,6 +94,11 @@ class CommitScheduler:
         self._mark(covered)
         return mismatch
 
+    def provide_targets(self) -> None:
+        """Gives the stage the table targets that it waits for. Waits until these tables are ready."""
+        for stream in self._stage.awaiting_target:
+            self._stage.set_target(stream, self._targets.target(self._runs[stream]))
+
     def count_bytes(self, new_bytes: int) -> None:
         """Counts received bytes, and lands streams that need not wait for a state once they are large enough.
 
@@ -207,6 +212,9 @@ class CommitScheduler:
         for stream in refused:
             self._stage.discard(stream)
             self._ledger.failed(stream)
+        for stream, run in self._runs.items():
+            if self._stage.needs_target(stream):
+                self._stage.set_target(stream, self._targets.target(run))
 
     def _decide_completeness(self, ending: ConnectorEnding) -> None:
         for run in self._runs.values():

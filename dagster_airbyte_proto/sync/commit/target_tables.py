@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 
 from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
 from dagster_airbyte_proto.errors import TableError
@@ -93,7 +92,7 @@ class TargetTables:
         else:
             self._due[stream] = None
 
-    def target(self, run: StreamRun, discard_folder: Path) -> TableTarget:
+    def target(self, run: StreamRun) -> TableTarget:
         """Waits for the stream's table and returns it, or the discard folder where the table refuses.
 
         Records the staging folder in the store before it is used, so that the next run finds it after a crash.
@@ -105,7 +104,7 @@ class TargetTables:
         except TableError as error:
             run.fail_table(error)
             spec = self._specs[stream]
-            target = TableTarget(spec.name, spec.schema, str(discard_folder), str(spec.name))
+            target = TableTarget(spec.name, spec.schema, str(self._engine.settings.staging_folder), str(spec.name))
         folder = run_staging_folder(target, self._lease.run_id)
         self._store.note_folders(self._lease, [folder])
         self.folders.append(folder)

@@ -153,6 +153,7 @@ class Pull:
             self.seconds_waiting += after_read - before_read
             if chunk is not None:
                 self._process(self._demux.feed(chunk) if chunk else self._demux.finish())
+                self._scheduler.provide_targets()
                 self._scheduler.count_bytes(len(chunk))
                 if self.lines.record:
                     self._context.start_tables()
@@ -280,6 +281,7 @@ class Pull:
         be long."""
         for lines, count in pieces:
             yield lines, count
+            self._scheduler.provide_targets()
             self._scheduler.count_bytes(len(lines))
             self._scheduler.poll()
 

@@ -97,6 +97,8 @@ class SchemaUpdates:
         """Writes the rows so far to their files, and records the changes that their table needed."""
         before = self._columns[run.planned.id]
         _check_compatible(run, _incompatibilities(before, columns))
+        if self._stage.needs_target(run.planned.id):
+            self._stage.set_target(run.planned.id, self._targets.target(run))
         self._stage.flush(run.planned.id)
         # The loads on a branch may have columns that readers do not have yet. A second preparation of the table would
         # give these columns other ids.

@@ -35,11 +35,12 @@ def target_in(bucket: str, storage: Storage) -> TableTarget:
 
 
 def stage_in(target: TableTarget, **limits: int) -> Stage:
-    def asked() -> TableTarget:
-        return target
-
     return Stage(
-        [StreamInput(_USERS, table_columns(_USERS), asked)], SHAPE, run_id="r1", sync_id=7, limits=StageLimits(**limits)
+        [StreamInput(_USERS, table_columns(_USERS), target)],
+        SHAPE,
+        run_id="r1",
+        sync_id=7,
+        limits=StageLimits(**limits),
     )
 
 
