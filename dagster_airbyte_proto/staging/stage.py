@@ -26,24 +26,22 @@ from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_factor
+from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines, RecordLines
 from dagster_airbyte_proto.staging.lines.record_parser import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage
-from dagster_airbyte_proto.tables.writer import TableWriter
 
 
 class StreamInput(NamedTuple):
     """A stream to stage.
 
-    `target` may be None as long as it is not known. Private columns are hashed with `hash_key`. `tables` finds newer
-    rows of the same key in the table; without it, a row that comes later counts as newer.
+    `target` may be None as long as it is not known. Private columns are hashed with `hash_key`.
     """
 
     planned: PlannedStream
     columns: Columns
     target: TableTarget | None = None
     hash_key: str = ""
-    tables: Callable[[], TableWriter] | None = None
 
 
 class StageLimits(NamedTuple):
@@ -88,7 +86,7 @@ class Stage:
         began_at = time.time_ns() // 1000
         self._streams = {
             each.planned.id: StreamStage(
-                StreamFiles(each.planned, each.columns, (each.target, each.tables), run_id),
+                StreamFiles(each.planned, each.columns, each.target, run_id),
                 record_wire,
                 sync_id=sync_id,
                 max_file_bytes=limits.file_bytes,
@@ -183,7 +181,7 @@ class Stage:
         """
         stage = self._streams[given.planned.id]
         with self._updating_totals(stage):
-            stage.change_columns(given.planned, given.columns, (given.target, given.tables), given.hash_key)
+            stage.change_columns(given.planned, given.columns, given.target, given.hash_key)
 
     def mark(self, stream: StreamId) -> None:
         """Marks the position of a state: all rows of the stream so far may be committed."""
@@ -192,15 +190,27 @@ class Stage:
         stage.mark()
         self.marked_bytes += stage.marked_bytes
 
-    def cut(self, stream: StreamId, branch: str | None = None) -> StagedRows | None:
-        """Closes the stream's files up to its last mark and returns them; None if no row came before it.
+    def marked_keys(self, stream: StreamId) -> StagedKeys | None:
+        """Returns the keys of the rows that the next cut takes; None if it takes none, or the stream has no keys.
 
-        The stream must not need a target. With a `branch` of the table, which holds earlier rows of the same
-        generation, the newest row of a key is looked up among these, and not in what readers see.
+        The late ones among them are an argument of the cut. The stream must not need a target.
         """
         stage = self._streams[stream]
         with self._updating_totals(stage):
-            return stage.cut(branch)
+            return stage.marked_keys()
+
+    def cut(
+        self, stream: StreamId, late_rows: LateRows = NONE_LATE, *, follows_on_branch: bool = False
+    ) -> StagedRows | None:
+        """Closes the stream's files up to its last mark and returns them; None if no row came before it.
+
+        The part takes out the `late_rows` among `marked_keys`, where nothing was added or marked in between. Without
+        them, a row that comes later counts as newer. A cut that `follows_on_branch` comes after earlier rows of its
+        generation, which are on a branch of the table. The stream must not need a target.
+        """
+        stage = self._streams[stream]
+        with self._updating_totals(stage):
+            return stage.cut(late_rows, follows_on_branch=follows_on_branch)
 
     def uncut_bytes(self, stream: StreamId) -> int:
         """Estimates the size of a cut if all rows so far were marked."""

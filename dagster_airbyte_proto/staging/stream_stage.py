@@ -24,7 +24,8 @@ from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.files.open_part import OpenPart
-from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, TableAccess
+from dagster_airbyte_proto.staging.files.stream_files import StreamFiles
+from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines
 from dagster_airbyte_proto.staging.rows.segment_parser import SegmentParser
 
@@ -85,12 +86,14 @@ class StreamStage:
         """The estimated size of a cut if everything so far were marked."""
         return math.ceil((self._marked_record_bytes + self._unmarked_bytes) * self._stream_files.written_ratio)
 
-    def change_columns(self, planned: PlannedStream, columns: Columns, table: TableAccess, hash_key: str) -> None:
+    def change_columns(
+        self, planned: PlannedStream, columns: Columns, target: TableTarget | None, hash_key: str
+    ) -> None:
         """Gives the next rows other columns. No line may be held."""
         for part in (self._marked_part, self._unmarked_part):
             if part is not None:
                 part.close_files()
-        self._stream_files.change_columns(planned, columns, table)
+        self._stream_files.change_columns(planned, columns, target)
         self._parser = self._new_parser(hash_key)
 
     @property
@@ -154,15 +157,18 @@ class StreamStage:
         self._write_all()
         self.write_waiting()
 
-    def cut(self, branch: str | None = None) -> StagedRows | None:
-        """Closes the files up to the last mark and returns them; None if no row came before it.
+    def marked_keys(self) -> StagedKeys | None:
+        """Writes the held lines before the mark, and returns the keys of all rows before it; None without keys."""
+        self._write_marked()
+        return None if self._marked_part is None else self._marked_part.keys()
 
-        `branch` is the branch of the table that holds earlier rows of the same generation.
-        """
+    def cut(self, late_rows: LateRows, *, follows_on_branch: bool) -> StagedRows | None:
+        """Closes the files up to the last mark and returns them; None if no row came before it."""
         self._write_marked()
         if self._marked_part is None:
             return None
-        staged = self._marked_part.finish(branch, tuple(self._sources[: self._marked_sources]))
+        sources = tuple(self._sources[: self._marked_sources])
+        staged = self._marked_part.finish(late_rows, sources, follows_on_branch=follows_on_branch)
         del self._sources[: self._marked_sources]
         self._marked_part = None
         self._marked_record_bytes = self._marked_sources = 0

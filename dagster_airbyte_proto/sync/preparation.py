@@ -52,7 +52,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     targets = TargetTables(context.engine, plan.specs, (context.store, context.lease), context.options.cancel)
     _keep_prepared_tables_closed(context, runs, targets)
     stage = Stage(
-        [_stream_input(context, plan, run, plan.columns[stream]) for stream, run in runs.items()],
+        [StreamInput(run.planned, plan.columns[stream], hash_key=plan.hash_key) for stream, run in runs.items()],
         context.protocol.record_wire,
         run_id=context.lease.run_id,
         sync_id=plan.read_request.sync_id,
@@ -71,7 +71,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     def rebuild(run: StreamRun, columns: Columns) -> StreamSetup:
         rules = evolution_rules(context, run.planned, columns)
         spec = table_spec(run.planned, columns, rules, plan.continued.get(run.planned.id))
-        return StreamSetup(_stream_input(context, plan, run, columns), spec)
+        return StreamSetup(StreamInput(run.planned, columns, hash_key=plan.hash_key), spec)
 
     schema_updates = SchemaUpdates(plan.columns, (stage, loader, targets), context.profiles, rebuild)
     return PreparedSync(runs, targets, stage, ledger, loader, schema_updates)
@@ -90,10 +90,6 @@ def _keep_prepared_tables_closed(
     targets.note_ready(known)
     if len(known) < len(runs) or context.engine.has_started_opening:
         targets.start()
-
-
-def _stream_input(context: SyncContext, plan: SyncPlan, run: StreamRun, columns: Columns) -> StreamInput:
-    return StreamInput(run.planned, columns, hash_key=plan.hash_key, tables=lambda: context.engine.tables)
 
 
 def _ledger(plan: SyncPlan) -> Ledger:

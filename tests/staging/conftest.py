@@ -17,8 +17,10 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
+from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 SHAPE = RecordWire(
@@ -116,14 +118,17 @@ def landed(
     spec = TableSpec(planned.table, columns.schema, columns.keys)
     spec = spec._replace(partitioning=columns.partitioning, ordering=columns.ordering)
     target = tables.prepare(spec)
-    source = StreamInput(planned, columns, target, tables=lambda: tables)
+    source = StreamInput(planned, columns, target)
     stage = Stage([source], SHAPE, run_id="r1", sync_id=1)
     parts: list[StagedRows] = []
     for load in loads:
         for line in load:
             stage.add_line(planned.id, line)
         stage.mark(planned.id)
-        part = stage.cut(planned.id, branch if parts else None)
+        earlier = branch if parts else None
+        keys = stage.marked_keys(planned.id)
+        late_rows = LateRowLookup(lambda: tables, keys, earlier).find() if keys else NONE_LATE
+        part = stage.cut(planned.id, late_rows, follows_on_branch=earlier is not None)
         assert part is not None
         if branch is not None:
             after = f"{name}{len(parts) - 1}" if parts else None

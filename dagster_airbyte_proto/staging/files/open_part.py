@@ -14,7 +14,14 @@ from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.partitions import split_by_partition
 from dagster_airbyte_proto.staging.files.sorting import SortedPositions, move_positions
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles
-from dagster_airbyte_proto.staging.keys.dedup import KeyResolution, resolve_keys
+from dagster_airbyte_proto.staging.keys.dedup import (
+    NONE_LATE,
+    KeyResolution,
+    LateRows,
+    StagedKeys,
+    resolve_keys,
+    staged_keys,
+)
 from dagster_airbyte_proto.staging.keys.ranking import Ranking, RowsInFiles, RowsInOneFile, ranking_columns
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 
@@ -37,6 +44,7 @@ class OpenPart:
         self._open: dict[_Partition, OpenFile] = {}
         self._open_record_bytes = self._open_key_bytes = self._closed_bytes = 0
         self._rankings: list[Ranking] = []
+        self._keys: StagedKeys | None = None
         self._partitions: dict[str, _Partition] = {}
         self._sorted_positions: dict[str, SortedPositions] = {}
         self._rejected: Counter[str] = Counter()
@@ -85,6 +93,7 @@ class OpenPart:
         self._open, self._closed_bytes = later._open, later._closed_bytes
         self._open_record_bytes, self._open_key_bytes = later._open_record_bytes, later._open_key_bytes
         self._rankings += later._rankings
+        self._keys = None
         self._partitions |= later._partitions
         self._sorted_positions |= later._sorted_positions
         self._rejected.update(later._rejected)
@@ -94,15 +103,24 @@ class OpenPart:
         self.lines += later.lines
         self.record_bytes += later.record_bytes
 
-    def finish(self, branch: str | None = None, sources: tuple[str, ...] = ()) -> StagedRows:
+    def keys(self) -> StagedKeys | None:
+        """Returns the keys of all rows so far; None if the rows have no keys."""
+        if self._keys is None and self._rankings:
+            self._keys = staged_keys(self._stream_files.planned, self._stream_files.columns, self._rankings)
+        return self._keys
+
+    def finish(
+        self, late_rows: LateRows = NONE_LATE, sources: tuple[str, ...] = (), *, follows_on_branch: bool = False
+    ) -> StagedRows:
         """Closes the open files and returns the part as staged rows. The files now belong to the caller.
 
-        With a `branch` of the table, which holds earlier rows of the same generation, the part may upsert these.
+        A part that `follows_on_branch` may upsert earlier rows of its generation, which are on a branch of the table.
         `sources` are the connector's files that held some of the rows.
         """
         self.close_files()
         planned, columns = self._stream_files.planned, self._stream_files.columns
-        resolution = self._stage_deletes(branch) if self._stream_files.resolves_keys and self._rankings else None
+        keys = self.keys()
+        resolution = None if keys is None else self._stage_deletes(keys, late_rows, follows_on_branch=follows_on_branch)
         return StagedRows(
             stream=planned.id,
             table=planned.table,
@@ -191,6 +209,7 @@ class OpenPart:
         order = ranking_columns(parsed.batch, self._stream_files.columns)
         if parsed.filtered_out is not None:
             locations = RowsInFiles.without_removed(parsed.filtered_out, locations)
+        self._keys = None
         self._rankings.append(Ranking(order, locations, parsed.deletions))
         self._open_key_bytes += order.nbytes
 
@@ -201,18 +220,15 @@ class OpenPart:
             self._stream_files.written_ratio = (size_bytes + self._open_key_bytes) / self._open_record_bytes
             self._stream_files.has_written_ratio = True
 
-    def _stage_deletes(self, branch: str | None) -> KeyResolution:
+    def _stage_deletes(self, keys: StagedKeys, late_rows: LateRows, *, follows_on_branch: bool) -> KeyResolution:
         stream_files = self._stream_files
-        late_rows = stream_files.late_rows if branch is None else stream_files.late_rows.on_branch(branch)
-        resolution = resolve_keys(
-            self._rankings, stream_files.columns, late_rows, keeps_deleted=stream_files.planned.keeps_deleted
-        )
+        resolution = resolve_keys(self._rankings, keys, late_rows)
         if self._sorted_positions and resolution.losers.num_rows:
             resolution = resolution._replace(losers=move_positions(resolution.losers, self._sorted_positions))
         for partition, losers in self._split_by_partition(resolution.losers):
             self._write_deletes(stream_files.new_position_deletes(), losers, partition)
         # A part that replaces all rows leaves no older row to delete, except rows of its own generation on the branch.
-        reaches_older_rows = branch is not None or stream_files.planned.write is not WriteMode.OVERWRITE_DEDUP
+        reaches_older_rows = follows_on_branch or stream_files.planned.write is not WriteMode.OVERWRITE_DEDUP
         if resolution.keys.num_rows and reaches_older_rows:
             # No partition: a key is deleted in whichever partition its older row is.
             self._write_deletes(stream_files.new_equality_deletes(), resolution.keys, None)

@@ -1,7 +1,7 @@
 """Creates the staged files of one stream in its table's staging folder."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -19,17 +19,13 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     run_staging_folder,
 )
 from dagster_airbyte_proto.staging.keys.dedup import POSITION_DELETES
-from dagster_airbyte_proto.staging.keys.late_rows import LateRowLookup
 from dagster_airbyte_proto.staging.rows.schema_policy import apply_schema_policy
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
-from dagster_airbyte_proto.tables.writer import TableWriter
 
 _NARROW_COLUMNS = 160
 # 3.5 times 8 MiB is 28 MiB. glibc requests blocks of 32 MiB and more from the system each time anew, which costs as
 # much as a larger segment saves.
 _MAX_WIDTH_FACTOR = 3.5
-TableAccess = tuple[TableTarget | None, Callable[[], TableWriter] | None]
-"""A stream's table target, if it is known, and the tables in which newer rows are looked up."""
 
 
 def width_factor(columns: Columns) -> float:
@@ -49,11 +45,11 @@ class StreamFiles:
         self,
         planned: PlannedStream,
         columns: Columns,
-        table: TableAccess,
+        target: TableTarget | None,
         run_id: str,
     ) -> None:
         self._folder: StagingFolder | None = None
-        self.change_columns(planned, columns, table)
+        self.change_columns(planned, columns, target)
         self.resolves_keys = planned.write in DEDUPLICATING
         self.written_ratio = 1.0
         self.has_written_ratio = False
@@ -61,12 +57,11 @@ class StreamFiles:
         self._name_suffix = os.urandom(4).hex()
         self._files = 0
 
-    def change_columns(self, planned: PlannedStream, columns: Columns, table: TableAccess) -> None:
+    def change_columns(self, planned: PlannedStream, columns: Columns, target: TableTarget | None) -> None:
         """Gives the next files other columns, and the target for these; None until it is known."""
         self.planned = planned
         self.columns = columns
-        self.target, tables = table
-        self.late_rows = LateRowLookup(tables, planned, columns)
+        self.target = target
         self._target_folder: StagingFolder | None = None
 
     def fit_to_table(self, parsed: ParsedBatch) -> ParsedBatch:

@@ -2,18 +2,28 @@
 
 The other rows are removed by position deletes. The keys of the rows that stay go into equality deletes, which remove
 the older rows of these keys from the table. A key whose newest row is already in the table has no row that stays.
+
+Staging does not read tables. It hands out `StagedKeys`, and takes back `LateRows`: whoever commits compares the keys
+with the table (docs/decisions/0031-late-rows-by-value.md).
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
+from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.keys.late_rows import LateRowLookup
-from dagster_airbyte_proto.staging.keys.ranking import Ranking, RowNumbers, key_names, losing_rows, remaining_rows
+from dagster_airbyte_proto.staging.keys.ranking import (
+    NO_ROWS,
+    Ranking,
+    RowNumbers,
+    key_names,
+    losing_rows,
+    remaining_rows,
+)
 
 # The field ids that Iceberg's specification reserves for the columns of position deletes.
 FILE_PATH_ID = 2147483546
@@ -24,6 +34,28 @@ POSITION_DELETES = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
     ]
 )
+
+
+class StagedKeys(NamedTuple):
+    """The keys of the rows that the next cut of a stream takes.
+
+    `rows` are their ranking columns, in order of arrival. The rows in `losing` lose to another row of the cut.
+    """
+
+    planned: PlannedStream
+    columns: Columns
+    rows: pa.Table
+    losing: RowNumbers
+
+
+class LateRows(NamedTuple):
+    """The numbers of the late rows, and the table's high-water mark once the other rows are in."""
+
+    late: RowNumbers = NO_ROWS
+    high_water_mark: HighWaterMark | None = None
+
+
+NONE_LATE: Final = LateRows()
 
 
 class KeyResolution(NamedTuple):
@@ -39,25 +71,30 @@ class KeyResolution(NamedTuple):
     high_water_mark: HighWaterMark | None
 
 
-def resolve_keys(
-    rankings: Sequence[Ranking], columns: Columns, late_rows: LateRowLookup, *, keeps_deleted: bool = False
-) -> KeyResolution:
-    """Finds the rows of a cut that lose to a newer row of the same key, in the cut or in the table.
+def staged_keys(planned: PlannedStream, columns: Columns, rankings: Sequence[Ranking]) -> StagedKeys:
+    """Finds the rows of a cut that lose to a newer row of the same key in it."""
+    rows = pa.concat_tables(each.table for each in rankings)
+    names = key_names(columns)
+    keys = rows.select(names).group_by(names, use_threads=False).aggregate([])
+    losing = NO_ROWS if keys.num_rows == rows.num_rows else losing_rows(rows, names)
+    return StagedKeys(planned, columns, rows, losing)
+
+
+def resolve_keys(rankings: Sequence[Ranking], keys: StagedKeys, late_rows: LateRows) -> KeyResolution:
+    """Decides which rows of a cut leave its table: those that lose in the cut, and those that are late.
 
     A deletion that is the newest row of its key is removed too, unless deletions are kept.
     """
-    table = pa.concat_tables(each.table for each in rankings)
-    names = key_names(columns)
-    keys = table.select(names).group_by(names, use_threads=False).aggregate([]).select(names)
-    losing = np.empty(0, np.int64) if keys.num_rows == table.num_rows else losing_rows(table, names)
-    late, high_water_mark = late_rows.find(table, losing)
-    if len(late):
-        losing = np.union1d(losing, late)
-        keys = table.select(names).take(pa.array(remaining_rows(losing, table.num_rows)))
+    losing = np.union1d(keys.losing, late_rows.late)
+    names = key_names(keys.columns)
+    remaining = keys.rows.select(names)
+    if len(losing):
+        remaining = remaining.take(pa.array(remaining_rows(losing, remaining.num_rows)))
     deleting = np.setdiff1d(_deletion_rows(rankings), losing, assume_unique=True)
-    leaving = losing if keeps_deleted else np.union1d(losing, deleting)
+    leaving = losing if keys.planned.keeps_deleted else np.union1d(losing, deleting)
     losers = _position_deletes(rankings, leaving) if len(leaving) else POSITION_DELETES.empty_table()
-    return KeyResolution(losers, keys.rename_columns(list(columns.keys)), len(deleting), high_water_mark)
+    remaining = remaining.rename_columns(list(keys.columns.keys))
+    return KeyResolution(losers, remaining, len(deleting), late_rows.high_water_mark)
 
 
 def _deletion_rows(rankings: Sequence[Ranking]) -> RowNumbers:
@@ -68,7 +105,7 @@ def _deletion_rows(rankings: Sequence[Ranking]) -> RowNumbers:
         for each, start in zip(rankings, starts[:-1], strict=True)
         if each.deletions is not None
     ]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    return np.concatenate(found) if found else NO_ROWS
 
 
 def _position_deletes(rankings: Sequence[Ranking], losing: RowNumbers) -> pa.Table:

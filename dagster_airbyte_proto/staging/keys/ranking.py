@@ -19,6 +19,7 @@ from dagster_airbyte_proto.staging.rows.nested_values import member_array, raw_t
 EMITTED: Final = "emitted"
 RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 """Row numbers, in order of arrival."""
+NO_ROWS: Final[RowNumbers] = np.empty(0, np.int64)
 
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _LONG_INTEGER = re.compile(rb"-?\d{16,38}")

@@ -31,6 +31,8 @@ from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, remove_file, remove_orphan_files
+from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
+from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
 from dagster_airbyte_proto.sync.read.batch_files import remove_sources
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 
@@ -73,6 +75,13 @@ class Committer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(wait=True)
+
+    def find_late_rows(self, keys: StagedKeys, branch: str | None) -> LateRows:
+        """Finds the rows of a coming load that are older than those in the table, or on a branch of it.
+
+        The load before must have landed.
+        """
+        return LateRowLookup(self._tables, keys, branch).find()
 
     def commit(self, load: Load) -> LoadOutcome:
         """Announces, commits and promotes a load. Durable on return."""

@@ -21,6 +21,7 @@ from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.load import BranchPosition, Load, ResumePoint, StagedRows
 from dagster_airbyte_proto.model import State, StreamId
+from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE
 from dagster_airbyte_proto.staging.memory import release_free_memory
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.committer import Committer, LoadOutcome, rows_of
@@ -135,7 +136,10 @@ class Loader:
             # Rows that follow refused ones must not land without them.
             self._stage.discard(stream)
             return None
-        part = self._stage.cut(stream, None if run.newest_branch_load is None else run.branch)
+        branch = None if run.newest_branch_load is None else run.branch
+        keys = self._stage.marked_keys(stream)
+        late_rows = NONE_LATE if keys is None else self._committer.find_late_rows(keys, branch)
+        part = self._stage.cut(stream, late_rows, follows_on_branch=branch is not None)
         is_whole = is_last and run.is_complete
         if part is None and is_whole and replaces_table(run.planned):
             # A complete generation without rows must still empty its table, or its slice.

@@ -1,6 +1,6 @@
 """Finds late rows: rows of a cut that are older than the table's row of the same key.
 
-The search runs before the load is written down (docs/decisions/0013-late-rows.md):
+The search runs when a load is cut, before it is announced (docs/decisions/0013-late-rows.md):
 
 1. The table's high-water mark costs nothing to read: the greatest cursor, and the greatest time of emission. A row
    above it cannot be late. In an ordinary sync that is every row: also the boundary row that a source sends again, for
@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery
-from dagster_airbyte_proto.model import PlannedStream
-from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, Columns, ValueKind
+from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, ValueKind
+from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.keys.ranking import (
     EMITTED,
+    NO_ROWS,
     RowNumbers,
     key_names,
     losing_rows,
@@ -53,57 +54,34 @@ class _Greatest(NamedTuple):
         )
 
 
-class LateRows(NamedTuple):
-    """The numbers of the late rows, and the table's high-water mark once the other rows are in."""
-
-    late: RowNumbers
-    high_water_mark: HighWaterMark | None
-
-
-_NONE_LATE: RowNumbers = np.empty(0, np.int64)
-
-
 class LateRowLookup:
-    """Looks up which rows of a cut are older than rows that the stream's table has."""
+    """Looks up which rows of a cut are older than rows that the stream's table has, or a branch of it."""
 
-    def __init__(
-        self,
-        tables: Callable[[], TableWriter] | None,
-        planned: PlannedStream,
-        columns: Columns,
-        branch: str | None = None,
-    ) -> None:
+    def __init__(self, tables: Callable[[], TableWriter], keys: StagedKeys, branch: str | None = None) -> None:
         self._tables = tables
-        self._planned = planned
-        self._columns = columns
+        self._planned, self._columns, self._rows, self._losing = keys
         self._branch = branch
 
-    def on_branch(self, branch: str) -> "LateRowLookup":
-        """Returns a lookup among the rows on a branch of the table."""
-        return LateRowLookup(self._tables, self._planned, self._columns, branch)
-
-    def find(self, rows: pa.Table, losing: RowNumbers) -> LateRows:
-        """Finds the late rows of a cut. `rows` are its ranking columns in order of arrival.
-
-        Rows in `losing` are left out: they lose to another row of the cut.
-        """
-        if self._tables is None or self._planned.slice is not None:
+    def find(self) -> LateRows:
+        """Finds the late rows. Rows that lose to another row of the cut are left out."""
+        rows = self._rows
+        if self._planned.slice is not None:
             # The sync of a slice replaces that slice of the table, and does not look at the others.
-            return LateRows(_NONE_LATE, None)
+            return NONE_LATE
         own_greatest = _greatest(rows)
         if self._planned.write in REPLACING and self._branch is None:
-            return LateRows(_NONE_LATE, self._high_water_mark(own_greatest, Freshness(has_rows=False)))
+            return LateRows(NO_ROWS, self._high_water_mark(own_greatest, Freshness(has_rows=False)))
         tables = self._tables()
         cursor = self._columns.cursor_column
         if not isinstance(tables, SupportsKeyLookup) or (cursor is not None and cursor.type.kind is ValueKind.STRUCT):
-            return LateRows(_NONE_LATE, None)
+            return NONE_LATE
         freshness = tables.freshness(self._planned.table, self._branch)
         if not freshness.has_rows:
-            return LateRows(_NONE_LATE, self._high_water_mark(own_greatest, freshness))
+            return LateRows(NO_ROWS, self._high_water_mark(own_greatest, freshness))
         greatest = self._greatest_in_table(tables, freshness, rows)
-        latest = remaining_rows(losing, rows.num_rows)
+        latest = remaining_rows(self._losing, rows.num_rows)
         candidates = latest if greatest is None else latest[_is_below(rows, greatest)[latest]]
-        late = self._late_among(tables, rows, candidates) if len(candidates) else _NONE_LATE
+        late = self._late_among(tables, rows, candidates) if len(candidates) else NO_ROWS
         return LateRows(
             late, None if greatest is None else self._high_water_mark(greatest.greater_of_each(own_greatest), freshness)
         )
