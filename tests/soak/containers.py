@@ -25,7 +25,7 @@ _CONTAINERD = "containerd.sock"
 
 
 class DockerDaemon:
-    """Beside the machine's, with images, containers and a socket of its own; it makes no networks."""
+    """A daemon beside the machine's, with its own images, containers and socket. It makes no networks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,16 +35,16 @@ class DockerDaemon:
         self._containerd = self._program("containerd", root="images", state="tasks", address=_CONTAINERD)
 
     def start(self) -> None:
-        """Once it answers."""
+        """Starts it and waits until it answers."""
         (self._folder / "docker.pid").unlink(missing_ok=True)
         apart = ("--host", self.address, "--bridge=none", "--iptables=false", "--ip-masq=false")
         places = {"data-root": "data", "exec-root": "run", "pidfile": "docker.pid", "containerd": _CONTAINERD}
-        # Told to have no bridge it removes docker0, also another daemon's: hence a network namespace of its own.
+        # Without a bridge it removes docker0, also another daemon's, so it gets its own network namespace.
         self._process = self._program("unshare", "--net", "dockerd", *apart, **places)
         until(self._answers, "an answer of dockerd")
 
     def dockerd(self, running: RunningSync, chance: random.Random) -> None:  # noqa: ARG002 - as a kill_method is
-        """Kills it, and starts it anew."""
+        """Kills it and starts it again."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -69,8 +69,8 @@ class DockerDaemon:
 
 @contextmanager
 def docker_daemon() -> Iterator[DockerDaemon]:
-    """The one that this process and those below it speak to. Its folder's name is short, as those of sockets have to
-    be."""
+    """Runs a daemon that this process and its children use. Its folder has a short name, as paths of sockets must be
+    short."""
     folder = Path(tempfile.mkdtemp(prefix="dockerd-", dir="/tmp"))
     daemon = DockerDaemon(folder)
     before = os.environ.get("DOCKER_HOST")
@@ -87,7 +87,7 @@ def docker_daemon() -> Iterator[DockerDaemon]:
 
 
 class ImageConnection(FakeConnection):
-    """Its connector is an image, which sees the file that says what the source has."""
+    """A connection whose connector is an image. The container sees the scenario file."""
 
     def __init__(self, folder: Path, image: str) -> None:
         super().__init__(folder)
@@ -114,7 +114,7 @@ def container(running: RunningSync, chance: random.Random) -> None:
 
 
 def left() -> list[str]:
-    """The containers, volumes and networks of connectors that are there."""
+    """The remaining containers, volumes and networks of connectors."""
     daemon = open_daemon().api
     wanted = {"label": LABEL}
     return [

@@ -1,4 +1,4 @@
-"""Where syncs are killed: forked processes on folder tables; on Iceberg the command line, or a run of Dagster's."""
+"""The environments of killed syncs: forked processes on folder tables; on Iceberg the command line or a Dagster run."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ def open_environment(
 
 @contextmanager
 def reading_session(root: Path, tables: str) -> Iterator[SparkSession]:
-    """Reads the tables; syncs have sessions of their own, in JVMs of their own but for those of the matrix."""
+    """A session that reads the tables. Syncs have their own sessions, in their own JVMs except in the matrix."""
     config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     place = str(root / "none")
     settings = SparkSettings(place, format=tables, config=config, jvm_log=root / "jvm.log", short_lived=True)

@@ -11,7 +11,7 @@ import psutil
 
 
 class RunningSync:
-    """A running sync. It is held by a descriptor, for its number may come to name another process."""
+    """A running sync, held by a descriptor, since its process id may later be that of another process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -28,7 +28,7 @@ class RunningSync:
                 signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def below(self, word: str = "") -> list[psutil.Process]:
-        """Its descendants, of those with `word` in the command line."""
+        """Its descendants at any depth with `word` in their command line."""
         try:
             found = psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -71,7 +71,7 @@ def guardian(running: RunningSync, chance: random.Random) -> None:
 
 
 def jvm(running: RunningSync, chance: random.Random) -> None:
-    """Python learns of it in its own time, or dies right after."""
+    """Kills the JVM. Python notices later, or dies right after."""
     _kill_each(running.below("org.apache.spark"))
     if chance.random() < 0.5 and not running.ended_within(chance.uniform(0, 1)):
         running.kill()

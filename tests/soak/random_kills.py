@@ -26,7 +26,7 @@ _UNCAUGHT = 70
 
 
 class Fault(AssertionError):
-    """Something that must never happen, beside what a killed itself asserts."""
+    """An event that must never happen, beside those that a killed connection asserts."""
 
 
 class Soak:
@@ -91,8 +91,8 @@ class Soak:
         killed.expect_order(name)
 
     def _wait_for_moment(self, running: RunningSync, killed: KilledConnection) -> bool:
-        """Until a moment that is drawn by the clock, or by how far the sync has come: most of its time, one with a JVM
-        only starts it. True when the sync ended before."""
+        """Waits until a random moment, by the clock or by the progress of the sync: one with a JVM spends most
+        of its time on starting it. True if the sync ended before."""
         if self._chance.random() < 0.5:
             return running.ended_within(self._chance.uniform(0, statistics.median(self._lengths)))
         steps = self._chance.randint(1, self._steps)

@@ -1,8 +1,8 @@
-"""Real processes for tests that kill them, at the price of a fork.
+"""Forks real processes for tests that kill them: that is far cheaper than to start them.
 
-A server is a module that calls `serve` when it is run. It has imported what its children need, and has no thread of its
-own. It reads one JSON order a line from stdin, forks, carries the order out in the child and answers with two lines: at
-once the child's process id, for whoever will stop or kill it from outside, and later how the child ended.
+A server is a module that calls `serve` when it is run. It imports what its children need, and has no threads. It reads
+one JSON order a line from stdin, forks, and carries the order out in the child. It answers with two lines: the child's
+process id at once, for the test that stops or kills it, and the child's exit code at its end.
 """
 
 import faulthandler
@@ -29,7 +29,7 @@ CarryOut = Callable[[dict[str, Any]], int]
 """Does in the child what the order says; the child's exit code."""
 
 _UNCAUGHT = 70
-# What a sync imports only when it comes to it.
+# Modules that a sync imports late.
 _LATE_MODULES = ("pyarrow.acero", "pyarrow.dataset", "_strptime", "gzip", "tarfile")
 
 
@@ -68,7 +68,7 @@ class ForkServer:
 
 
 def serve(carry_out: CarryOut, *late_modules: str) -> None:
-    """Carries out orders until stdin ends. `late_modules` are what its children would import one by one."""
+    """Carries out orders until stdin ends. Imports `late_modules` first: else each child would import them."""
     faulthandler.enable()
     _import_for_children(late_modules)
     for line in sys.stdin:
@@ -81,8 +81,8 @@ def serve(carry_out: CarryOut, *late_modules: str) -> None:
 
 
 def arm(crash: Kill | None, *, until: Path | None = None, log: Path | None = None) -> None:
-    """Has this process die at the point of the crash, or wait there `until` that file is; every point that it reaches
-    is a line of the log."""
+    """Kills this process at the point of the crash, or lets it wait there `until` that file exists. Each point that it
+    reaches is a line of the log."""
     at = f"{crash[0]}:{crash[1]}" if crash else ""
     points.arm(crash_hook(at, log or "", until=until))
 

@@ -97,7 +97,7 @@ spec:
 
 
 class Api:
-    """What the server has, and what was asked of it. `busy` requests of `/users` are told to come back in a second."""
+    """The server's data and the requests that it got. It answers `busy` requests of `/users` with "in a second"."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -110,7 +110,7 @@ class Api:
 
     @property
     def config(self) -> dict[str, Any]:
-        """As its user wrote it: with an access token that has expired, and a refresh token for one use."""
+        """The config as its user wrote it: with an access token that has expired, and a refresh token for one use."""
         credentials = {
             "access_token": "expired-long-ago",
             "refresh_token": FIRST_REFRESH_TOKEN,

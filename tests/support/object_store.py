@@ -22,7 +22,7 @@ _STARTS_WITHIN_SECONDS = 60
 
 
 class ObjectStore(NamedTuple):
-    """Where it listens, and the credentials that it takes."""
+    """A running store: its address, and the credentials that it accepts."""
 
     endpoint: str
     access_key: str
@@ -34,7 +34,7 @@ class ObjectStore(NamedTuple):
         return name
 
     def keys(self, bucket: str) -> list[str]:
-        """Of every object that can be read."""
+        """The keys of all objects that can be read."""
         return [each["Key"] for each in self.client("s3").list_objects_v2(Bucket=bucket).get("Contents", [])]
 
     def uploads(self, bucket: str) -> list[str]:
@@ -53,7 +53,7 @@ class ObjectStore(NamedTuple):
 
     @property
     def settings(self) -> dict[str, str]:
-        """As an Iceberg catalog has them."""
+        """The properties of an Iceberg catalog."""
         return {
             "s3.endpoint": self.endpoint,
             "s3.path-style-access": "true",
@@ -69,10 +69,10 @@ class ObjectStore(NamedTuple):
 
 @contextmanager
 def running_store() -> Iterator[ObjectStore]:
-    # After so many calls it looks at who asks.
+    # It checks credentials after so many calls.
     environment = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(_CALLS_TO_MAKE_THE_USER)}
     with TemporaryFile() as log:
-        # Not a pipe: it tells of each request, and would wait for somebody to read that.
+        # Not a pipe: the server logs each request, and would block once nobody reads.
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
         server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
         try:

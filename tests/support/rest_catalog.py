@@ -1,4 +1,4 @@
-"""Iceberg's own REST server, as it tests others with: a process over a catalog in SQLite. Its classes come by Maven."""
+"""Iceberg's own REST server for tests: a process over a catalog in SQLite. Its classes come from Maven."""
 
 import shutil
 import socket
@@ -35,7 +35,7 @@ def is_possible() -> bool:
 
 @contextmanager
 def running_catalog(folder: Path) -> Iterator[str]:
-    """Its URI, as long as it runs. Tables and catalog lie in the folder."""
+    """Yields the URI of a running server. Its tables and its catalog are in the folder."""
     classes, port = _classes(folder), _free_port()
     told = {"WAREHOUSE": str(folder / "ware house"), "URI": f"jdbc:sqlite:{folder / 'catalog.db'}", "REST_PORT": port}
     settings = [f"CATALOG_{name}={value}" for name, value in told.items()]

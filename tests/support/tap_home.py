@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TapTables(Protocol):
-    """Who syncs, and where the rows then are."""
+    """The way to sync, and the place of the rows."""
 
     namespace: str
 
@@ -36,7 +36,7 @@ class TapTables(Protocol):
 
 
 class TapHome:
-    """`launch` has the package, `environments` is the folder where those are installed."""
+    """A home with a connection. `launch` has the package, `environments` is the folder where packages are installed."""
 
     def __init__(self, folder: Path, environments: Path, tables: TapTables, launch: Mapping[str, str]) -> None:
         self._folder = folder
@@ -52,7 +52,7 @@ class TapHome:
         _file(self._folder).write_text(yaml.safe_dump({**document, **chosen}))
 
     def sync(self) -> Mapping[str, int]:
-        """How many rows of each stream were committed by a sync in which nothing is amiss."""
+        """The number of committed rows of each stream, by a sync without any error."""
         return self._tables.sync(self._folder)
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ class TapHome:
 
 
 class Folders:
-    """Quick to land in and to look at."""
+    """Folder tables, which are fast to write and to read."""
 
     namespace = "source"
 

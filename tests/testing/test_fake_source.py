@@ -1,4 +1,4 @@
-"""The fake source keeps its word: what other tests count on."""
+"""The fake source follows its scenario."""
 
 import json
 import subprocess

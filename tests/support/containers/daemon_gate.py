@@ -1,4 +1,4 @@
-"""A way to this machine's Docker that can be shut, for tests of a daemon that goes away and comes back."""
+"""A socket to this machine's Docker that can be shut, for tests of a daemon that goes away and comes back."""
 
 import socket
 import threading
@@ -25,7 +25,7 @@ class Gate:
         threading.Thread(target=self._let_in, args=(self._door,), daemon=True).start()
 
     def shut(self) -> None:
-        """Who is through is cut off."""
+        """Shuts the gate and cuts all connections."""
         self._path.unlink()
         for each in (self._door, *self._through):
             with suppress(OSError):

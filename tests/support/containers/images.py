@@ -1,4 +1,4 @@
-"""Images for tests, made of this machine's own Python: there need be no registry."""
+"""Images for tests, made of this machine's own Python, without a registry."""
 
 import hashlib
 import io
@@ -30,18 +30,18 @@ _PASSWD = b"root:x:0:0:root:/root:/bin/sh\nairbyte:x:1000:1000::/home/airbyte:/b
 
 
 class Image(NamedTuple):
-    """`test` is to be the label of this name of all that is made of it."""
+    """An image. Everything that is made of it has the label `test`."""
 
     name: str
     test: str
     daemon: docker.APIClient
 
     def launched(self, *command: str) -> docker_images.Image:
-        """As a launcher takes it."""
+        """The image as the model of a launch."""
         return docker_images.Image(self.name, command)
 
     def leftovers(self) -> list[str]:
-        """The containers and volumes of the test that are there."""
+        """The remaining containers and volumes of the test."""
         wanted = {"label": f"{LABEL}.test={self.test}"}
         containers = [each["Id"] for each in self.daemon.containers(all=True, filters=wanted)]
         volumes = [each["Name"] for each in self.daemon.volumes(filters=wanted)["Volumes"] or ()]
@@ -84,7 +84,7 @@ def _build(daemon: docker.APIClient, name: str, files: Mapping[str, Path], chang
     with tarfile.open(fileobj=content, mode="w", dereference=True) as archive:
         for parent in sorted({str(each) for place in (*found, *files) for each in Path(place).parents} - {"/"}):
             folder = tarfile.TarInfo(parent.lstrip("/"))
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o755  # Else a rootless daemon gives them to root alone.
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755  # Otherwise only root may read them in a rootless daemon.
             archive.addfile(folder)
         for place, file in found.items():
             archive.add(file, arcname=place.lstrip("/"), filter=_needed)

@@ -1,4 +1,4 @@
-"""Containers that see this machine's files, so that its Python and this code run in them: as a deployment's own do."""
+"""Containers that see this machine's files, so that its Python and this code run in them, as in a deployment."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _SOCKET = Path("/var/run/docker.sock")
 
 @contextmanager
 def machine_image() -> Iterator[Image]:
-    """What they are made of; they name their program themselves."""
+    """The image of such containers. Each one sets its own program."""
     with python_image({}, [], ENTRYPOINT="[]") as image:
         yield image
 

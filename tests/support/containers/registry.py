@@ -1,4 +1,4 @@
-"""A real registry of images that wants a password, on this machine."""
+"""A real registry of images with a password, on this machine."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ auth: {{htpasswd: {{realm: test, path: {folder}/users}}}}
 
 @contextmanager
 def open_registry(folder: Path) -> Iterator[ImageRegistry]:
-    """It ends with the block. Skips the test where there is no such program."""
+    """Runs a registry for the block. Skips the test if the program is not installed."""
     program = shutil.which("docker-registry")
     if program is None:
         lacks("docker-registry", "no docker-registry (Debian's package) is installed")

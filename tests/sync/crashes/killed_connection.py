@@ -51,8 +51,8 @@ class KilledConnection:
         changes_columns: bool = False,
         options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Full refreshes are read "whole", or from a state on: an interrupted one is "resumed" then, or "dropped" for
-        its config is another one the next time. One that `changes_columns` has others whenever there is more to tell.
+        """Full refreshes are read "whole", or from a state on: an interrupted one is "resumed", or "dropped" because
+        the next config is another one. With `changes_columns` new records have other columns than the ones before.
         Both streams have the `options`.
         """
         self.runner, self.connection, self.scope = runner, connection, scope
@@ -88,7 +88,7 @@ class KilledConnection:
         }
         if self._refreshes == "dropped":
             self.connection.config["count"] = next(self._configs)
-        # What is read whole each time, with a load at each state, has as many loads however long it has grown.
+        # A stream that is read whole each time, with a load at each state, has the same number of loads at any length.
         every = max(self.records.values()) // 3 + 1 if is_resumable else 5
         self.connection.offer({"streams": streams, "state": self.scope, "state_every": every, "interleave": True})
 
@@ -100,9 +100,8 @@ class KilledConnection:
         return {"values": values, "properties": dict.fromkeys(values, kind)}
 
     def sync_killed(self, kill: Kill) -> None:
-        """A sync that is killed at a point. What a source says while a commit takes its time goes into one load: then
-        there are fewer loads than there were before, and a sync that came to its end does so rightly: the point's later
-        reachings are sought in another one."""
+        """Kills a sync at a point. All that a source sends during a slow commit goes into one load. So there may be
+        fewer loads than before, and the sync rightly comes to its end. Then the kill is tried in another sync."""
         for _ in range(_TRIES):
             self._offer()
             ended = self.runner.sync(self.connection, kill)
@@ -140,8 +139,8 @@ class KilledConnection:
                 self._kill_each_recovery(recovering, kill)
 
     def _kill_each_recovery(self, recovering: list[str], kill: Kill) -> None:
-        """Where its recovery does not come by the kill's point, what recovers from one pair of deaths is itself the
-        first to die of the next."""
+        """If the recovery does not pass the kill's point, the sync that recovers from one pair of deaths is the first
+        to die of the next pair."""
         recovers_by_itself = kill[0] in recovering
         for second in recovering:
             self.add_records()
@@ -200,8 +199,8 @@ class KilledConnection:
         return self.connection.report_file.read_text() if self.connection.report_file.exists() else "no report"
 
     def _end(self, stream: str, ids: list[int]) -> int:
-        """Behind the last record that a table with these ids has taken: it may have been a deletion, of which only a
-        gap is to be seen."""
+        """The id after the last record that a table with these ids has taken. That record may have been a deletion,
+        which leaves only a gap."""
         last = ids[-1] + 1 if ids else 0
         took_one_more = last < self.records[stream] and ids == self._kept(stream, last + 1)
         return last + took_one_more
@@ -217,7 +216,7 @@ class KilledConnection:
 
 
 def every_kill(clean_run: Iterable[str]) -> list[Kill]:
-    """Each point at its first, then each at its last reaching, by what a run that nobody killed reached."""
+    """Each point at the first time, then each at the last time that a run without kills reached it."""
     clean = Counter(clean_run)
     reached = [point for point in (*POINTS, *PARQUET_POINTS) if clean[point]]
     return [*((point, 1) for point in reached), *((point, clean[point]) for point in reached if clean[point] > 1)]
