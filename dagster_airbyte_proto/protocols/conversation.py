@@ -9,15 +9,15 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from dagster_airbyte_proto.errors import ProtocolViolation
-from dagster_airbyte_proto.model import Catalog, PlannedStream, State, StateScope, Stream, StreamId
+from dagster_airbyte_proto.model import Catalog, PlannedStream, State, Stream, StreamId
 from dagster_airbyte_proto.protocols.events import ConfigEvent, Event, SpecEvent
+from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
 
 
@@ -85,13 +85,10 @@ class ReadRequest(NamedTuple):
     fields: Mapping[StreamId, frozenset[str]] = {}
 
 
-class SourceProtocol(Protocol):
-    """The source side of a protocol. Pure: see the top of this file."""
+class Conversation(Protocol):
+    """The short requests that every connector answers, sources and destinations alike."""
 
     name: str
-    record_wire: RecordWire
-    sends_schemas: bool
-    """True if connectors send the schema of each stream before its first record."""
 
     def spec(self) -> tuple[Invocation, ...]:
         """The invocations that ask for the spec. The caller tries one after the other until one is answered."""
@@ -101,8 +98,6 @@ class SourceProtocol(Protocol):
 
     def discover(self, config: Mapping[str, Any]) -> Invocation: ...
 
-    def read(self, request: ReadRequest) -> Invocation: ...
-
     def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
         """The events of a short request. The answer is among them if the connector gave one. Never raises."""
         ...
@@ -111,9 +106,28 @@ class SourceProtocol(Protocol):
         """The specification in a message that was saved earlier."""
         ...
 
+    def catalog(self, message: bytes) -> Catalog:
+        """Parses the JSON that `catalog_message` wrote. Raises ProtocolViolation."""
+        ...
+
+    def catalog_message(self, catalog: Catalog) -> bytes:
+        """The catalog as JSON, with each stream as the connector sent it. This is what to save after a discover."""
+        ...
+
+
+class SourceProtocol(Conversation, Protocol):
+    """The source side of a protocol: the short requests, how its records look, its states, and the read."""
+
+    record_wire: RecordWire
+    states: StateCodec
+    sends_schemas: bool
+    """True if connectors send the schema of each stream before its first record."""
+
     def adapted_to(self, spec: SpecEvent) -> "SourceProtocol":
         """The protocol as a connector with this specification speaks it."""
         ...
+
+    def read(self, request: ReadRequest) -> Invocation: ...
 
     def stream_aliases(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:
         """The other names that records may use for planned streams, each with the streams that it may mean."""
@@ -125,57 +139,6 @@ class SourceProtocol(Protocol):
         Never raises: a line that is no message is a PlainLine.
         """
         ...
-
-    def catalog(self, message: bytes) -> Catalog:
-        """Parses the JSON that `catalog_message` wrote. Raises ProtocolViolation."""
-        ...
-
-    def catalog_message(self, catalog: Catalog) -> bytes:
-        """The catalog as JSON, with each stream as the connector sent it. This is what to save after a discover."""
-        ...
-
-    def merge_states(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
-        """The connection's states after `new`: one per stream, or one for all streams.
-
-        A state of another scope replaces all earlier states, because a connector may change its scope between two
-        syncs. Within one sync that is a violation: `check_scope` raises it.
-        """
-        ...
-
-    def state_value(self, state: State) -> Any:
-        """The state for people to read: the connector's own value without the protocol's envelope."""
-        ...
-
-    def state_parts(self, state: State) -> Mapping[StreamId, Any] | None:
-        """The parts of a connection-wide state by stream; None if the state is a single position."""
-        ...
-
-    def without_stream(self, state: State, stream: StreamId) -> State | None:
-        """A connection-wide state without the part of this stream; None if it has no such part."""
-        ...
-
-    def streams_sharing_position(
-        self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
-    ) -> frozenset[StreamId] | None:
-        """The streams that would miss records if a connection-wide state advanced while only the `selected` streams are
-        read, the selected ones included; None if the state does not say."""
-        ...
-
-    def state_from_value(self, stream: StreamId | None, value: Any) -> State:
-        """The inverse of `state_value`: a state of one stream, or of the whole connection if `stream` is None."""
-        ...
-
-
-def check_scope(earlier: StateScope | None, new: State) -> StateScope:
-    """Returns the scope of the sync's states, `new` included. Raises ProtocolViolation if it differs from `earlier`."""
-    if earlier is not None and new.scope is not earlier:
-        raise ProtocolViolation(
-            "reading the connector's states",
-            f"a {new.scope.name} state after {earlier.name} states in one sync",
-            remedy="What was committed until here stays. The connector mixes ways to keep state: tell its author.",
-            stream=str(new.stream) if new.stream else None,
-        )
-    return new.scope
 
 
 def encode_config(config: Mapping[str, Any]) -> bytes:

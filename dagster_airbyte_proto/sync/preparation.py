@@ -107,4 +107,4 @@ def _complete_shared_state(context: SyncContext, state: State) -> State:
     if state.scope is not StateScope.GLOBAL:
         return state
     before = tuple(state for state in context.stored_states() if state.scope is StateScope.GLOBAL)
-    return context.protocol.merge_states(before, state)[0]
+    return context.protocol.states.merge(before, state)[0]

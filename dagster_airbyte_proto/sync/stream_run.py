@@ -187,8 +187,8 @@ class StreamRun:
         """The stream's part of a state, or the whole value if the state has no parts."""
         if state is None:
             return None
-        parts = None if state.stream is not None else protocol.state_parts(state)
-        return protocol.state_value(state) if parts is None else parts.get(self.planned.id)
+        parts = None if state.stream is not None else protocol.states.parts(state)
+        return protocol.states.value(state) if parts is None else parts.get(self.planned.id)
 
     def _add_counts(self, part: StagedRows) -> None:
         self.changed += part.changed

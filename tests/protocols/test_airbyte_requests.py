@@ -64,7 +64,7 @@ def test_read_leaves_the_state_out_when_there_is_none() -> None:
 
 
 def test_read_hands_the_state_over_when_there_is_one() -> None:
-    state = _source.state_from_value(_planned().id, {"cursor": 1})
+    state = _source.states.from_value(_planned().id, {"cursor": 1})
     invocation = _source.read(ReadRequest(config={}, streams=(_planned(),), states=(state,), sync_id=1))
     assert invocation.arguments[-2:] == ("--state", FileArgument("state.json"))
     assert invocation.files["state.json"] == b"[" + state.message + b"]"

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
-from dagster_airbyte_proto.protocols.conversation import ReadRequest, check_scope
-from dagster_airbyte_proto.protocols.events import StateEvent
+from dagster_airbyte_proto.protocols.conversation import ReadRequest
+from dagster_airbyte_proto.protocols.events import SpecEvent, StateEvent
+from dagster_airbyte_proto.protocols.state_codec import check_scope
 
 _source = AirbyteSource()
 
@@ -21,17 +22,17 @@ def _state(message: bytes) -> State:
 
 
 def _of(stream: str, cursor: object) -> State:
-    return _source.state_from_value(StreamId.of(stream), {"cursor": cursor})
+    return _source.states.from_value(StreamId.of(stream), {"cursor": cursor})
 
 
 def _global(shared: object, **streams: object) -> State:
     parts = [{"stream_descriptor": {"name": name}, "stream_state": part} for name, part in streams.items()]
-    return _source.state_from_value(None, {"shared_state": shared, "stream_states": parts})
+    return _source.states.from_value(None, {"shared_state": shared, "stream_states": parts})
 
 
 def _streams(state: State) -> dict[str, Any]:
     return {
-        part["stream_descriptor"]["name"]: part["stream_state"] for part in _source.state_value(state)["stream_states"]
+        part["stream_descriptor"]["name"]: part["stream_state"] for part in _source.states.value(state)["stream_states"]
     }
 
 
@@ -49,28 +50,28 @@ def test_a_state_keeps_the_bytes_of_its_message() -> None:
 def test_a_stream_keeps_its_last_state_and_its_place() -> None:
     states: tuple[State, ...] = ()
     for state in (_of("users", 1), _of("orders", 1), _of("users", 2)):
-        states = _source.merge_states(states, state)
+        states = _source.states.merge(states, state)
     assert states == (_of("users", 2), _of("orders", 1))
 
 
 def test_null_and_empty_namespaces_are_one_stream() -> None:
     template = b'{"type":"STREAM","stream":{"stream_descriptor":{"name":"users"%s},"stream_state":{}}}'
     absent, empty = _state(template % b""), _state(template % b',"namespace":""')
-    assert _source.merge_states((absent,), empty) == (empty,)
+    assert _source.states.merge((absent,), empty) == (empty,)
 
 
 def test_a_legacy_state_replaces_the_one_before() -> None:
     old, new = _state(b'{"data":{"users":1}}'), _state(b'{"type":"LEGACY","data":{"orders":1}}')
-    assert _source.merge_states((old,), new) == (new,)
+    assert _source.states.merge((old,), new) == (new,)
 
 
 def test_a_global_state_keeps_streams_that_it_does_not_name() -> None:
-    merged = _source.merge_states(
+    merged = _source.states.merge(
         (_global({"lsn": 1}, users={"a": 1}, orders={"a": 1}),), _global({"lsn": 2}, users={"a": 2})
     )
     assert len(merged) == 1
     assert merged[0].scope is StateScope.GLOBAL
-    assert _source.state_value(merged[0])["shared_state"] == {"lsn": 2}
+    assert _source.states.value(merged[0])["shared_state"] == {"lsn": 2}
     assert _streams(merged[0]) == {"users": {"a": 2}, "orders": {"a": 1}}
 
 
@@ -79,17 +80,17 @@ def test_a_global_state_that_names_every_stream_keeps_its_bytes() -> None:
         b'{ "type":"GLOBAL", "global":{"shared_state":{"lsn":2.0},'
         b'"stream_states":[{"stream_descriptor":{"name":"users"}}]}}'
     )
-    assert _source.merge_states((_global({"lsn": 1}, users={"a": 1}),), new) == (new,)
+    assert _source.states.merge((_global({"lsn": 1}, users={"a": 1}),), new) == (new,)
 
 
 def test_a_stream_that_a_global_state_resets_stays_reset() -> None:
-    merged = _source.merge_states((_global({"lsn": 1}, users={"a": 1}),), _global({"lsn": 2}, users=None))
+    merged = _source.states.merge((_global({"lsn": 1}, users={"a": 1}),), _global({"lsn": 2}, users=None))
     assert _streams(merged[0]) == {"users": None}
 
 
 def test_a_global_state_of_null_forgets_every_stream() -> None:
     reset = _state(b'{"type":"GLOBAL","global":null}')
-    assert _source.merge_states((_global({"lsn": 1}, users={"a": 1}),), reset) == (reset,)
+    assert _source.states.merge((_global({"lsn": 1}, users={"a": 1}),), reset) == (reset,)
 
 
 def test_unknown_fields_survive_the_merge() -> None:
@@ -98,7 +99,7 @@ def test_unknown_fields_survive_the_merge() -> None:
         b'[{"stream_descriptor":{"name":"orders","x":1},"stream_state":{"n":1.50},"y":2}]}}'
     )
     new = _state(b'{"type":"GLOBAL","id":9,"global":{"shared_state":{"f":2.50},"stream_states":[],"z":3}}')
-    (merged,) = _source.merge_states((old,), new)
+    (merged,) = _source.states.merge((old,), new)
     assert b'"id":9' in merged.message
     assert b'"z":3' in merged.message
     assert b'{"f":2.50}' in merged.message
@@ -110,16 +111,16 @@ def test_merging_states_one_by_one_keeps_the_last_of_each_stream(told: list[tupl
     states: tuple[State, ...] = ()
     whole: tuple[State, ...] = ()
     for name, cursor in told:
-        states = _source.merge_states(states, _of(name, cursor))
-        whole = _source.merge_states(whole, _global({"lsn": 1}, **{name: {"cursor": cursor}}))
+        states = _source.states.merge(states, _of(name, cursor))
+        whole = _source.states.merge(whole, _global({"lsn": 1}, **{name: {"cursor": cursor}}))
     last = {name: {"cursor": cursor} for name, cursor in told}
-    assert {state.stream.name: _source.state_value(state) for state in states if state.stream} == last
+    assert {state.stream.name: _source.states.value(state) for state in states if state.stream} == last
     assert _streams(whole[0]) == last
 
 
 def test_a_connector_may_move_to_another_scope_between_syncs() -> None:
     legacy = _state(b'{"data":{"users":1}}')
-    assert _source.merge_states((legacy,), _of("users", 1)) == (_of("users", 1),)
+    assert _source.states.merge((legacy,), _of("users", 1)) == (_of("users", 1),)
 
 
 def test_a_sync_that_mixes_scopes_is_refused_by_name() -> None:
@@ -149,9 +150,28 @@ def test_a_state_with_nothing_in_it_is_not_handed_back(message: bytes) -> None:
     assert _handed_back(_state(message)) is None
 
 
-def test_a_legacy_state_is_handed_back_with_its_type_written_out() -> None:
-    # Without it, CDK 0.88 takes the message for a list of stream states and finds none.
-    assert _handed_back(_state(b'{"data":{"users":{"a":1.50}}}')) == b'[{"data":{"users":{"a":1.50}},"type":"LEGACY"}]'
+def test_a_state_without_a_type_is_handed_back_as_its_bare_data() -> None:
+    assert _handed_back(_state(b'{"data":{"users":{"a":1.50}}}')) == b'{"users":{"a":1.50}}'
+    assert _handed_back(_source.states.from_value(None, {"users": 1})) == b'{"users": 1}'
+
+
+@pytest.mark.parametrize(
+    ("protocol_version", "handed_back"),
+    [
+        ("0.2.0", b'{"users":1}'),
+        ("1.0", b'{"users":1}'),
+        ("2.1.0", b'[{"type":"LEGACY","data":{"users":1}}]'),
+        (None, b'[{"type":"LEGACY","data":{"users":1}}]'),
+    ],
+)
+def test_a_typed_legacy_state_is_handed_back_bare_to_the_first_version_alone(
+    protocol_version: str | None, handed_back: bytes
+) -> None:
+    source = _source.adapted_to(SpecEvent({}, {"protocol_version": protocol_version}))
+    legacy, of_stream = _state(b'{"type":"LEGACY","data":{"users":1}}'), _of("users", 1)
+    for state, expected in ((legacy, handed_back), (of_stream, b"[" + of_stream.message + b"]")):
+        files = source.read(ReadRequest(config={}, streams=(), states=(state,), sync_id=1)).files
+        assert files["state.json"] == expected
 
 
 def test_a_state_spelt_the_old_way_is_handed_back_with_both_spellings() -> None:
@@ -165,8 +185,8 @@ _values = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=
 
 @given(st.none() | st.builds(StreamId.of, st.text(max_size=5), st.none() | st.text(max_size=5)), st.none() | _values)
 def test_a_value_that_is_set_is_the_value_that_is_shown(stream: StreamId | None, value: object) -> None:
-    state = _source.state_from_value(stream, value)
-    assert _source.state_value(state) == value
+    state = _source.states.from_value(stream, value)
+    assert _source.states.value(state) == value
     assert state.stream == stream
     assert state.is_reset == (value is None)
 
@@ -176,7 +196,7 @@ def test_a_global_value_that_is_set_is_the_value_that_is_shown() -> None:
         "shared_state": {"lsn": 2**80},
         "stream_states": [{"stream_descriptor": {"name": "a"}, "stream_state": {}}],
     }
-    state = _source.state_from_value(None, value)
+    state = _source.states.from_value(None, value)
     assert state.scope is StateScope.GLOBAL
-    assert _source.state_value(state) == value
+    assert _source.states.value(state) == value
     assert json.loads(state.message)["type"] == "GLOBAL"

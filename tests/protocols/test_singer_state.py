@@ -9,7 +9,7 @@ from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateSco
 from dagster_airbyte_proto.protocols.lookup import protocol_of_state
 from dagster_airbyte_proto.protocols.raw_json import MemberError
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
-from dagster_airbyte_proto.protocols.singer.states import is_provisional, merge_states, parse_state, state_file
+from dagster_airbyte_proto.protocols.singer.states import SingerStates, is_provisional, parse_state, state_file
 
 _source = SingerSource()
 
@@ -19,8 +19,8 @@ def _state(value: Any) -> State:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    [state] = merge_states((_state(old),), _state(new))
-    return _source.state_value(state)
+    [state] = SingerStates().merge((_state(old),), _state(new))
+    return _source.states.value(state)
 
 
 def _handed(value: Any, *, whole: set[str] = frozenset(), going_on: set[str] = frozenset()) -> Any:  # type: ignore[assignment]  # frozen, and no more than read
@@ -49,7 +49,7 @@ def test_what_says_nothing_erases_nothing(nothing: Any) -> None:
 def test_bookmarks_of_streams_that_are_not_named_are_kept() -> None:
     old = {"bookmarks": {"a": {"at": 1}, "b": {"at": 2.50}}, "currently_syncing": "a"}
     assert _merged(old, {"bookmarks": {"a": {"at": 9}}}) == {"bookmarks": {"a": {"at": 9}, "b": {"at": 2.5}}}
-    [state] = merge_states(
+    [state] = SingerStates().merge(
         (parse_state(b'{"type":"STATE","value":{"bookmarks":{"b":2.50}}}'),), _state({"bookmarks": {}})
     )
     assert b'"b":2.50' in state.message
@@ -107,26 +107,28 @@ def test_progress_markers_make_a_state_provisional(value: Any, *, told: bool) ->
 
 
 def test_each_stream_has_its_part() -> None:
-    assert _source.state_parts(_state({"bookmarks": {"a": 1, "b": {"x": 2}}})) == {
+    assert _source.states.parts(_state({"bookmarks": {"a": 1, "b": {"x": 2}}})) == {
         StreamId.of("a"): 1,
         StreamId.of("b"): {"x": 2},
     }
-    assert _source.state_parts(_state({})) == {}
-    assert _source.state_parts(_state({"users": 1})) is None
+    assert _source.states.parts(_state({})) == {}
+    assert _source.states.parts(_state({"users": 1})) is None
 
 
 def test_one_bookmark_can_be_taken_out() -> None:
-    rest = _source.without_stream(_state({"bookmarks": {"a": 1, "b": 2}, "currently_syncing": None}), StreamId.of("a"))
+    rest = _source.states.without_stream(
+        _state({"bookmarks": {"a": 1, "b": 2}, "currently_syncing": None}), StreamId.of("a")
+    )
     assert rest is not None
-    assert _source.state_value(rest) == {"bookmarks": {"b": 2}, "currently_syncing": None}
-    assert _source.without_stream(_state({"bookmarks": {"b": 2}}), StreamId.of("a")) is None
-    assert _source.without_stream(_state({"a": 1}), StreamId.of("a")) is None
+    assert _source.states.value(rest) == {"bookmarks": {"b": 2}, "currently_syncing": None}
+    assert _source.states.without_stream(_state({"bookmarks": {"b": 2}}), StreamId.of("a")) is None
+    assert _source.states.without_stream(_state({"a": 1}), StreamId.of("a")) is None
 
 
 def test_a_value_that_is_shown_can_be_set() -> None:
-    whole = _source.state_from_value(None, {"bookmarks": {"é": 1}})
-    assert _source.state_value(whole) == {"bookmarks": {"é": 1}}
-    assert _source.state_value(_source.state_from_value(StreamId.of("a"), 7)) == {"bookmarks": {"a": 7}}
+    whole = _source.states.from_value(None, {"bookmarks": {"é": 1}})
+    assert _source.states.value(whole) == {"bookmarks": {"é": 1}}
+    assert _source.states.value(_source.states.from_value(StreamId.of("a"), 7)) == {"bookmarks": {"a": 7}}
 
 
 def test_streams_that_follow_the_log_go_on_together() -> None:
@@ -141,9 +143,9 @@ def test_streams_that_follow_the_log_go_on_together() -> None:
     by_key = planned("c", "at", **{"schema-name": "public"})
     offered = [log, other, by_key]
     state = _state({"bookmarks": {"a": {"lsn": 1}}})
-    assert _source.streams_sharing_position(state, [by_key], offered) == frozenset()
-    assert _source.streams_sharing_position(state, [log], offered) == frozenset({log.id, other.id})
-    assert _source.streams_sharing_position(_state({"users": 1}), [by_key], offered) is None
+    assert _source.states.streams_sharing_position(state, [by_key], offered) == frozenset()
+    assert _source.states.streams_sharing_position(state, [log], offered) == frozenset({log.id, other.id})
+    assert _source.states.streams_sharing_position(_state({"users": 1}), [by_key], offered) is None
 
 
 def test_a_state_tells_whose_protocol_it_is() -> None:

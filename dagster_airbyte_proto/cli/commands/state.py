@@ -91,11 +91,11 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
     """Sets the state of a stream, or of the whole connection, as a manual change."""
     store = call.store()
     protocol = _protocol(target, store)
-    new = protocol.state_from_value(stream, value)
+    new = protocol.states.from_value(stream, value)
     with _lease(call, store, target.name) as lease:
         if stream is not None and new.stream is None:
             # This stream's part of a state that all streams share: the parts of the others stay.
-            new = protocol.merge_states(tuple(stored.state for stored in store.states(target.name)), new)[0]
+            new = protocol.states.merge(tuple(stored.state for stored in store.states(target.name)), new)[0]
         return store.change_state(lease, new.stream, new, who=_user())
 
 

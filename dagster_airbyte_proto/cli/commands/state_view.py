@@ -37,7 +37,7 @@ class StateView:
 
     def parts(self, stored: "StoredState") -> "dict[StreamId, Any]":
         """The parts of a shared state that belong to single streams."""
-        found = None if stored.state.stream else protocol_of_state(stored.state).state_parts(stored.state)
+        found = None if stored.state.stream else protocol_of_state(stored.state).states.parts(stored.state)
         return {stream: self._mask.value(value) for stream, value in (found or {}).items()}
 
     def value(self, stored: "StoredState") -> dict[str, Any]:
@@ -80,7 +80,7 @@ class StateView:
         }
 
     def _value(self, state: "State") -> Any:
-        return self._mask.value(protocol_of_state(state).state_value(state))
+        return self._mask.value(protocol_of_state(state).states.value(state))
 
     @staticmethod
     def _row(name: str, value: Any, stored: "StoredState", max_characters: int) -> tuple[Any, ...]:

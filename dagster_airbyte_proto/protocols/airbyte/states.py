@@ -5,15 +5,20 @@
 2. A connection keeps the last STREAM state of each stream, or the last GLOBAL or LEGACY state. A GLOBAL state that does
    not name a stream did not read it this time: the part of the state before it is carried over.
 3. A state of another scope replaces everything before it. This happens when a connector moves from LEGACY to STREAM
-   between two syncs: no reader looks at both. Within one sync it is a violation (`check_scope` in conversation.py).
+   between two syncs: no reader looks at both. Within one sync it is a violation (`check_scope` in state_codec.py).
 4. A null state is a reset. It is kept, so that the history shows it, but never sent to a connector: the oldest and the
    newest CDK in use (0.88, 6) refuse a message with an empty body, and sending no state means the same.
+5. States go back as a list of messages. But connectors of the protocol's first version know neither types nor lists:
+   their state file is the bare `data` of their LEGACY state. Such a connector sends states without a type, or its spec
+   has a `protocol_version` below 2. CDK 0.1.50 takes a list for a state of its own, reads everything again and writes
+   parts of the list into its next state, without a word.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.model import State, StateScope, StreamId
+from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, array, items, members, value, with_member
 
 _SCOPES = {scope.name: scope for scope in StateScope}
@@ -46,24 +51,68 @@ def source_record_count(message: bytes) -> float | None:
     return count if isinstance(count, int | float) and not isinstance(count, bool) else None
 
 
-def merge_states(old: tuple[State, ...], new: State) -> tuple[State, ...]:
-    """The connection's states after `new`; see rules 2 and 3."""
-    same_scope = [state for state in old if state.scope is new.scope]
-    if new.scope is StateScope.STREAM:
-        return tuple({**{state.stream: state for state in same_scope}, new.stream: new}.values())
-    if new.scope is StateScope.GLOBAL and same_scope:
-        return (_with_streams_of(same_scope[-1], new),)
-    return (new,)
+def state_file(states: tuple[State, ...], *, is_first_version: bool = False) -> bytes | None:
+    """The content of the state file; None if no state is to be sent. See rule 5.
+
+    `is_first_version` is for a connector whose spec says that it speaks the protocol's first version.
+    """
+    to_send = [state for state in states if _has_content(state)]
+    for state in to_send:
+        if state.scope is StateScope.LEGACY and (is_first_version or not _has_type(state)):
+            return (members(state.message) or {})["data"]
+    return array([_with_type(state) for state in to_send]) if to_send else None
 
 
-def state_file(states: tuple[State, ...]) -> bytes | None:
-    """The content of the state file; None if no state is to be sent."""
-    messages = [_with_type(state) for state in states if _has_content(state)]
-    return array(messages) if messages else None
+class AirbyteStates:
+    """The StateCodec of Airbyte."""
+
+    def merge(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        """The connection's states after `new`; see rules 2 and 3."""
+        same_scope = [state for state in old if state.scope is new.scope]
+        if new.scope is StateScope.STREAM:
+            return tuple({**{state.stream: state for state in same_scope}, new.stream: new}.values())
+        if new.scope is StateScope.GLOBAL and same_scope:
+            return (_with_streams_of(same_scope[-1], new),)
+        return (new,)
+
+    def value(self, state: State) -> Any:
+        """The stream's own value, the whole of `global`, or the legacy data."""
+        return _value_for_people(state)
+
+    def from_value(self, stream: StreamId | None, value: Any) -> State:
+        """The inverse of `value`. Without a stream, a value with `stream_states` is GLOBAL, any other is LEGACY."""
+        if stream is not None:
+            descriptor = {"name": stream.name} | ({"namespace": stream.namespace} if stream.namespace else {})
+            body = {"type": "STREAM", "stream": {"stream_descriptor": descriptor, "stream_state": value}}
+        elif isinstance(value, dict) and isinstance(value.get("stream_states"), list):
+            body = {"type": "GLOBAL", "global": value}
+        else:
+            body = {"data": value}
+        return parse_state(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
+
+    def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - what is shared is one position
+        return None
+
+    def without_stream(self, state: State, stream: StreamId) -> State | None:  # noqa: ARG002 - what is shared is one position
+        return None
+
+    def streams_sharing_position(
+        self,
+        state: State,
+        selected: Sequence[PlannedStream],  # noqa: ARG002 - the state names them
+        available: Sequence[PlannedStream],  # noqa: ARG002
+    ) -> frozenset[StreamId] | None:
+        """The streams that a GLOBAL state names; None for a LEGACY state, whose keys only the connector understands."""
+        if state.scope is not StateScope.GLOBAL:
+            return None
+        named = _substates((members(state.message) or {}).get("global", b"null"))
+        return frozenset(substate.stream for substate, _ in named)
 
 
-def state_value(state: State) -> Any:
-    """The state for people to read: the stream's own value, the whole of `global`, or the legacy data."""
+_BODY_MEMBERS = {StateScope.STREAM: "stream_state", StateScope.GLOBAL: "global", StateScope.LEGACY: "data"}
+
+
+def _value_for_people(state: State) -> Any:
     parts = members(state.message) or {}
     if state.scope is StateScope.STREAM:
         parts = members(parts.get("stream", b"null")) or {}
@@ -71,29 +120,6 @@ def state_value(state: State) -> Any:
         return value(parts.get(_BODY_MEMBERS[state.scope], b"null"))
     except MemberError:
         return state.message.decode("utf-8", "replace")
-
-
-def streams_sharing_position(state: State) -> frozenset[StreamId] | None:
-    """The streams that a GLOBAL state names; None for a LEGACY state, whose keys only the connector understands."""
-    if state.scope is not StateScope.GLOBAL:
-        return None
-    named = _substates((members(state.message) or {}).get("global", b"null"))
-    return frozenset(substate.stream for substate, _ in named)
-
-
-def state_from_value(stream: StreamId | None, value_for_people: Any) -> State:
-    """The inverse of `state_value`. Without a stream, a value with `stream_states` is GLOBAL, any other is LEGACY."""
-    if stream is not None:
-        descriptor = {"name": stream.name} | ({"namespace": stream.namespace} if stream.namespace else {})
-        body = {"type": "STREAM", "stream": {"stream_descriptor": descriptor, "stream_state": value_for_people}}
-    elif isinstance(value_for_people, dict) and isinstance(value_for_people.get("stream_states"), list):
-        body = {"type": "GLOBAL", "global": value_for_people}
-    else:
-        body = {"type": "LEGACY", "data": value_for_people}
-    return parse_state(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
-
-
-_BODY_MEMBERS = {StateScope.STREAM: "stream_state", StateScope.GLOBAL: "global", StateScope.LEGACY: "data"}
 
 
 def _scope(parts: dict[str, bytes]) -> StateScope:
@@ -145,16 +171,20 @@ def _with_streams_of(old: State, new: State) -> State:
 
 def _has_content(state: State) -> bool:
     if state.scope is StateScope.LEGACY:
-        return state_value(state) not in (None, {})
+        return _value_for_people(state) not in (None, {})
     return not state.is_reset
 
 
 def _with_type(state: State) -> bytes:
     """The message with its scope as `type`. Current CDKs look at nothing else, and lose a state without it."""
-    parts = members(state.message) or {}
-    if not _is_null(parts, "type"):
+    if not _is_null(members(state.message) or {}, "type"):
         return state.message
     return with_member(state.message, "type", b'"' + state.scope.name.encode() + b'"')
+
+
+def _has_type(state: State) -> bool:
+    parts = members(state.message) or {}
+    return not (_is_null(parts, "type") and _is_null(parts, "state_type"))
 
 
 def _is_null(parts: dict[str, bytes], name: str) -> bool:

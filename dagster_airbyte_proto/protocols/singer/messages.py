@@ -22,6 +22,7 @@ from dagster_airbyte_proto.protocols.events import (
 )
 from dagster_airbyte_proto.protocols.lines import complete_line, event_of_no_object, message_type, unreadable_message
 from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
+from dagster_airbyte_proto.protocols.singer.catalog import names_in
 from dagster_airbyte_proto.protocols.singer.records import run_stream, stream_of_message
 from dagster_airbyte_proto.protocols.singer.states import is_provisional, parse_state
 
@@ -47,12 +48,6 @@ def event(line: bytes) -> Event:
         return _reader(kind)(parts, whole)
     except MemberError as error:
         return unreadable_message(kind, error)
-
-
-def names_in(written: Any) -> tuple[str, ...]:
-    """The names in a list of properties. Some taps write a bare name instead of a list with one item."""
-    found = [written] if isinstance(written, str) else written
-    return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list) else ()
 
 
 def _reader(kind: str) -> Callable[[Mapping[str, bytes], bytes], Event]:

@@ -9,11 +9,11 @@
    JSON goes back to its tap as it came, with the selection in it (catalog.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
-from dagster_airbyte_proto.model import Catalog, PlannedStream, ReadMode, State, StreamId
+from dagster_airbyte_proto.model import Catalog, ReadMode, StreamId
 from dagster_airbyte_proto.protocols.catalog_json import catalog_message
 from dagster_airbyte_proto.protocols.conversation import (
     FileArgument,
@@ -29,6 +29,7 @@ from dagster_airbyte_proto.protocols.singer import messages as singer_messages
 from dagster_airbyte_proto.protocols.singer import spec as singer_spec
 from dagster_airbyte_proto.protocols.singer import states as singer_states
 from dagster_airbyte_proto.protocols.singer.records import RECORD_WIRE
+from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
 
 _CONFIG = FileArgument("config.json")
@@ -43,6 +44,7 @@ class SingerSource:
 
     name: str = "singer"
     record_wire: RecordWire = RECORD_WIRE
+    states: StateCodec = singer_states.SingerStates()
     sends_schemas: bool = True
 
     def __init__(self, flags: frozenset[str] = _USUAL_FLAGS) -> None:
@@ -113,32 +115,6 @@ class SingerSource:
 
     def catalog_message(self, catalog: Catalog) -> bytes:
         return catalog_message(stream.raw for stream in catalog.streams)
-
-    def merge_states(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
-        return singer_states.merge_states(old, new)
-
-    def state_value(self, state: State) -> Any:
-        return singer_states.state_value(state)
-
-    def state_parts(self, state: State) -> Mapping[StreamId, Any] | None:
-        return singer_states.state_parts(state)
-
-    def without_stream(self, state: State, stream: StreamId) -> State | None:
-        return singer_states.without_stream(state, stream)
-
-    def streams_sharing_position(
-        self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
-    ) -> frozenset[StreamId] | None:
-        """Each stream has its own bookmark. But streams that follow the source's log share that log, and the source
-        drops what it has sent: if one of them is read, all of them must be read."""
-        if singer_states.state_parts(state) is None:
-            return None
-        if not any(map(singer_catalog.follows_the_log, selected)):
-            return frozenset()
-        return frozenset(each.id for each in available if singer_catalog.follows_the_log(each))
-
-    def state_from_value(self, stream: StreamId | None, value: Any) -> State:
-        return singer_states.state_from_value(stream, value)
 
     @staticmethod
     def _with_flag(config: Mapping[str, Any], flag: str) -> Invocation:

@@ -14,11 +14,12 @@
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dagster_airbyte_proto.model import State, StateScope, StreamId
+from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value, with_member
+from dagster_airbyte_proto.protocols.singer.catalog import follows_the_log
 
 _BOOKMARKS = "bookmarks"
 _CURRENT = "currently_syncing"
@@ -45,19 +46,6 @@ def is_provisional(decoded: Any) -> bool:
     return False
 
 
-def merge_states(old: tuple[State, ...], new: State) -> tuple[State, ...]:
-    """The connection's state after `new`; see rules 1 and 2."""
-    same_scope = [state for state in old if state.scope is new.scope]
-    if not same_scope:
-        return (new,)
-    if not _has_content(new):
-        return (same_scope[-1],)
-    before, now = _bookmarks_of(same_scope[-1]), _bookmarks_of(new)
-    if before is None or now is None or before.keys() <= now.keys():
-        return (new,)
-    return (_with_value(new, with_member(_value_of(new), _BOOKMARKS, _object({**before, **now}))),)
-
-
 def state_file(states: tuple[State, ...], full_refresh: Collection[str], incremental: Collection[str]) -> bytes | None:
     """The content of the state file; None if no state is to be sent. See rules 4 and 5."""
     if not states or not _has_content(states[-1]):
@@ -74,33 +62,56 @@ def state_file(states: tuple[State, ...], full_refresh: Collection[str], increme
     return content
 
 
-def state_value(state: State) -> Any:
-    """The state for people to read: the tap's value."""
-    return _readable(_value_of(state))
+class SingerStates:
+    """The StateCodec of Singer."""
 
+    def merge(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        """The connection's state after `new`; see rules 1 and 2."""
+        same_scope = [state for state in old if state.scope is new.scope]
+        if not same_scope:
+            return (new,)
+        if not _has_content(new):
+            return (same_scope[-1],)
+        before, now = _bookmarks_of(same_scope[-1]), _bookmarks_of(new)
+        if before is None or now is None or before.keys() <= now.keys():
+            return (new,)
+        return (_with_value(new, with_member(_value_of(new), _BOOKMARKS, _object({**before, **now}))),)
 
-def state_parts(state: State) -> dict[StreamId, Any] | None:
-    """The bookmarks by stream; none if the state is empty; None if its form is not known."""
-    if not _has_content(state):
-        return {}
-    bookmarks = _bookmarks_of(state)
-    return None if bookmarks is None else {StreamId.of(name): _readable(part) for name, part in bookmarks.items()}
+    def value(self, state: State) -> Any:
+        """The state for people to read: the tap's value."""
+        return _readable(_value_of(state))
 
+    def from_value(self, stream: StreamId | None, value: Any) -> State:
+        """The inverse of `value`. For a stream: a state with the bookmark of this stream and no other."""
+        whole_value = value if stream is None else {_BOOKMARKS: {stream.name: value}}
+        body = json.dumps({"type": "STATE", "value": whole_value}, ensure_ascii=False)
+        return parse_state(body.encode("utf-8", "replace"))
 
-def without_stream(state: State, stream: StreamId) -> State | None:
-    """The state without the stream's bookmark; None if it has no such bookmark."""
-    bookmarks = _bookmarks_of(state) or {}
-    if stream.name not in bookmarks:
-        return None
-    kept = {name: part for name, part in bookmarks.items() if name != stream.name}
-    return _with_value(state, with_member(_value_of(state), _BOOKMARKS, _object(kept)))
+    def parts(self, state: State) -> dict[StreamId, Any] | None:
+        """The bookmarks by stream; none if the state is empty; None if its form is not known."""
+        if not _has_content(state):
+            return {}
+        bookmarks = _bookmarks_of(state)
+        return None if bookmarks is None else {StreamId.of(name): _readable(part) for name, part in bookmarks.items()}
 
+    def without_stream(self, state: State, stream: StreamId) -> State | None:
+        """The state without the stream's bookmark; None if it has no such bookmark."""
+        bookmarks = _bookmarks_of(state) or {}
+        if stream.name not in bookmarks:
+            return None
+        kept = {name: part for name, part in bookmarks.items() if name != stream.name}
+        return _with_value(state, with_member(_value_of(state), _BOOKMARKS, _object(kept)))
 
-def state_from_value(stream: StreamId | None, value_for_people: Any) -> State:
-    """The inverse of `state_value`. For a stream: a state with the bookmark of this stream and no other."""
-    whole_value = value_for_people if stream is None else {_BOOKMARKS: {stream.name: value_for_people}}
-    body = json.dumps({"type": "STATE", "value": whole_value}, ensure_ascii=False)
-    return parse_state(body.encode("utf-8", "replace"))
+    def streams_sharing_position(
+        self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
+    ) -> frozenset[StreamId] | None:
+        """Each stream has its own bookmark. But streams that follow the source's log share that log, and the source
+        drops what it has sent: if one of them is read, all of them must be read."""
+        if self.parts(state) is None:
+            return None
+        if not any(map(follows_the_log, selected)):
+            return frozenset()
+        return frozenset(each.id for each in available if follows_the_log(each))
 
 
 def is_singer_state(state: State) -> bool:

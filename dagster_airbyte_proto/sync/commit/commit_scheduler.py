@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dagster_airbyte_proto.checkpoints.ledger import CountMismatch, Ledger
 from dagster_airbyte_proto.errors import ConnectorError, ProtoError
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
-from dagster_airbyte_proto.protocols.conversation import check_scope
+from dagster_airbyte_proto.protocols.state_codec import check_scope
 from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.loader import MIN_BRANCH_LOAD_BYTES, Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables

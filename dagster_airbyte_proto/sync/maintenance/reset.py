@@ -13,7 +13,7 @@ def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who
     """
     for stored in store.states(lease.connection) if stream is not None else ():
         if stored.state.stream is None and stream is not None:
-            rest = protocol_of_state(stored.state).without_stream(stored.state, stream)
+            rest = protocol_of_state(stored.state).states.without_stream(stored.state, stream)
             if rest is not None:
                 return store.change_state(lease, None, rest, who=who)
     return store.change_state(lease, stream, None, who=who)

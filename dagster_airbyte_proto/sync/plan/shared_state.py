@@ -53,6 +53,6 @@ def _streams_sharing(
 ) -> list[PlannedStream]:
     """The incremental streams that share one of these states. A state that does not name its streams counts as
     everyone's."""
-    members = [protocol.streams_sharing_position(state, requested, incremental) for state in shared]
+    members = [protocol.states.streams_sharing_position(state, requested, incremental) for state in shared]
     named = None if None in members else frozenset().union(*(each for each in members if each is not None))
     return [each for each in incremental if named is None or each.id in named]

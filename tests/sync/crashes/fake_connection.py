@@ -114,7 +114,7 @@ class FakeConnection:
         found: dict[str, int] = {}
         for stored in self.store.states("shop"):
             protocol = protocol_of_state(stored.state)
-            value, parts_of = protocol.state_value(stored.state), protocol.state_parts(stored.state)
+            value, parts_of = protocol.states.value(stored.state), protocol.states.parts(stored.state)
             if parts_of is not None:
                 found |= {stream.name: part["next"] for stream, part in parts_of.items()}
             elif stored.state.scope is StateScope.STREAM:

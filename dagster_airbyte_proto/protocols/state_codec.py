@@ -1,0 +1,58 @@
+"""States, for every protocol: opaque to us, except for the questions of this interface.
+
+A state stays as its connector sent it, byte for byte. The store keeps the name of the protocol with a connection, so
+that states can be shown, set and reset where the connector is not at hand.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
+
+
+class StateCodec(Protocol):
+    """Reads, joins and makes the states of one protocol. Pure: see conversation.py."""
+
+    def merge(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        """The connection's states after `new`: one per stream, or one for all streams.
+
+        A state of another scope replaces all earlier states, because a connector may change its scope between two
+        syncs. Within one sync that is a violation: `check_scope` raises it.
+        """
+        ...
+
+    def value(self, state: State) -> Any:
+        """The state for people to read: the connector's own value without the protocol's envelope."""
+        ...
+
+    def from_value(self, stream: StreamId | None, value: Any) -> State:
+        """The inverse of `value`: a state of one stream, or of the whole connection if `stream` is None."""
+        ...
+
+    def parts(self, state: State) -> Mapping[StreamId, Any] | None:
+        """The parts of a connection-wide state by stream; None if the state is a single position."""
+        ...
+
+    def without_stream(self, state: State, stream: StreamId) -> State | None:
+        """A connection-wide state without the part of this stream; None if it has no such part."""
+        ...
+
+    def streams_sharing_position(
+        self, state: State, selected: Sequence[PlannedStream], available: Sequence[PlannedStream]
+    ) -> frozenset[StreamId] | None:
+        """The streams that would miss records if a connection-wide state advanced while only the `selected` streams are
+        read, the selected ones included; None if the state does not say."""
+        ...
+
+
+def check_scope(earlier: StateScope | None, new: State) -> StateScope:
+    """Returns the scope of the sync's states, `new` included. Raises ProtocolViolation if it differs from `earlier`."""
+    if earlier is not None and new.scope is not earlier:
+        raise ProtocolViolation(
+            "reading the connector's states",
+            f"a {new.scope.name} state after {earlier.name} states in one sync",
+            remedy="What was committed until here stays. The connector mixes ways to keep state: tell its author.",
+            stream=str(new.stream) if new.stream else None,
+        )
+    return new.scope
