@@ -170,6 +170,14 @@ class StateStore(Protocol):
         """
         ...
 
+    def note_protocol(self, lease: Lease, protocol: str) -> None:
+        """Notes the protocol that the connector speaks, by which its states are read from now on."""
+        ...
+
+    def protocol(self, connection: str) -> str:
+        """The name of the protocol that was noted last; "" if none was."""
+        ...
+
     def open_generations(self, connection: str) -> Sequence[OpenGeneration]:
         """The incomplete generations of the connection, dead ones too."""
         ...

@@ -1,11 +1,9 @@
-"""Finds the protocol for a name, or for a saved state."""
+"""Finds a protocol by its name."""
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import State
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
-from dagster_airbyte_proto.protocols.singer.states import is_singer_state
 
 
 def source_protocol(name: str) -> SourceProtocol:
@@ -16,8 +14,3 @@ def source_protocol(name: str) -> SourceProtocol:
         return SingerSource()
     found = f"protocol {name} is not built yet"
     raise ConfigError("opening the connector", found, remedy="Use a connector that speaks airbyte or singer.")
-
-
-def protocol_of_state(state: State) -> SourceProtocol:
-    """The protocol that a saved state belongs to, for callers that know the state alone."""
-    return SingerSource() if is_singer_state(state) else AirbyteSource()

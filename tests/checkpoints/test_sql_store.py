@@ -18,6 +18,7 @@ from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS
 from dagster_airbyte_proto.checkpoints.sql.schema import metadata
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.model import State, StateScope
 from tests.conformance.state_store.fixtures import USERS, HandClock, OpenStore, stream_state
 from tests.conformance.state_store.suite import StateStoreConformance
 from tests.support.postgres import PostgresServer
@@ -129,6 +130,7 @@ class SqlStoreConformance(StateStoreConformance):
             later = {"airbyte_proto_shapes", "airbyte_proto_stream_changes", "airbyte_proto_open_generations"}
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
+            tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 1")
             for name in set(metadata.tables) - later:
                 tx.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {name.removeprefix('airbyte_proto_')}")
@@ -141,6 +143,28 @@ class SqlStoreConformance(StateStoreConformance):
         assert found.change_state(lease, USERS, None, who="bob").version == 2
         with Database(state_url).read() as tx:
             assert set(inspect(tx).get_table_names()) - {"sqlite_sequence"} == set(metadata.tables)
+
+    def test_connections_of_older_code_get_the_protocol_of_their_newest_state(self, state_url: str) -> None:
+        states = {
+            "shop": [State(StateScope.GLOBAL, b'{"type":"GLOBAL","global":{"stream_states":[]}}')],
+            "tap": [
+                State(StateScope.LEGACY, b'{"data":{}}'),
+                State(StateScope.GLOBAL, b'{"type": "STATE", "value": {"a": 1}}'),
+            ],
+            "old": [State(StateScope.LEGACY, b'{"data":{"type":"STATE","value":1}}')],
+            "new": [],
+        }
+        store = SqlStore(state_url)
+        for name, moved in states.items():
+            lease = store.acquire(name, run_id="run-1", holder="me", seconds=60)
+            for state in moved:
+                store.change_state(lease, None, state, who="ann")
+        with Database(state_url).write() as tx:
+            tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 3")
+        found = SqlStore(state_url)
+        protocols = {name: found.protocol(name) for name in states}
+        assert protocols == {"shop": "airbyte", "tap": "singer", "old": "airbyte", "new": ""}
 
     def test_dagsters_tables_may_be_in_the_same_database(self, state_url: str) -> None:
         with Database(state_url).write() as tx:

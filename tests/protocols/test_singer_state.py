@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, State, StateScope, StreamId, TableName, WriteMode
-from dagster_airbyte_proto.protocols.lookup import protocol_of_state
 from dagster_airbyte_proto.protocols.raw_json import MemberError
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.protocols.singer.states import SingerStates, is_provisional, parse_state, state_file
@@ -146,9 +145,3 @@ def test_streams_that_follow_the_log_go_on_together() -> None:
     assert _source.states.streams_sharing_position(state, [by_key], offered) == frozenset()
     assert _source.states.streams_sharing_position(state, [log], offered) == frozenset({log.id, other.id})
     assert _source.states.streams_sharing_position(_state({"users": 1}), [by_key], offered) is None
-
-
-def test_a_state_tells_whose_protocol_it_is() -> None:
-    assert protocol_of_state(_state({"bookmarks": {}})).name == "singer"
-    for message in (b'{"type":"GLOBAL","global":{}}', b'{"data":{"value":1}}', b'{"type":"STREAM","stream":{}}'):
-        assert protocol_of_state(State(StateScope.LEGACY, message)).name == "airbyte"

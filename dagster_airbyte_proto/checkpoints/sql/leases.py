@@ -19,7 +19,7 @@ from dagster_airbyte_proto.errors import StateConflict
 
 def lock_new_or_known(tx: Connection, connection: str) -> None:
     """Locks the connection's row, which is inserted first for a new connection."""
-    first = {"connection": connection, "fence": 0, "sync_id": 0, "version": 0}
+    first = {"connection": connection, "fence": 0, "sync_id": 0, "version": 0, "protocol": ""}
     if tx.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql  # Takes some 50 ms, which users of SQLite are spared.
 

@@ -4,6 +4,9 @@ A step is plain SQL, so that it always does the same, however `schema.py` change
 the steps make with those of that module. `{bytes}`, `{time}` and `{number}` stand for the database's own types.
 """
 
+import json
+from collections.abc import Callable, Mapping
+
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from dagster_airbyte_proto.checkpoints.sql.schema import schema_version
@@ -154,7 +157,24 @@ CREATE TABLE airbyte_proto_open_generations (
 )
 """
 
-MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS)
+_PROTOCOLS = "ALTER TABLE airbyte_proto_connections ADD COLUMN protocol TEXT NOT NULL DEFAULT ''"
+
+
+def _fill_protocols(tx: Connection) -> None:
+    """Notes the protocol of connections that ran before it was stored: that of their newest state. A tap's is a message
+    of type STATE with a value."""
+    newest = "SELECT connection, message FROM airbyte_proto_state_history WHERE message IS NOT NULL ORDER BY version"
+    for connection, message in tx.execute(text(newest)).all():
+        found = json.loads(bytes(message))
+        is_singer = isinstance(found, dict) and str(found.get("type")).upper() == "STATE" and "value" in found
+        note = text("UPDATE airbyte_proto_connections SET protocol = :protocol WHERE connection = :connection")
+        tx.execute(note, {"protocol": "singer" if is_singer else "airbyte", "connection": connection})
+
+
+MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS)
+_AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
+"""What SQL alone cannot do, after its step."""
+
 _PREFIX = "airbyte_proto_"
 # Before the first release names had no prefix, and collided with Dagster's tables in the same database.
 _UNPREFIXED = (
@@ -175,6 +195,8 @@ def migrate(tx: Connection) -> None:
     for step in MIGRATIONS[version:]:
         for statement in step.format(**_TYPES[tx.dialect.name]).split(";"):
             tx.execute(text(statement))
+        if step in _AFTER:
+            _AFTER[step](tx)
     if version == 0:
         tx.execute(text("CREATE TABLE airbyte_proto_schema_version (version INTEGER NOT NULL PRIMARY KEY)"))
     tx.execute(delete(schema_version))

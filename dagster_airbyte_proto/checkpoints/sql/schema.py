@@ -53,6 +53,8 @@ connections = Table(
     Column("fence", Integer, nullable=False),
     Column("sync_id", Integer, nullable=False),
     Column("version", Integer, nullable=False),
+    # Empty until a run has begun, or somebody has set a state.
+    Column("protocol", Text, nullable=False),
 )
 
 leases = Table(

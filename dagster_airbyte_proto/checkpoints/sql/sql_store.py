@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
 from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
@@ -115,6 +115,15 @@ class SqlStore:
             if sync_id is None:
                 sync_id = sql_runs.begin(tx, lease, self._database.now(tx))
             return RunStart(sync_id, generations)
+
+    def note_protocol(self, lease: Lease, protocol: str) -> None:
+        with self._fenced(lease) as tx:
+            here = connections.c.connection == lease.connection
+            tx.execute(update(connections).where(here, connections.c.protocol != protocol).values(protocol=protocol))
+
+    def protocol(self, connection: str) -> str:
+        with self._database.read() as tx:
+            return tx.scalar(select(connections.c.protocol).where(connections.c.connection == connection)) or ""
 
     def open_generations(self, connection: str) -> Sequence[OpenGeneration]:
         with self._database.read() as tx:

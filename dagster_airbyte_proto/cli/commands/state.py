@@ -16,7 +16,7 @@ from uuid import uuid4
 import click
 
 from dagster_airbyte_proto.cli.call import Call, Target, command_in
-from dagster_airbyte_proto.cli.commands.state_view import HISTORY_COLUMNS, StateView, state_change_answer
+from dagster_airbyte_proto.cli.commands.state_view import HISTORY_COLUMNS, StateView, state_change_answer, states_of
 from dagster_airbyte_proto.cli.output import Answer, Grid
 from dagster_airbyte_proto.cli.program import state as group
 from dagster_airbyte_proto.errors import ConfigError
@@ -24,7 +24,6 @@ from dagster_airbyte_proto.errors import ConfigError
 if TYPE_CHECKING:
     from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
     from dagster_airbyte_proto.model import StreamId
-    from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
@@ -36,7 +35,7 @@ def list_states(call: Call) -> Answer:
     """Lists every connection with its states."""
     store = call.store()
     by_name = {name: store.states(name, partition=None) for name in store.connections()}
-    shown = {name: StateView(Target(name, None)) for name in by_name}
+    shown = {name: StateView(Target(name, None), store) for name in by_name}
     rows = [(name, *shown[name].row(stored)) for name, states in by_name.items() for stored in states]
     rows += [(name, "", "", "", "", "") for name, states in by_name.items() if not states]
     value = {
@@ -54,8 +53,9 @@ def list_states(call: Call) -> Answer:
 def show_states(call: Call, connection: str, stream: str | None) -> Answer:
     """Shows the current states of a connection, or of one stream."""
     target = call.known_connection_target(connection)
-    states = call.store().states(target.name, partition=None)
-    shown = StateView(target)
+    store = call.store()
+    states = store.states(target.name, partition=None)
+    shown = StateView(target, store)
     parts = {id(stored): shown.parts(stored) for stored in states}
     if stream is not None:
         own = [stored.state.stream for stored in states]
@@ -84,18 +84,20 @@ def set_state(call: Call, connection: str, stream_and_value: tuple[str, ...], na
     target = call.connection_target(connection)
     store = call.store()
     stream = _stream_to_set(store, target.name, streams[0], namespace) if streams else None
-    return state_change_answer(target, [put_state(call, target, stream, value)])
+    return state_change_answer(target, store, [put_state(call, target, stream, value)])
 
 
 def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any) -> "StateChange":
     """Sets the state of a stream, or of the whole connection, as a manual change."""
     store = call.store()
-    protocol = _protocol(target, store)
-    new = protocol.states.from_value(stream, value)
+    codec = states_of(target, store)
+    new = codec.from_value(stream, value)
     with _lease(call, store, target.name) as lease:
+        if target.connection is not None:
+            store.note_protocol(lease, target.connection.connector.protocol)
         if stream is not None and new.stream is None:
             # This stream's part of a state that all streams share: the parts of the others stay.
-            new = protocol.states.merge(tuple(stored.state for stored in store.states(target.name)), new)[0]
+            new = codec.merge(tuple(stored.state for stored in store.states(target.name)), new)[0]
         return store.change_state(lease, new.stream, new, who=_user())
 
 
@@ -113,7 +115,7 @@ def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
     chosen = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _lease(call, store, target.name) as lease:
         change = reset_state(store, lease, chosen, who=_user())
-    return state_change_answer(target, [change])
+    return state_change_answer(target, store, [change])
 
 
 @command_in(group, "history")
@@ -122,8 +124,9 @@ def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
 def history(call: Call, connection: str, limit: int) -> Answer:
     """Lists each change of a connection's states: who, when, why, in which run."""
     target = call.known_connection_target(connection)
-    changes = call.store().history(target.name, limit=limit)
-    shown = StateView(target)
+    store = call.store()
+    changes = store.history(target.name, limit=limit)
+    shown = StateView(target, store)
     rows = [shown.change_row(change) for change in changes]
     value = {"connection": target.name, "history": [shown.change_value(change) for change in changes]}
     return Answer(value, (Grid(HISTORY_COLUMNS, rows),))
@@ -141,7 +144,7 @@ def rollback(call: Call, connection: str, version: int, *, with_tables: bool) ->
     store = call.store()
     with _lease(call, store, target.name) as lease:
         changes = store.rollback(lease, version, who=_user())
-    return state_change_answer(target, changes)
+    return state_change_answer(target, store, changes)
 
 
 def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
@@ -149,7 +152,7 @@ def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
 
     with call.engine() as engine, _lease(call, engine.store, target.name) as lease:
         done = roll_back(engine, lease, version, who=_user())
-    answer = state_change_answer(target, done.changes)
+    answer = state_change_answer(target, call.store(), done.changes)
     tables = [
         {"table": str(each.table), "snapshot_id": each.snapshot_id, "has_moved": each.has_moved} for each in done.tables
     ]
@@ -167,16 +170,6 @@ def _lease(call: Call, store: "StateStore", name: str) -> "Iterator[Lease]":
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-hand-{uuid4().hex[:5]}"
     with acquire_lease(store, name, run_id, call.settings().lease_seconds) as keeper:
         yield keeper.lease
-
-
-def _protocol(target: Target, store: "StateStore") -> "SourceProtocol":
-    """The connection's protocol; for a bare name, the protocol of its stored states."""
-    from dagster_airbyte_proto.protocols.lookup import protocol_of_state, source_protocol
-
-    if target.connection is not None:
-        return source_protocol(target.connection.connector.protocol)
-    stored = store.states(target.name, partition=None)
-    return protocol_of_state(stored[0].state) if stored else source_protocol("airbyte")
 
 
 def _stream_of(name: str, namespace: str | None = None) -> "StreamId":

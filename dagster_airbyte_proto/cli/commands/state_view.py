@@ -2,17 +2,18 @@
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dagster_airbyte_proto.cli.call import Target
 from dagster_airbyte_proto.cli.output import Answer, Grid, short, time_text
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.protocols.lookup import protocol_of_state
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
+    from dagster_airbyte_proto.checkpoints.store import StateChange, StateStore, StoredState
     from dagster_airbyte_proto.masking import Mask
     from dagster_airbyte_proto.model import State, StreamId
+    from dagster_airbyte_proto.protocols.state_codec import StateCodec
 
 HISTORY_COLUMNS = ("version", "stream", "state", "changed", "who", "why", "run")
 _WHOLE = "(whole)"
@@ -21,8 +22,14 @@ _WHOLE = "(whole)"
 class StateView:
     """Shows states to people: the connector's own value, without the protocol's envelope, secrets masked."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, store: "StateStore") -> None:
         self._mask = _mask(target)
+        self._target = target
+        self._store = store
+
+    @cached_property
+    def _codec(self) -> "StateCodec":
+        return states_of(self._target, self._store)
 
     def row(self, stored: "StoredState", *, max_characters: int = 60) -> tuple[Any, ...]:
         name = _stream_text(stored.state.stream, stored.partition)
@@ -37,7 +44,7 @@ class StateView:
 
     def parts(self, stored: "StoredState") -> "dict[StreamId, Any]":
         """The parts of a shared state that belong to single streams."""
-        found = None if stored.state.stream else protocol_of_state(stored.state).states.parts(stored.state)
+        found = None if stored.state.stream else self._codec.parts(stored.state)
         return {stream: self._mask.value(value) for stream, value in (found or {}).items()}
 
     def value(self, stored: "StoredState") -> dict[str, Any]:
@@ -80,16 +87,26 @@ class StateView:
         }
 
     def _value(self, state: "State") -> Any:
-        return self._mask.value(protocol_of_state(state).states.value(state))
+        return self._mask.value(self._codec.value(state))
 
     @staticmethod
     def _row(name: str, value: Any, stored: "StoredState", max_characters: int) -> tuple[Any, ...]:
         return (name, short(value, max_characters), stored.version, time_text(stored.changed_at), stored.run_id)
 
 
-def state_change_answer(target: Target, changes: "Sequence[StateChange]") -> Answer:
+def states_of(target: Target, store: "StateStore") -> "StateCodec":
+    """The codec of the connection's states: of its file's protocol, or of the one that its last run spoke."""
+    from dagster_airbyte_proto.protocols.lookup import source_protocol
+    from dagster_airbyte_proto.sync.maintenance.stored_protocol import state_codec
+
+    if target.connection is not None:
+        return source_protocol(target.connection.connector.protocol).states
+    return state_codec(store, target.name)
+
+
+def state_change_answer(target: Target, store: "StateStore", changes: "Sequence[StateChange]") -> Answer:
     """The answer of a command that changed states: the changes."""
-    shown = StateView(target)
+    shown = StateView(target, store)
     value = {
         "connection": target.name,
         "status": "complete",

@@ -114,12 +114,6 @@ class SingerStates:
         return frozenset(each.id for each in available if follows_the_log(each))
 
 
-def is_singer_state(state: State) -> bool:
-    """True if the state came from a tap: Singer's is kept as a message of type STATE with a `value`."""
-    parts = members(state.message) or {}
-    return str(_readable(parts.get("type", b"null"))).upper() == "STATE" and "value" in parts
-
-
 def _value_of(state: State) -> bytes:
     return (members(state.message) or {}).get("value", b"null")
 

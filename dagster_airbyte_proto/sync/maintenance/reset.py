@@ -2,7 +2,7 @@
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.lookup import protocol_of_state
+from dagster_airbyte_proto.sync.maintenance.stored_protocol import state_codec
 
 
 def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who: str) -> StateChange:
@@ -13,7 +13,7 @@ def reset_state(store: StateStore, lease: Lease, stream: StreamId | None, *, who
     """
     for stored in store.states(lease.connection) if stream is not None else ():
         if stored.state.stream is None and stream is not None:
-            rest = protocol_of_state(stored.state).states.without_stream(stored.state, stream)
+            rest = state_codec(store, lease.connection).without_stream(stored.state, stream)
             if rest is not None:
                 return store.change_state(lease, None, rest, who=who)
     return store.change_state(lease, stream, None, who=who)

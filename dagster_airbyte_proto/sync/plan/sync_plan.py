@@ -100,6 +100,7 @@ def _begin_run(
 ) -> tuple[tuple[PlannedStream, ...], int]:
     """Numbers the run and the generations of its streams."""
     request = context.request
+    context.store.note_protocol(context.lease, context.protocol.name)
     start = context.store.begin_run(
         context.lease,
         refreshed=[each.id for each in chosen if request.begins_generation(each) and each.id not in continued],

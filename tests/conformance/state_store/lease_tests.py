@@ -24,6 +24,7 @@ from tests.conformance.state_store.fixtures import (
 FENCED: Mapping[str, Callable[[StateStore, Lease], object]] = {
     "renew": lambda store, lease: store.renew(lease, 60),
     "begin_run": lambda store, lease: store.begin_run(lease, refreshed=[USERS], streams=[USERS]),
+    "note_protocol": lambda store, lease: store.note_protocol(lease, "singer"),
     "note_folders": lambda store, lease: store.note_folders(lease, ["late"]),
     "end_run": lambda store, lease: store.end_run(lease, status="complete", report="{}"),
     "forget_folders": lambda store, lease: store.forget_folders(lease, "run-0"),
@@ -144,6 +145,13 @@ class LeaseTests(StoreFixtures):
         store.release(lease)
         second = store.begin_run(self.acquired(store, "run-2"), refreshed=[ORDERS], streams=[USERS])
         assert (second.sync_id, second.generations) == (2, {USERS: 1, ORDERS: 1})
+
+    def test_the_protocol_is_that_which_was_noted_last(self, store: StateStore, lease: Lease) -> None:
+        assert (store.protocol("shop"), store.protocol("nobody")) == ("", "")
+        for name in ("airbyte", "singer", "singer"):
+            store.note_protocol(lease, name)
+        store.release(lease)
+        assert store.protocol("shop") == "singer"
 
     def test_beginning_a_run_twice_counts_once(self, store: StateStore, lease: Lease) -> None:
         first = store.begin_run(lease, refreshed=[USERS], streams=[ORDERS])

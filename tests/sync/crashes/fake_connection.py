@@ -10,7 +10,7 @@ import yaml
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.model import StateScope, TableName
-from dagster_airbyte_proto.protocols.lookup import protocol_of_state
+from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.tables.folder.tables import FolderTables, read_file
 from dagster_airbyte_proto.testing import fake_tap
 from dagster_airbyte_proto.testing.fake_source import catalog_stream, command
@@ -113,7 +113,7 @@ class FakeConnection:
         """The position in each stream's state, whatever its scope."""
         found: dict[str, int] = {}
         for stored in self.store.states("shop"):
-            protocol = protocol_of_state(stored.state)
+            protocol = source_protocol(self.store.protocol("shop"))
             value, parts_of = protocol.states.value(stored.state), protocol.states.parts(stored.state)
             if parts_of is not None:
                 found |= {stream.name: part["next"] for stream, part in parts_of.items()}
