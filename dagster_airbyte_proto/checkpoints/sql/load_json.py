@@ -38,7 +38,6 @@ class _LoadText(msgspec.Struct, frozen=True):
     resume_points: tuple[_ResumePointText, ...] = ()
 
 
-# Built at import, in one thread: two threads that use a type for the first time at once can crash msgspec.
 _LOAD, _COMMITTED = msgspec.json.Decoder(_LoadText), msgspec.json.Decoder(tuple[CommittedRows, ...])
 
 

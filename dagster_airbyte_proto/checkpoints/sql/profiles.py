@@ -12,7 +12,6 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.schema.evolution import ChangeKind, SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
-# Built at import, in one thread: two threads that use a type for the first time at once can crash msgspec.
 _PROFILE = msgspec.json.Decoder(StreamProfile)
 
 

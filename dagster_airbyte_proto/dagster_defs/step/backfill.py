@@ -44,7 +44,6 @@ class _EarlierReport(msgspec.Struct, frozen=True):
     partition: str = ""
 
 
-# Made at import, in one thread: msgspec can crash when two threads use a type for the first time at once.
 _EARLIER_REPORT = msgspec.json.Decoder(_EarlierReport)
 
 

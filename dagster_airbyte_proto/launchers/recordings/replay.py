@@ -16,7 +16,6 @@ from dagster_airbyte_proto.protocols.conversation import Invocation
 
 _CHUNK_BYTES = 1024 * 1024
 _MAX_DIGESTED_BYTES = 16 * 1024 * 1024
-# Created at import, in one thread: two threads that use a type for the first time at once can crash msgspec.
 _RUN_DECODER = msgspec.json.Decoder(RecordedRun)
 
 

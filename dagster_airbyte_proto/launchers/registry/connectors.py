@@ -65,7 +65,6 @@ class _WireEntry(msgspec.Struct, rename="camel"):
     spec: dict[str, Any] | None = None
 
 
-# Created at import, in one thread: two threads that use a type for the first time at once can crash msgspec.
 _REGISTRY_DECODER, _ENTRY_DECODER = msgspec.json.Decoder(_WireRegistry), msgspec.json.Decoder(_WireEntry)
 
 

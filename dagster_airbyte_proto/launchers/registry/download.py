@@ -31,7 +31,6 @@ class _CachedAnswer(msgspec.Struct):
     last_modified: str = ""
 
 
-# Created at import, in one thread: two threads that use a type for the first time at once can crash msgspec.
 _ANSWER_DECODER = msgspec.json.Decoder(_CachedAnswer)
 
 

@@ -37,7 +37,6 @@ class _CacheEntry(msgspec.Struct, frozen=True):
     config_digest: str = ""
 
 
-# Made at import, in one thread: msgspec can crash if two threads use a type for the first time at once.
 _ENTRY_DECODER = msgspec.json.Decoder(_CacheEntry)
 
 

@@ -26,7 +26,6 @@ from dagster_airbyte_proto.sync.connector.queries import (
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
 _SCHEMA_EVENTS = msgspec.json.Decoder(list[SchemaEvent])
 
 

@@ -97,7 +97,6 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
     meta_data: TableMetadata
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
 _ENTRY = msgspec.json.Decoder(_Entry)
 
 

@@ -120,7 +120,6 @@ class _Action(msgspec.Struct, frozen=True, rename="camel"):
     commit_info: _CommitInfo | None = None
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
 _ACTION = msgspec.json.Decoder(_Action)
 _NEWEST = msgspec.json.Decoder(HighWaterMark)
 

@@ -32,7 +32,6 @@ class LogEntry(msgspec.Struct, frozen=True):
     only_proposed: bool = msgspec.field(default=False, name="generation")
 
 
-# Made here, in one thread: two that use a type for the first time at once can crash msgspec.
 ENTRY_DECODER = msgspec.json.Decoder(LogEntry)
 
 

@@ -24,7 +24,6 @@ class FullTableLog(TableLog, frozen=True, rename="kebab"):
     properties: Mapping[str, str] = {}
 
 
-# Created at import, in one thread: if two threads use a type for the first time at once, msgspec can crash.
 _LOG = msgspec.json.Decoder(FullTableLog)
 
 

@@ -39,8 +39,6 @@ _PROPERTIES = {
 }
 
 
-# Created at import, in one thread: msgspec prepares a type at its first use, and if two threads do that at the same
-# time the process can crash.
 _LOG, _SNAPSHOT = msgspec.json.Decoder(TableLog), msgspec.json.Decoder(Snapshot)
 
 

@@ -21,7 +21,6 @@ LOAD_ID = "airbyte-proto.load-id"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 
 
-# Created at import, in one thread: if two threads use a type for the first time at once, msgspec can crash.
 _HIGH_WATER_MARK = msgspec.json.Decoder(HighWaterMark)
 
 

@@ -59,7 +59,6 @@ class _Log(TableLog, frozen=True, rename="kebab"):
     snapshot_log: tuple[_Moved, ...] = ()
 
 
-# Created at import, in one thread: if two threads use a type for the first time at once, msgspec can crash.
 _LOG = msgspec.json.Decoder(_Log)
 
 
