@@ -63,7 +63,6 @@ class ObjectsAs(StrEnum):
 
     JSON = "json"
     STRUCT = "struct"
-    VARIANT = "variant"
 
 
 class IntegersAs(StrEnum):

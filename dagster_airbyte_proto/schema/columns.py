@@ -29,8 +29,8 @@ DELETION_FIELDS = ("_ab_cdc_deleted_at", SDC_DELETED_AT)
 
 INSTANT = pa.timestamp("us", "UTC")
 VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])
-"""Any value in the binary Variant encoding of Parquet. No other struct in a table has members that cannot be null, so
-the type is recognised by that."""
+"""The VARIANTs of a table that Spark wrote them to. Streams have none, so staged files have only nulls there. No other
+struct in a table has members that cannot be null, so the type is recognised by that."""
 CHANGES = pa.list_(pa.struct([("field", pa.string()), ("change", pa.string()), ("reason", pa.string())]))
 METADATA = pa.schema(
     [
@@ -62,8 +62,7 @@ those."""
 class ValueKind(StrEnum):
     """The kinds of values.
 
-    STRUCT is an object with a column for each member. JSON is any value, stored as its JSON text. VARIANT is any value,
-    stored in the binary encoding of Parquet.
+    STRUCT is an object with a column for each member. JSON is any value, stored as its JSON text.
     """
 
     STRING = "string"
@@ -79,7 +78,6 @@ class ValueKind(StrEnum):
     BINARY = "binary"
     STRUCT = "struct"
     JSON = "json"
-    VARIANT = "variant"
 
 
 _TABLE_TYPES = {
@@ -95,7 +93,6 @@ _TABLE_TYPES = {
     ValueKind.LOCAL_TIMESTAMP: pa.timestamp("us"),
     ValueKind.BINARY: pa.binary(),
     ValueKind.JSON: pa.string(),
-    ValueKind.VARIANT: VARIANT,
 }
 _PARSED_BY_ARROW = {
     ValueKind.STRING,
@@ -106,7 +103,7 @@ _PARSED_BY_ARROW = {
     ValueKind.DECIMAL,
 }
 # Arrow's parser crashes on a decimal such as 1e-99: it reads beyond the end of its powers of ten.
-_PARSED_FROM_RAW_TEXT = {ValueKind.JSON, ValueKind.VARIANT, ValueKind.BIG_INTEGER, ValueKind.DECIMAL}
+_PARSED_FROM_RAW_TEXT = {ValueKind.JSON, ValueKind.BIG_INTEGER, ValueKind.DECIMAL}
 
 
 class ValueType(NamedTuple):
@@ -145,8 +142,7 @@ class ValueType(NamedTuple):
 
     @property
     def is_json_text(self) -> bool:
-        """True if the value is read as JSON text, whatever its type in the table."""
-        return self.kind in (ValueKind.JSON, ValueKind.VARIANT) and not self.depth
+        return self.kind is ValueKind.JSON and not self.depth
 
     @property
     def needs_raw_text(self) -> bool:

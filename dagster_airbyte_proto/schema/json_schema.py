@@ -75,13 +75,12 @@ def table_columns(planned: PlannedStream) -> Columns:
     keys = tuple(by_path[path].name for path in planned.primary_key)
     for path in planned.primary_key:
         kind = by_path[path].type
-        if kind.depth or kind.kind in (ValueKind.STRUCT, ValueKind.VARIANT):
+        if kind.depth or kind.kind is ValueKind.STRUCT:
             what = "an array" if kind.depth else "an object"
             raise ConfigError(
                 "plan the keys", f"{'.'.join(path)} is {what}, which cannot be a key", stream=str(planned.id)
             )
     shaped_columns = apply_shaping(Columns((*top, *nested), keys, planned.cursor, is_schemaless=is_schemaless), planned)
-    _check_cursor(planned, shaped_columns)
     return _with_sdc(shaped_columns) if planned.sdc_columns else shaped_columns
 
 
@@ -156,16 +155,6 @@ def _check_declared(planned: PlannedStream, root: Schema, path: FieldPath, doing
             remedy=_suggestion(path[depth], declared_properties(_schema_at(root, path[:depth]), root)),
             stream=str(planned.id),
         )
-
-
-def _check_cursor(planned: PlannedStream, columns: Columns) -> None:
-    """Raises ConfigError for a cursor in a VARIANT: its encoded values are not decoded again to compare them."""
-    column = columns.cursor_column
-    if planned.write not in _UNKEYED_MODES and column is not None and column.type.kind is ValueKind.VARIANT:
-        cursor = ".".join(planned.cursor)
-        found = f"the cursor is {cursor}, and {column.name} lands as a VARIANT, which has no order"
-        remedy = "Add types: {objects: json} to the stream's options."
-        raise ConfigError("plan the cursor", found, remedy=remedy, stream=str(planned.id))
 
 
 def _undeclared_step(root: Schema, path: FieldPath) -> int | None:

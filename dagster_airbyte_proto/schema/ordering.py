@@ -59,4 +59,4 @@ def _clustered(text: str, fields: Mapping[str, Column], stream: StreamId) -> str
 
 
 def _has_order(column: Column) -> bool:
-    return column.type.kind not in (ValueKind.JSON, ValueKind.VARIANT, ValueKind.STRUCT) and column.type.depth == 0
+    return column.type.kind not in (ValueKind.JSON, ValueKind.STRUCT) and column.type.depth == 0

@@ -156,8 +156,6 @@ class _Reader:
 
     def _object(self, flat: _FlatSchema) -> ValueType:
         """Returns a struct only if every member that the object may have is declared."""
-        if self._choices.objects is ObjectsAs.VARIANT:
-            return ValueType(ValueKind.VARIANT)
         properties = _mapping(flat.schema.get("properties"))
         is_open = any(_mapping(flat.schema.get(word)) for word in ("additionalProperties", "patternProperties"))
         if self._choices.objects is not ObjectsAs.STRUCT or is_open or not properties:

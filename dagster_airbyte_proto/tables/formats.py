@@ -22,7 +22,6 @@ class Abilities(NamedTuple):
     has_copy_on_write: bool = False
     has_clustering: bool = False
     has_new_columns_with_rows: bool = False
-    has_variants: bool = False
 
 
 ICEBERG = Abilities(
@@ -31,10 +30,9 @@ ICEBERG = Abilities(
     has_copy_on_write=True,
     has_clustering=True,
     has_new_columns_with_rows=True,
-    has_variants=True,
 )
-FOLDER = Abilities("folder", transforms=TRANSFORMS, has_new_columns_with_rows=True, has_variants=True)
-DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)), has_new_columns_with_rows=True, has_variants=True)
+FOLDER = Abilities("folder", transforms=TRANSFORMS, has_new_columns_with_rows=True)
+DELTA = Abilities("delta", transforms=frozenset((IDENTITY,)), has_new_columns_with_rows=True)
 PARQUET = Abilities(
     "parquet",
     frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)),

@@ -20,7 +20,7 @@ def test_the_page_has_the_table_as_it_is() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("number", range(len(CHOICES)), ids=["usual", "structs", "variants"])
+@pytest.mark.parametrize("number", range(len(CHOICES)), ids=["usual", "structs"])
 def test_each_row_of_the_table_goes_through_to_spark(
     number: int, shop: OpenShop, spark: SparkSession, spark_settings: SparkSettings
 ) -> None:

@@ -13,7 +13,6 @@ BEGIN, END = "<!-- the table: python -m tests.support.types_table -->\n", "<!-- 
 CHOICES = (
     TypeChoices(),
     TypeChoices(ObjectsAs.STRUCT, IntegersAs.DECIMAL, NumbersAs.DECIMAL),
-    TypeChoices(ObjectsAs.VARIANT, IntegersAs.DECIMAL, NumbersAs.DECIMAL),
 )
 
 
@@ -52,16 +51,15 @@ ROWS = (
     Row("time", {"type": "string", "format": "time"}, (('"23:59:59.5Z"', "23:59:59.5Z"),), ('"24:00"',)),
     Row("binary", {"type": "string", "contentEncoding": "base64"}, (('"aGk="', "hi"),), ('"a"',)),
     Row("object", {"type": "object"},
-        (('{"b": 1.50,"a":[]}', '{"b": 1.50,"a":[]}|{"b": 1.50,"a":[]}|{"a":[],"b":1.5}'),), ('{"a": NaN}',)),
+        (('{"b": 1.50,"a":[]}', '{"b": 1.50,"a":[]}'),), ('{"a": NaN}',)),
     Row("object with properties", {"type": "object", "properties": {"city": {"type": "string"}, "since": _MOMENT}},
         (('{"city":"Bern","since":"1191-01-01T00:00:00Z"}',
-          ('{"city":"Bern","since":"1191-01-01T00:00:00Z"}|{Bern, 1191-01-01 00:00:00}|'
-           '{"city":"Bern","since":"1191-01-01T00:00:00Z"}')),), ()),
+          ('{"city":"Bern","since":"1191-01-01T00:00:00Z"}|{Bern, 1191-01-01 00:00:00}')),), ()),
     Row("array of integers", {"type": "array", "items": _WHOLE}, (("[1, null]", "[1, null]"),), ("1",)),
     Row("array of arrays", {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
         (('[["a"],[]]', "[[a], []]"),), ("{}",)),
     Row("array of objects", {"type": "array", "items": {"type": "object"}},
-        (('[{"a": 1}]', '[{"a": 1}]|[{"a": 1}]|[{"a":1}]'),), ("1", "[NaN]")),
+        (('[{"a": 1}]', '[{"a": 1}]'),), ("1", "[NaN]")),
     Row("array of anything", {"type": "array"}, (('[1, "a"]', '[1, "a"]'),), ("[NaN]",)),
     Row("union", {"oneOf": [{"type": "string"}, _WHOLE]}, (('"a"', '"a"'), ("1", "1")), ("NaN",)),
     Row("integer or null", {"oneOf": [{"type": "null"}, _WHOLE]}, (("null", "NULL"), ("1", "1")), ('"a"',)),

@@ -1,10 +1,11 @@
-"""Rows with VARIANTs, alone and in lists, as staging makes them and Spark shows them."""
+"""Rows with VARIANTs, alone and in lists, in the bytes of Spark's own encoder."""
 
 import uuid
 from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
@@ -12,16 +13,15 @@ from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.schema.columns import VARIANT
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, create_folder
-from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations
-from dagster_airbyte_proto.staging.rows.variants import encode_variants
 from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_rows import part_of, position_deletes, put
 
 THINGS = pa.schema([("id", pa.int64()), ("thing", VARIANT), ("things", pa.list_(VARIANT))])
 
 
-def encoded(texts: Sequence[str | None]) -> pa.Array:
-    return encode_variants(pa.array(texts, pa.string()), ValueLocations(("thing",)), Changes())
+def encoded(texts: Sequence[str]) -> pa.Array:
+    values = [VariantVal.parseJson(text) for text in texts]
+    return pa.array([{"metadata": value.metadata, "value": value.value} for value in values], VARIANT)
 
 
 def written(target: TableTarget, rows: pa.Table) -> StagedFile:

@@ -1,6 +1,6 @@
 """Writes Parquet files in the table's own schema, with its field ids: zstd level 1, row groups of a few segments."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -9,11 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import InternalError
-from dagster_airbyte_proto.loads.column_ids import FIELD_ID
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.model import SortField
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.columns import META, VARIANT, null_array
+from dagster_airbyte_proto.schema.columns import META, null_array
 from dagster_airbyte_proto.schema.names import case_folded
 from dagster_airbyte_proto.staging.files.sorting import SortedPositions, sort_rows
 from dagster_airbyte_proto.staging.files.staging_folder import (
@@ -22,7 +21,6 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     remove_file,
     sync_to_disk,
 )
-from dagster_airbyte_proto.staging.files.variant_footer import VariantFooterWriter
 
 ROW_GROUP_BYTES: Final = 32 << 20
 SORTED_BYTES: Final = 64 << 20
@@ -58,7 +56,6 @@ class OpenFile:
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._sink: pa.NativeFile | None = None
-        self._variant_writer: VariantFooterWriter | None = None
         self.waiting_bytes = 0
         self.rows = 0
 
@@ -97,10 +94,7 @@ class OpenFile:
         if self._writer is None or self._sink is None:
             raise InternalError("close a staged file", "it has no rows")
         with raising_staging_error("close a staged file", self.uri, size_bytes=self.size_bytes):
-            if self._variant_writer is None:
-                self._writer.close()
-            else:
-                self._variant_writer.finish(self._writer)
+            self._writer.close()
             size_bytes = self.size_bytes
             self._sink.close()
         sync_to_disk(self._folder, self._path)
@@ -121,10 +115,8 @@ class OpenFile:
     def _open_writer(self, first: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
             self._sink = self._folder.filesystem.open_output_stream(self._path)
-            if ids := frozenset(_variant_field_ids(self._schema)):
-                self._variant_writer = VariantFooterWriter(self._sink, ids)
             self._writer = pq.ParquetWriter(
-                self._variant_writer or self._sink,
+                self._sink,
                 self._schema,
                 compression="zstd",
                 compression_level=1,
@@ -164,19 +156,6 @@ def _align(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _variant_field_ids(fields: Iterable[pa.Field]) -> Iterator[int]:
-    """Yields the field ids of VARIANTs at any depth."""
-    for field in fields:
-        if field.type == VARIANT and FIELD_ID in (field.metadata or {}):
-            yield int(field.metadata[FIELD_ID])
-        elif pa.types.is_struct(field.type):
-            yield from _variant_field_ids(field.type)
-        elif pa.types.is_list(field.type):
-            yield from _variant_field_ids([field.type.value_field])
-        elif pa.types.is_map(field.type):
-            yield from _variant_field_ids([field.type.item_field])
 
 
 def field_named(schema: pa.Schema, name: str) -> pa.Field:

@@ -23,7 +23,6 @@ from dagster_airbyte_proto.staging.rows.times import (
     times,
     timestamps,
 )
-from dagster_airbyte_proto.staging.rows.variants import encode_variants
 
 _Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -34,7 +33,7 @@ def coerce(column: Column, wire: pa.Array, changes: Changes) -> pa.Array:
 
 
 def _coerce(kind: ValueType, wire: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
-    if kind.kind not in _COERCIONS and kind.kind not in (ValueKind.STRUCT, ValueKind.VARIANT):
+    if kind.kind not in _COERCIONS and kind.kind is not ValueKind.STRUCT:
         return wire
     if wire.null_count == len(wire):
         return null_array(len(wire), kind.table_type)
@@ -43,8 +42,6 @@ def _coerce(kind: ValueType, wire: pa.Array, locations: ValueLocations, changes:
         return pa.ListArray.from_arrays(wire.offsets, inner, mask=wire.is_null())
     if kind.kind is ValueKind.STRUCT:
         return _coerce_struct(kind, wire, locations, changes)
-    if kind.kind is ValueKind.VARIANT:
-        return encode_variants(wire, locations, changes)
     return _coerce_leaf(kind.kind, wire, locations, changes)
 
 

@@ -4,8 +4,7 @@ The steps of a segment:
 
 1. `ColumnarParser` parses it. If that refuses it, `parse_by_record` parses it again.
 2. Values are coerced to the types of the table.
-3. The stream's shaping filters rows, hashes columns, and prunes objects. VARIANTs are encoded after that, because keys
-   and members are read from their JSON text.
+3. The stream's shaping filters rows, hashes columns, and prunes objects.
 4. The metadata columns are added.
 5. Rows without a usable key are rejected, where rows have keys.
 """
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.loads.table import DEDUPLICATING
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
-from dagster_airbyte_proto.schema.columns import Column, Columns, ValueKind
+from dagster_airbyte_proto.schema.columns import Column, Columns
 from dagster_airbyte_proto.staging.lines.columnar_parser import ColumnarParser
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
@@ -88,7 +87,6 @@ class SegmentParser:
         self._planned = planned
         self._shaper = shaper_of(columns, hash_key)
         self._columns = columns
-        self._variants = [column for column in columns.all if column.type.kind is ValueKind.VARIANT]
         self._record_wire = record_wire
         self._sync_id = sync_id
         self._raw_ids = RawIdGenerator(seed)
@@ -134,16 +132,13 @@ class SegmentParser:
         rows, now_microseconds = len(wire.emitted_at), times.read
         top = self._columns.parsed_columns
         arrays = {
-            column.name: array if column.type.kind is ValueKind.VARIANT else coerce(column, array, wire.changes)
-            for column, array in zip(top, wire.arrays, strict=True)
+            column.name: coerce(column, array, wire.changes) for column, array in zip(top, wire.arrays, strict=True)
         }
         for column in self._columns.nested:
             arrays[column.name] = self._nested_key_array(column, arrays, wire)
         is_wanted = None
         if self._shaper is not None:
             arrays, is_wanted = self._shaper.shape_rows(arrays)
-        for column in self._variants:  # Only now: above, keys and members were read from their JSON text.
-            arrays[column.name] = coerce(column, arrays[column.name], wire.changes)
         if self._record_wire.emitted_at:
             extracted = extracted_at(wire.emitted_at, now_microseconds, wire.changes)
         else:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import MergeMode, ObjectsAs, PlannedStream, Shaping
+from dagster_airbyte_proto.model import MergeMode, PlannedStream, Shaping
 from dagster_airbyte_proto.schema.partitioning import transform_of
 from dagster_airbyte_proto.tables.formats import FOLDER, FORMATS, Abilities
 
@@ -49,5 +49,3 @@ def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:
         yield _Misfit(f"{tables} have no cluster", "Leave it out, or use sort_by")
     if planned.merge is MergeMode.COPY_ON_WRITE and not abilities.has_copy_on_write:
         yield _Misfit(f"{tables} have no merge: {planned.merge}", "Leave it out")
-    if planned.types.objects is ObjectsAs.VARIANT and not abilities.has_variants:
-        yield _Misfit(f"objects are to land as VARIANT, and {tables} have none", "Set types: {objects: json}")

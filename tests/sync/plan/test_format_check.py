@@ -45,17 +45,6 @@ def test_copies_on_write_are_of_iceberg_alone(shop: OpenShop) -> None:
     assert refused.value.remedy == "Leave it out, or set catalog: {format: iceberg} in the settings."
 
 
-def test_plain_parquet_has_no_variants(shop: OpenShop) -> None:
-    place = shop(settings=PARQUET)
-    place.modes["*"]["types"] = {"objects": "variant"}
-    with pytest.raises(ConfigError) as refused:
-        place.sync_of(USERS)
-    assert refused.value.found == "objects are to land as VARIANT, and tables of the format parquet have none"
-    assert refused.value.remedy == (
-        "Set types: {objects: json}, or set catalog: {format: iceberg or delta} in the settings."
-    )
-
-
 def test_partitions_that_delta_has_not_are_refused_with_what_it_has(shop: OpenShop) -> None:
     place = shop(settings={"catalog": {"format": "delta"}})
     place.modes["*"]["partition_by"] = ["id", "day(updated_at)", "bucket(4, id)"]

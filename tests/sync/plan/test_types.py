@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
@@ -50,15 +49,6 @@ def test_a_streams_choices_override_those_of_its_connection(shop: OpenShop) -> N
     }
 
 
-def test_objects_are_variants_where_a_stream_wants_them(shop: OpenShop) -> None:
-    place = shop()
-    _sell(place, objects="variant")
-    place.sync()
-    [user] = place.tables.rows(TableName("shop", "users")).to_pylist()
-    assert VariantVal(user["place"]["value"], user["place"]["metadata"]).toPython() == _VALUES["place"]
-    assert user["_airbyte_meta"]["changes"] == []
-
-
 def test_a_struct_that_has_grown_keeps_its_old_rows(shop: OpenShop) -> None:
     place = shop()
     place.modes = {"*": {"read": "incremental", "write": "append", "types": {"objects": "struct"}}}
@@ -77,6 +67,7 @@ def test_a_struct_that_has_grown_keeps_its_old_rows(shop: OpenShop) -> None:
     ("types", "told"),
     [
         ({"objects": "structs"}, 'did you mean "struct"'),
+        ({"objects": "variant"}, "must be one of json, struct"),
         ({"numbers": "float"}, "must be one of double, decimal"),
         ({"integer": "decimal"}, 'did you mean "integers"'),
     ],

@@ -1,8 +1,6 @@
 """Columns of VARIANTs, and what comes with them: Iceberg's third format, which has vectors where others have files of
 position deletes."""
 
-import json
-
 import msgspec
 import pyarrow as pa
 import pytest
@@ -17,8 +15,7 @@ from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_rows import SCHEMA, Bench, part_of, position_deletes, put, table_name
 from tests.conformance.table_writer import TableWriterConformance
-from tests.staging.rows.test_variants import TEXTS
-from tests.tables.variant_rows import THINGS, encoded, shown, upsert, written
+from tests.tables.variant_rows import THINGS, shown, upsert, written
 
 pytestmark = pytest.mark.spark
 
@@ -42,26 +39,6 @@ class TestThirdFormat:
 
 def _format(spark: SparkSession, target: TableTarget) -> str:
     return str(dict(query(spark, f"show tblproperties {target.qualified}").rows)["format-version"])
-
-
-def test_spark_finds_what_it_would_make_of_the_text_itself(spark: SparkSession, iceberg: IcebergTables) -> None:
-    # Among so many names Spark finds one only if they are in the order that it expects.
-    names = json.dumps({**{f"k{number}": number for number in range(40)}, "\U0001f600": "face", "\ufffd": "other"})
-    texts = [*TEXTS, names, None]
-    schema = pa.schema([("text", pa.string()), ("thing", VARIANT)])
-    target = iceberg.prepare(TableSpec(table_name(), schema))
-    rows = pa.table([pa.array(texts, pa.string()), encoded(texts)], schema=target.schema)
-    iceberg.commit("l1", part_of(target, WriteMode.APPEND, written(target, rows)))
-
-    parsed = "parse_json(text) as parsed, variant_get(thing, '$.\U0001f600', 'string') as face"
-    found = spark.sql(f"select text, thing, {parsed} from {target.qualified}").collect()
-    assert sorted(str(row.text) for row in found) == sorted(map(str, texts))
-    for row in found:
-        if row.text is None:
-            assert row.thing is None
-        else:
-            assert (row.thing.value, row.thing.metadata) == (row.parsed.value, row.parsed.metadata), row.text[:80]
-    assert [row.face for row in found if row.text == names] == ["face"]
 
 
 @pytest.mark.parametrize("merge", MergeMode)
