@@ -27,7 +27,13 @@ class FileArgument(NamedTuple):
     name: str
 
 
-_VERB_BY_OPTION = {"--about": "spec", "--help": "spec", "--test": "check", "--discover": "discover"}
+class Verb(StrEnum):
+    """The requests to a connector. All but READ are short: they are answered as a whole."""
+
+    SPEC = "spec"
+    CHECK = "check"
+    DISCOVER = "discover"
+    READ = "read"
 
 
 class Invocation(NamedTuple):
@@ -40,27 +46,12 @@ class Invocation(NamedTuple):
     arguments: tuple[str | FileArgument, ...]
     files: Mapping[str, bytes] = {}
     rewritable_file: str | None = None
+    verb: Verb = Verb.READ
 
     @property
     def rewritable_content(self) -> tuple[str, bytes] | None:
         """The name and the original content of the rewritable file; None if there is no such file."""
         return None if self.rewritable_file is None else (self.rewritable_file, self.files[self.rewritable_file])
-
-    @property
-    def verb(self) -> str:
-        """The request: the first word, or the meaning of the options for a Singer tap, which takes no words."""
-        first = str(self.arguments[0])
-        if not first.startswith("-"):
-            return first
-        return next((verb for flag, verb in _VERB_BY_OPTION.items() if flag in self.arguments), "read")
-
-
-class Verb(StrEnum):
-    """The short requests, which are answered as a whole."""
-
-    SPEC = "spec"
-    CHECK = "check"
-    DISCOVER = "discover"
 
 
 class Transcript(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.process import RunningConnector
-from dagster_airbyte_proto.protocols.conversation import Invocation
+from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.container_owners import container_labels
 from tests.cli.conftest import Place
@@ -27,7 +27,7 @@ def sleeper() -> Iterator[Image]:
 
 def begun(image: Image, verb: str, **labels: str) -> RunningConnector:
     launcher = DockerLauncher(image.launched(), Confinement(network="none"), labels={"test": image.test, **labels})
-    return launcher.launch(Invocation((verb,)), environment={})
+    return launcher.launch(Invocation((verb,), verb=Verb(verb)), environment={})
 
 
 def test_what_nobody_owns_is_reported_and_removed_and_nothing_else(place: Place, sleeper: Image) -> None:

@@ -45,13 +45,13 @@ class AirbyteSource:
         self._is_first_version = is_first_version
 
     def spec(self) -> tuple[Invocation, ...]:
-        return (Invocation(("spec",)),)
+        return (Invocation(("spec",), verb=Verb.SPEC),)
 
     def check(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: encode_config(config)})
+        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.CHECK)
 
     def discover(self, config: Mapping[str, Any]) -> Invocation:
-        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: encode_config(config)})
+        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.DISCOVER)
 
     def read(self, request: ReadRequest) -> Invocation:
         files = {

@@ -51,10 +51,10 @@ class SingerSource:
         self._flags = flags
 
     def spec(self) -> tuple[Invocation, ...]:
-        return Invocation(("--about", "--format=json")), Invocation(("--help",))
+        return tuple(Invocation(words, verb=Verb.SPEC) for words in (("--about", "--format=json"), ("--help",)))
 
     def check(self, config: Mapping[str, Any]) -> Invocation:
-        return self._with_flag(config, "--test") if "--test" in self._flags else self.discover(config)
+        return self._query(Verb.CHECK, config, "--test") if "--test" in self._flags else self.discover(config)
 
     def discover(self, config: Mapping[str, Any]) -> Invocation:
         if "--discover" not in self._flags:
@@ -63,7 +63,7 @@ class SingerSource:
                 "it has no --discover",
                 remedy="A tap that cannot list its streams cannot be run: is there a newer version of it?",
             )
-        return self._with_flag(config, "--discover")
+        return self._query(Verb.DISCOVER, config, "--discover")
 
     def read(self, request: ReadRequest) -> Invocation:
         is_old = "--catalog" not in self._flags and "--properties" in self._flags
@@ -117,8 +117,8 @@ class SingerSource:
         return catalog_message(stream.raw for stream in catalog.streams)
 
     @staticmethod
-    def _with_flag(config: Mapping[str, Any], flag: str) -> Invocation:
-        return Invocation(("--config", _CONFIG, flag), {_CONFIG.name: encode_config(config)}, _CONFIG.name)
+    def _query(verb: Verb, config: Mapping[str, Any], flag: str) -> Invocation:
+        return Invocation(("--config", _CONFIG, flag), {_CONFIG.name: encode_config(config)}, _CONFIG.name, verb)
 
 
 def _event_of_catalog(verb: Verb, document: bytes) -> Event:

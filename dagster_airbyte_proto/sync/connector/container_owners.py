@@ -16,14 +16,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
+from dagster_airbyte_proto.protocols.conversation import Verb
 from dagster_airbyte_proto.sync.connector.queries import QUERY_TIMEOUT_SECONDS
 from dagster_airbyte_proto.sync.process_identity import is_alive, this_process
 
 if TYPE_CHECKING:  # Docker's client takes a while to import.
     from dagster_airbyte_proto.launchers.docker.containers import Container
 
-_READ = "read"
-_QUERY_VERBS = ("spec", "check", "discover")
+_QUERY_VERBS = (Verb.SPEC, Verb.CHECK, Verb.DISCOVER)
 _LONGEST_QUERY = timedelta(seconds=6 * QUERY_TIMEOUT_SECONDS)  # Six times the timeout, for clocks differ.
 
 
@@ -48,7 +48,7 @@ def ownership(container: "Container", store: Callable[[], StateStore]) -> Owners
         return Ownership.OWNED if alive else Ownership.ORPHAN
     if labels.get("verb") in _QUERY_VERBS and datetime.now(UTC) - container.created_at > _LONGEST_QUERY:
         return Ownership.ORPHAN
-    if labels.get("verb") != _READ or owner not in store().run_holders(connection, labels.get("run", "")):
+    if labels.get("verb") != Verb.READ or owner not in store().run_holders(connection, labels.get("run", "")):
         return Ownership.UNKNOWN
     lease = store().current_lease(connection)
     holds = lease is not None and lease.holder == owner and lease.expires_at > datetime.now(UTC)

@@ -6,7 +6,9 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.launchers.docker.containers import Container
-from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
+from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.conversation import ReadRequest, SourceProtocol
+from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, ownership
 from tests.sync.conftest import OpenShop
 
@@ -35,17 +37,8 @@ def test_a_question_is_nobodys_when_no_answer_is_waited_for_any_more(
     assert ownership(Container("c", "image", "running", began, labels), store) is expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "verb"),
-    [
-        (("discover", "--config", FileArgument("config.json")), "discover"),
-        (("--config", FileArgument("config.json"), "--discover"), "discover"),
-        (("--config", FileArgument("config.json"), "--test"), "check"),
-        (("--about", "--format=json"), "spec"),
-        (("--config", FileArgument("config.json"), "--catalog", FileArgument("catalog.json")), "read"),
-    ],
-)
-def test_containers_of_taps_are_labelled_with_their_verb_too(
-    arguments: tuple[str | FileArgument, ...], verb: str
-) -> None:
-    assert Invocation(arguments).verb == verb
+@pytest.mark.parametrize("protocol", [AirbyteSource(), SingerSource(frozenset({"--catalog", "--discover", "--test"}))])
+def test_containers_are_labelled_with_the_request_by_every_protocol(protocol: SourceProtocol) -> None:
+    read = protocol.read(ReadRequest(config={}, streams=(), states=(), sync_id=1))
+    invocations = [*protocol.spec(), protocol.check({}), protocol.discover({}), read]
+    assert list(dict.fromkeys(each.verb for each in invocations)) == ["spec", "check", "discover", "read"]
