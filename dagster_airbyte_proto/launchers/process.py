@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
 
@@ -70,6 +71,28 @@ class RunningConnector(Protocol):
         A container's file is known only after the container has ended.
         """
         ...
+
+
+@runtime_checkable
+class ConnectorWithInput(RunningConnector, Protocol):
+    """A running connector whose invocation has `takes_input`. One thread may write and read in turn."""
+
+    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:
+        """Returns how many bytes the connector's stdin took, from 1 to all; 0 if it was full for that long.
+
+        Raises ConnectorError if the connector has closed its stdin or ended: `wait` then knows more.
+        """
+        ...
+
+    def close_input(self) -> None:
+        """Ends the connector's stdin. Safe to call twice, and after the connector has ended."""
+        ...
+
+
+def refuse_input(invocation: Invocation, kind: str) -> None:
+    """Raises ConfigError if the invocation takes input: connectors of this kind are only read."""
+    if invocation.takes_input:
+        raise ConfigError("starting the connector", f"{kind} takes no input", remedy="Launch a program or a package.")
 
 
 class Launcher(Protocol):

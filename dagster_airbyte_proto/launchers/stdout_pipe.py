@@ -23,7 +23,7 @@ class StdoutPipe:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._capacity_bytes = _enlarge(file)
+        self._capacity_bytes = enlarge(file)
         self._was_small = False
         self._pause_seconds = _MAX_PAUSE_SECONDS
 
@@ -56,7 +56,7 @@ class StdoutPipe:
         self._file.close()
 
 
-def _enlarge(pipe: IO[bytes]) -> int:
+def enlarge(pipe: IO[bytes]) -> int:
     """Enlarges the pipe to 1 MiB if the limits of the user and the system allow it. Returns its capacity."""
     with suppress(OSError, AttributeError):
         return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, CHUNK_BYTES)

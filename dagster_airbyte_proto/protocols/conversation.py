@@ -40,13 +40,15 @@ class Invocation(NamedTuple):
     """A command line for a launcher to carry out.
 
     The launcher writes the `files` before the start, private to the run, and removes them after it. `rewritable_file`
-    names the file that the connector may rewrite (a tap stores a rotated token in its config file).
+    names the file that the connector may rewrite (a tap stores a rotated token in its config file). With `takes_input`
+    we write to its stdin; otherwise that is empty.
     """
 
     arguments: tuple[str | FileArgument, ...]
     files: Mapping[str, bytes] = {}
     rewritable_file: str | None = None
     verb: Verb = Verb.READ
+    takes_input: bool = False
 
     @property
     def rewritable_content(self) -> tuple[str, bytes] | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.launchers.process import ConnectorWithInput, ExitReport, Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.launchers.fake_connector import LINE
 
@@ -169,6 +170,99 @@ class LiveLauncherConformance(LauncherConformance):
         connector = start(launcher, "endless_stderr_line")
         assert read_all(connector) == LINE
         assert report_of(connector).stderr_tail == ("x" * 2000,)
+
+
+def start_with_input(launcher: Launcher, behaviour: str) -> ConnectorWithInput:
+    connector = launcher.launch(Invocation((behaviour,), takes_input=True), environment={})
+    assert isinstance(connector, ConnectorWithInput)
+    return connector
+
+
+def exchange(connector: ConnectorWithInput, block: bytes, times: int) -> bytes:
+    """Writes the block so many times and reads in turn, in one thread. Returns all of the output."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    chunks: list[bytes] = []
+    for _ in range(times):
+        rest = memoryview(block)
+        while rest:
+            assert time.monotonic() < deadline, "it neither reads nor writes"
+            taken = connector.write(rest, 0)
+            rest = rest[taken:]
+            if not taken:
+                chunks.append(connector.read(0.01) or b"")
+    connector.close_input()
+    return b"".join(chunks) + read_all(connector)
+
+
+class InputConformance:
+    """A launcher whose connectors take input, stopped with a grace of 0.3 s. Fixture: `launcher`."""
+
+    def test_without_input_stdin_is_at_its_end(self, launcher: Launcher) -> None:
+        connector = start(launcher, "echo")
+        assert read_all(connector) == b""
+        assert report_of(connector).stderr_tail == ("end of input",)
+
+    def test_sixty_four_megabytes_come_back_in_one_thread(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "echo")
+        block = bytes(range(256)) * 4096
+        assert exchange(connector, block, 64) == block * 64
+        report = report_of(connector)
+        assert (report.code, report.stderr_tail) == (0, ("end of input",))
+
+    def test_ten_thousand_small_writes_arrive_in_order(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "echo")
+        lines = [b"%d\n" % number for number in range(10_000)]
+        found = b""
+        for line in lines:
+            while not connector.write(line, 0.01):
+                found += connector.read(0.01) or b""
+        connector.close_input()
+        connector.close_input()
+        assert found + read_all(connector) == b"".join(lines)
+
+    def test_one_that_writes_before_it_reads_does_not_deadlock(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "write_first")
+        block = b"y" * (1 << 20)
+        assert exchange(connector, block, 4) == b"x" * 8_000_000 + block * 4
+
+    def test_one_that_reads_before_it_writes_gets_all(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "read_first")
+        assert exchange(connector, b"y" * (1 << 20), 16) == b"%d" % (16 << 20)
+
+    def test_one_that_does_not_read_gives_back_pressure_and_can_be_stopped(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "hang")
+        taken = 0
+        while found := connector.write(b"x" * 65536, 0.2):
+            taken += found
+        assert taken <= 4 << 20
+        connector.stop()
+        assert report_of(connector).stopped
+        with pytest.raises(ConnectorError):
+            connector.write(b"x", 1.0)
+
+    def test_one_that_closed_its_stdin_is_an_error_of_the_write(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "close_stdin")
+        assert connector.read(_PATIENCE_SECONDS) == LINE
+        with pytest.raises(ConnectorError, match="no longer reads"):
+            connector.write(b"x", 1.0)
+        connector.stop()
+        assert report_of(connector).stopped
+
+    def test_one_that_ends_early_is_an_error_of_the_write_and_has_its_report(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "fail")
+        with pytest.raises(ConnectorError):
+            while True:
+                connector.write(b"x" * 65536, 0.1)
+        report = report_of(connector)
+        assert (report.code, report.stderr_tail) == (3, ("it broke",))
+        connector.close_input()
+
+    def test_what_outlives_the_connector_does_not_keep_its_input_open(self, launcher: Launcher) -> None:
+        connector = start_with_input(launcher, "family")
+        assert connector.read(_PATIENCE_SECONDS)
+        report_of(connector)
+        with pytest.raises(ConnectorError):
+            connector.write(b"x", 1.0)
 
 
 class LocalLauncherConformance(LiveLauncherConformance):

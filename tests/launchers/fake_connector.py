@@ -56,6 +56,36 @@ def environment() -> None:
     os.write(1, os.environ.get("FAKE", "").encode())
 
 
+def echo() -> None:
+    """Writes what it reads, and says how the input ended."""
+    while data := os.read(0, 1 << 16):
+        while data:
+            data = data[os.write(1, data) :]
+    os.write(2, b"end of input\n")
+
+
+def write_first() -> None:
+    """Writes more than a pipe holds before it reads."""
+    left = 8_000_000
+    while left > 0:
+        left -= os.write(1, b"x" * min(left, 1 << 16))
+    echo()
+
+
+def read_first() -> None:
+    """Reads all of its input before it writes."""
+    size = 0
+    while data := os.read(0, 1 << 16):
+        size += len(data)
+    os.write(1, b"%d" % size)
+
+
+def close_stdin() -> None:
+    os.close(0)
+    os.write(1, LINE)
+    time.sleep(600)
+
+
 def hang() -> None:
     os.write(1, LINE)
     time.sleep(600)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
@@ -13,8 +14,10 @@ from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
+from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import (
     RECORDED_BEHAVIOURS,
+    InputConformance,
     LauncherConformance,
     Leftovers,
     LiveLauncherConformance,
@@ -62,6 +65,20 @@ class TestLocalLaunchers(LocalLauncherConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
         return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
+
+
+@pytest.mark.usefixtures("wheels")
+@pytest.mark.parametrize("make", [_local, _pypi, _manifest])
+class TestInputOfLocalLaunchers(InputConformance):
+    @pytest.fixture
+    def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
+        return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
+
+
+@pytest.mark.parametrize("make", [_recording, _replay])
+def test_a_launcher_without_input_refuses_an_invocation_that_takes_it(make: MakeLauncher, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="takes no input"):
+        make(tmp_path, LaunchOptions()).launch(Invocation(("lines",), takes_input=True), environment={})
 
 
 @pytest.mark.docker

@@ -38,7 +38,7 @@ from dagster_airbyte_proto.launchers.docker.running_container import (
     Guardian,
     remove_or_hand_over,
 )
-from dagster_airbyte_proto.launchers.process import LaunchOptions
+from dagster_airbyte_proto.launchers.process import LaunchOptions, refuse_input
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 _ENVIRONMENT = {
@@ -103,6 +103,7 @@ class DockerLauncher:
         return image_identity(self._image, self._image_details(open_daemon().api))
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> DockerConnector:
+        refuse_input(invocation, "a container")
         client, image = open_daemon(), self._image.name
         daemon = client.api
         self._image_details(daemon)  # Pulls the image if necessary, before anything is created.

@@ -39,9 +39,9 @@ class LocalLauncher:
         try:
             arguments = [_argument_text(argument, folder.path) for argument in invocation.arguments]
             command = [str(program), *self._command[1:], *arguments]
-            return _start(
-                command, full_environment, (folder, _watched_file(folder, invocation.rewritable_content)), self._options
-            )
+            place = folder, _watched_file(folder, invocation.rewritable_content)
+            stdin = subprocess.PIPE if invocation.takes_input else subprocess.DEVNULL
+            return _start(command, full_environment, place, self._options, stdin=stdin)
         except BaseException:
             folder.remove()
             raise
@@ -70,6 +70,8 @@ def _start(
     environment: dict[str, str],
     place: tuple[RunFolder, WatchedFile | None],
     options: LaunchOptions,
+    *,
+    stdin: int,
 ) -> "LocalConnector":
     folder, _ = place
     control_reader, control = os.pipe()
@@ -78,7 +80,7 @@ def _start(
     try:
         process = subprocess.Popen(
             [*prefix, str(options.stop_grace_seconds), str(folder.path), *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             cwd=options.working_folder, env=environment, pass_fds=(control_reader, report_writer),
             start_new_session=True,
         )  # fmt: skip
@@ -122,7 +124,7 @@ def _start_failure(error_number: int) -> str:
 
 def _wait_for_guardian_end(process: subprocess.Popen[bytes]) -> None:
     """Closes the streams of a guardian that was told to end, and waits for its end."""
-    for stream in (process.stdout, process.stderr):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()
     try:

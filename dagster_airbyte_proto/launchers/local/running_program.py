@@ -14,11 +14,12 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.errors import ConnectorError, InternalError
 from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.process import ExitReport, LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
+from dagster_airbyte_proto.launchers.stdin_pipe import StdinPipe
 from dagster_airbyte_proto.launchers.stdout_pipe import StdoutPipe
 
 GUARDIAN_END_SECONDS = 10.0
@@ -53,6 +54,7 @@ class LocalConnector:
         self._stop_seconds = options.stop_grace_seconds + GUARDIAN_END_SECONDS
         self._stderr = StderrTail(options.on_stderr)
         self._stdout = None if process.stdout is None else StdoutPipe(process.stdout)
+        self._stdin = None if process.stdin is None else StdinPipe(process.stdin)
         self._read_lock = threading.Lock()
         self._stop_lock = threading.Lock()
         self._stop_requested = False
@@ -77,7 +79,19 @@ class LocalConnector:
             self._close_stdout()
         return chunk
 
+    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:
+        if self._stdin is None:
+            raise InternalError("writing to the connector", "its invocation takes no input")
+        if self._ended.is_set():
+            raise ConnectorError("writing to the connector", "it has ended")
+        return self._stdin.write(data, timeout_seconds)
+
+    def close_input(self) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+
     def stop(self) -> None:
+        # Its input stays open until it has ended: a connector that sees the end may take half of the rows for all.
         self._request_stop()
         deadline = time.monotonic() + self._stop_seconds
         # A connector that handles SIGTERM may write a lot before it ends. If no other thread reads it, we discard it
@@ -134,6 +148,7 @@ class LocalConnector:
                 os.close(self._pipes.control)
                 self._ended.set()
             os.close(self._pipes.report)
+            self.close_input()
 
     def _drain_until_guardian_ends(self) -> None:
         stderr = self._process.stderr

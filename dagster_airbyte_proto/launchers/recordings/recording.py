@@ -18,7 +18,7 @@ from typing import BinaryIO
 import msgspec
 
 from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector, refuse_input
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 Mask = Callable[[bytes], bytes]
@@ -63,6 +63,7 @@ class RecordingLauncher:
         return self._inner.identity()
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
+        refuse_input(invocation, "a connector that is recorded")
         try:
             recorder = _RunRecorder(self._folder, invocation, self._mask)
         except OSError as error:

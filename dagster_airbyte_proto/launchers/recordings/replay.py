@@ -10,7 +10,7 @@ from typing import BinaryIO
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.process import ExitReport
+from dagster_airbyte_proto.launchers.process import ExitReport, refuse_input
 from dagster_airbyte_proto.launchers.recordings.recording import RecordedRun, verb_of
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
@@ -37,6 +37,7 @@ class ReplayLauncher:
         return f"{self._folder.name}-{digest.hexdigest()[:16]}"
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "ReplayedConnector":  # noqa: ARG002 - no program runs that would read it
+        refuse_input(invocation, "a recording")
         verb = verb_of(invocation)
         runs = [(path, _read_run(path)) for path in self._run_files()]
         of_verb = [(path, run) for path, run in runs if run.verb == verb]
