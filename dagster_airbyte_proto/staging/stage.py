@@ -1,4 +1,4 @@
-"""Stages the rows of all streams between the connector and the tables: raw lines in, Parquet files out.
+"""Stages the rows of all streams between the connector and the tables: raw lines or Arrow batches in, Parquet out.
 
 - A stage belongs to one thread.
 - Rows are kept per stream until they are cut. `mark` sets the point up to which a cut takes them: where a state stands.
@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
@@ -135,6 +136,22 @@ class Stage:
         else:
             self._add_line_by_line(route, record_lines.lines)
         return record_lines.records
+
+    def add_batch(self, stream: StreamId, batch: pa.RecordBatch) -> int:
+        """Adds a batch of a stream whose connector sends Arrow. Returns the number of its rows.
+
+        All rows of a stream come in batches, or none. A field that the stream's schema declares differently is cast to
+        its column; values that do not fit are null, with an entry in the row's changes.
+        """
+        stream, rows = self.planned_id(stream), int(batch.num_rows)
+        stage = self._streams.get(stream)
+        if stage is None:
+            self._unconfigured[stream] += rows
+        elif rows:
+            with self._updating_totals(stage):
+                stage.add_batch(batch)
+            self._write_full(stream, stage)
+        return rows
 
     def stream_of(self, stream: bytes, namespace: bytes | None) -> StreamId | None:
         """Returns the stream of records with this head; None if the head does not decide it."""

@@ -1,10 +1,10 @@
-"""Stages the rows of one stream: from raw lines to files, cut only at marks.
+"""Stages the rows of one stream: from raw lines, or Arrow batches, to files, cut only at marks.
 
 The rows of a stream are in three places, in the order in which they came:
 
 1. `_marked_part`: files of rows up to the last mark.
 2. `_unmarked_part`: files of rows after it.
-3. `_held_chunks`: raw lines in memory. The first `_marked_chunks` of them came before the last mark.
+3. `_held_chunks`: raw lines or batches in memory. The first `_marked_chunks` of them came before the last mark.
 
 Invariants:
 
@@ -17,6 +17,9 @@ import math
 import os
 import time
 from collections import Counter
+from typing import Any
+
+import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
@@ -31,7 +34,7 @@ from dagster_airbyte_proto.staging.rows.segment_parser import SegmentParser
 
 
 class StreamStage:
-    """Takes the lines of one stream, and returns the marked rows in staged files."""
+    """Takes the lines or the batches of one stream, and returns the marked rows in staged files."""
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class StreamStage:
         self._parser = self._new_parser(hash_key)
         self._marked_part: OpenPart | None = None
         self._unmarked_part: OpenPart | None = None
-        self._held_chunks: list[Lines] = []
+        self._held_chunks: list[Any] = []  # Lines, or batches: a stream has one of the two.
         self._marked_chunks = 0
         self._held_marked_bytes = 0
         self._held_marked_lines = 0
@@ -108,10 +111,17 @@ class StreamStage:
 
     def add(self, lines: Lines, count: int) -> None:
         """Adds whole record lines, each with its newline. `count` is their number."""
-        size = len(lines)
+        self._hold(lines, count, len(lines))
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Adds a batch of a connector that sends Arrow."""
+        # A batch of nothing but nulls may have no bytes, and bytes are what tells that there is something to mark.
+        self._hold(batch, batch.num_rows, max(batch.nbytes, 1))
+
+    def _hold(self, chunk: Lines | pa.RecordBatch, count: int, size: int) -> None:
         if not self._held_chunks:
             self._held_since = _now()
-        self._held_chunks.append(lines)
+        self._held_chunks.append(chunk)
         self._held_lines += count
         self.held_bytes += size
         self._unmarked_bytes += size
@@ -218,22 +228,29 @@ class StreamStage:
 
     def _write(self, part: OpenPart, chunks: int) -> None:
         self._stream_files.known_target()  # First: an error must not lose the lines.
-        segment, lines = self._take_chunks(chunks)
+        taken, lines, size = self._take_chunks(chunks)
         now = _now()
-        parsed = self._parser.parse(segment, lines, now, self._held_since)
+        if isinstance(taken[0], pa.RecordBatch):
+            for batch in taken:
+                part.write(self._parser.parse_batch(batch, now, self._held_since), batch.num_rows, batch.nbytes)
+        else:
+            parsed = self._parser.parse(b"".join(taken), lines, now, self._held_since)
+            self.foreign.update(parsed.foreign)
+            part.write(parsed, lines, size)
         self._held_since = now  # Lines still held came earlier, but must get later times than the rows just parsed.
-        self.foreign.update(parsed.foreign)
-        part.write(parsed, lines, len(segment))
 
-    def _take_chunks(self, chunks: int) -> tuple[bytes, int]:
-        """Removes the first held chunks and returns them: all before the mark, or all."""
-        segment = b"".join(self._held_chunks[:chunks])
-        lines = self._held_marked_lines if chunks == self._marked_chunks else self._held_lines
+    def _take_chunks(self, chunks: int) -> tuple[list[Any], int, int]:
+        """Removes the first held chunks: all before the mark, or all. Returns them with their lines and bytes."""
+        taken = self._held_chunks[:chunks]
+        is_marked = chunks == self._marked_chunks
+        lines, size = (
+            (self._held_marked_lines, self._held_marked_bytes) if is_marked else (self._held_lines, self.held_bytes)
+        )
         del self._held_chunks[:chunks]
         self._held_lines -= lines
-        self.held_bytes -= len(segment)
+        self.held_bytes -= size
         self._marked_chunks = self._held_marked_bytes = self._held_marked_lines = 0
-        return segment, lines
+        return taken, lines, size
 
     @staticmethod
     def _join(marked: OpenPart | None, unmarked: OpenPart) -> OpenPart:

@@ -3,7 +3,8 @@
 The steps of a segment:
 
 1. `ColumnarParser` parses it. If that refuses it, `parse_by_record` parses it again.
-2. Values are coerced to the types of the table.
+2. Values are coerced to the types of the table. A batch of a connector that sends Arrow joins here, converted to these
+   types by `staging/arrow/batch_rows.py`.
 3. The stream's shaping filters rows, hashes columns, and prunes objects.
 4. The metadata columns are added.
 5. Rows without a usable key are rejected, where rows have keys.
@@ -22,6 +23,7 @@ from dagster_airbyte_proto.loads.table import DEDUPLICATING
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Column, Columns
+from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows
 from dagster_airbyte_proto.staging.lines.columnar_parser import ColumnarParser
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
@@ -110,7 +112,18 @@ class SegmentParser:
             self.segments_by_record += 1
             wire = parse_by_record(segment, self._columns, self._record_wire, self._planned.id)
         since = now_microseconds if since_microseconds is None else since_microseconds
-        return self._build_batch(wire, SegmentTimes(self._began_at, since, now_microseconds))
+        arrays = {
+            column.name: coerce(column, array, wire.changes)
+            for column, array in zip(self._columns.parsed_columns, wire.arrays, strict=True)
+        }
+        return self._build_batch(wire, arrays, SegmentTimes(self._began_at, since, now_microseconds))
+
+    def parse_batch(self, batch: pa.RecordBatch, now_microseconds: int, since_microseconds: int) -> ParsedBatch:
+        """Takes in a batch of a connector that sends Arrow, which came at `since_microseconds`."""
+        wire = batch_rows(batch, self._columns, str(self._planned.id))
+        names = (column.name for column in self._columns.parsed_columns)
+        arrays = dict(zip(names, wire.arrays, strict=True))
+        return self._build_batch(wire, arrays, SegmentTimes(self._began_at, since_microseconds, now_microseconds))
 
     def _parse_columnar(self, parser: ColumnarParser, segment: bytes, lines: int) -> WireRows | None:
         """Returns the rows by the columnar parser; None if the segment must be parsed by record.
@@ -128,12 +141,9 @@ class SegmentParser:
         self._columnar_failures = 0 if wire is not None else min(self._columnar_failures + 1, _MAX_BACKOFF_FAILURES)
         return wire
 
-    def _build_batch(self, wire: WireRows, times: SegmentTimes) -> ParsedBatch:
+    def _build_batch(self, wire: WireRows, arrays: dict[str, pa.Array], times: SegmentTimes) -> ParsedBatch:
+        """Builds the batch from arrays of the table's types."""
         rows, now_microseconds = len(wire.emitted_at), times.read
-        top = self._columns.parsed_columns
-        arrays = {
-            column.name: coerce(column, array, wire.changes) for column, array in zip(top, wire.arrays, strict=True)
-        }
         for column in self._columns.nested:
             arrays[column.name] = self._nested_key_array(column, arrays, wire)
         is_wanted = None

@@ -195,6 +195,13 @@ def _null_out_of_range(found: Coerced) -> Coerced:
     return found._replace(values=_null_outside(found.values, _INT, _FIRST, _LAST))
 
 
+def null_outside_years(values: pa.Array) -> pa.Array:
+    """Replaces dates and timestamps outside of the years 1 to 9999 with null."""
+    if pa.types.is_date32(values.type):
+        return _null_outside(values, pa.int32(), _FIRST_DAY, _LAST // _DAY)
+    return _null_outside(values, _INT, _FIRST, _LAST)
+
+
 def _null_outside(values: pa.Array, raw: pa.DataType, first: int, last: int | None = None) -> pa.Array:
     """Replaces values out of range with null. `last` may be None: four digits for the year cannot exceed it."""
     numbers = values.view(raw)

@@ -1,0 +1,70 @@
+"""Describes the Arrow schema of a stream as JSON Schema, from which its columns are derived like those of any stream.
+
+So keys, the user's type choices, shaping and evolution have one form of schema. Each Arrow type becomes the JSON Schema
+of the value type that holds all of its values, or nearly all: decimals keep nine digits behind the point, and times
+keep microseconds. A type without such a value type, such as a map, is free-form JSON.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+_MAX_SCALE = 9
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+
+
+def json_schema_of(schema: pa.Schema) -> Mapping[str, Any]:
+    """Returns the JSON Schema of a stream whose records come in Arrow batches of this schema."""
+    return {"type": "object", "properties": {field.name: _field_schema(field) for field in schema}}
+
+
+def _field_schema(field: pa.Field) -> Mapping[str, Any]:
+    comment = (field.metadata or {}).get(b"comment")
+    described = {"description": comment.decode(errors="replace")} if comment else {}
+    return {**_type_schema(field.type), **described}
+
+
+def _type_schema(kind: pa.DataType) -> Mapping[str, Any]:
+    if pa.types.is_dictionary(kind):
+        return _type_schema(kind.value_type)
+    if any(is_list(kind) for is_list in _LISTS):
+        return {"type": "array", "items": _type_schema(kind.value_type)}
+    if pa.types.is_struct(kind):
+        return {"type": "object", "properties": {field.name: _type_schema(field.type) for field in kind}}
+    if pa.types.is_map(kind):
+        return {"type": "object"}
+    return _number_schema(kind) or _text_schema(kind)
+
+
+def _number_schema(kind: pa.DataType) -> Mapping[str, Any]:
+    if pa.types.is_boolean(kind):
+        return {"type": "boolean"}
+    if pa.types.is_uint64(kind):
+        return {"type": "integer", "airbyte_type": "big_integer"}
+    if pa.types.is_integer(kind):
+        return {"type": "integer"}
+    if pa.types.is_floating(kind):
+        return {"type": "number"}
+    if pa.types.is_decimal(kind):
+        if kind.scale <= 0:
+            return {"type": "integer", "airbyte_type": "big_integer"}
+        return {"type": "number", "multipleOf": float(f"1e-{min(kind.scale, _MAX_SCALE)}")}
+    return {}
+
+
+def _text_schema(kind: pa.DataType) -> Mapping[str, Any]:
+    if any(is_text(kind) for is_text in _TEXTS):
+        return {"type": "string"}
+    if any(is_bytes(kind) for is_bytes in _BYTES):
+        return {"type": "string", "contentEncoding": "base64"}
+    if pa.types.is_date(kind):
+        return {"type": "string", "format": "date"}
+    if pa.types.is_time(kind):
+        return {"type": "string", "format": "time"}
+    if pa.types.is_timestamp(kind):
+        zone = "timestamp_with_timezone" if kind.tz else "timestamp_without_timezone"
+        return {"type": "string", "format": "date-time", "airbyte_type": zone}
+    return {}

@@ -1,0 +1,210 @@
+"""Converts Arrow batches of a connector to arrays of the table's types, whole columns at a time.
+
+- Typed columns are cast from Arrow to Arrow. Only values of free-form columns become JSON text.
+- A value that does not fit its column is null, with an entry in the row's changes; a value that loses digits gets an
+  entry too. So a batch lands as the same records would as lines.
+- The cast of a whole array refuses all of it for one value. Then the halves are cast, and so on: a few values that do
+  not fit cost a few casts more.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.schema.columns import Columns, ValueKind, ValueType, null_array
+from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
+from dagster_airbyte_proto.staging.rows.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, ValueLocations
+from dagster_airbyte_proto.staging.rows.times import null_outside_years
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_TIMES = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP)
+_NUMBERS = (ValueKind.INTEGER, ValueKind.BIG_INTEGER, ValueKind.NUMBER, ValueKind.DECIMAL)
+_SCALE = 9
+
+
+def batch_rows(batch: pa.RecordBatch, columns: Columns, stream: str) -> WireRows:
+    """Returns the rows of a batch. Their arrays have the table's types.
+
+    Raises ProtocolViolation for a batch that breaks Arrow's own format.
+    """
+    try:
+        batch.validate(full=True)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise ProtocolViolation("reading an Arrow batch", str(error), stream=stream) from error
+    changes, fields = Changes(), dict(zip(batch.schema.names, batch.columns, strict=True))
+    arrays = []
+    for column in columns.parsed_columns:
+        array = fields.pop(column.path[0], None)
+        if array is None:
+            array = pa.nulls(batch.num_rows)
+        arrays.append(_convert(column.type, array, ValueLocations(column.path), changes))
+    ignored = {
+        name: len(array) - array.null_count for name, array in fields.items() if name not in columns.skipped_fields
+    }
+    emitted_at = pa.nulls(batch.num_rows, pa.string())
+    return WireRows(tuple(arrays), emitted_at, None, changes, Counter(), +Counter(ignored), Counter())
+
+
+def _convert(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.null_count == len(array):
+        return pa.nulls(len(array), pa.string()) if kind.is_json_text else null_array(len(array), kind.table_type)
+    if kind.is_json_text:
+        return _json_texts(array, locations, changes)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if kind.depth:
+        return _lists(kind, array, locations, changes)
+    if kind.kind is ValueKind.STRUCT:
+        return _structs(kind, array, locations, changes)
+    return _leaves(kind, array, locations, changes)
+
+
+def _lists(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
+    is_list = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
+    if not any(claim(array.type) for claim in is_list):
+        return _none_fit(kind, array, locations, changes)
+    offsets = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(), out=offsets[1:])
+    inner = _convert(kind.element_type, array.flatten(), locations.elements(offsets), changes)
+    return pa.ListArray.from_arrays(pa.array(offsets), inner, mask=array.is_null())
+
+
+def _structs(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        return _none_fit(kind, array, locations, changes)
+    found = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+    inside = [
+        _convert(member.type, found.get(member.source, pa.nulls(len(array))), locations.member(member.source), changes)
+        for member in kind.members
+    ]
+    return pa.StructArray.from_arrays(inside, fields=list(kind.table_type), mask=array.is_null())
+
+
+def _leaves(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
+    if not _is_convertible(kind.kind, array.type):
+        return _none_fit(kind, array, locations, changes)
+    values = _cast(array, _cast_of(kind, array.type))
+    if kind.kind in _TIMES:
+        values = null_outside_years(values)
+    elif kind.kind is ValueKind.NUMBER:
+        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
+    _note_misfits(kind.kind, array, values, locations, changes)
+    _note_cut(array, values, locations, changes)
+    return values
+
+
+def _is_convertible(kind: ValueKind, given: pa.DataType) -> bool:
+    """True if values of the Arrow type may be values of this kind. Arrow itself would cast a date to a number."""
+    if kind in _NUMBERS:
+        return bool(pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal(given))
+    if kind is ValueKind.STRING:
+        return not (pa.types.is_nested(given) or _is_bytes(given))
+    return bool(_CLAIMS[kind](given))
+
+
+def _is_bytes(given: pa.DataType) -> bool:
+    fixed = pa.types.is_fixed_size_binary(given)
+    return bool(fixed or pa.types.is_binary(given) or pa.types.is_large_binary(given) or pa.types.is_binary_view(given))
+
+
+_CLAIMS: dict[ValueKind, Callable[[pa.DataType], bool]] = {
+    ValueKind.BOOLEAN: pa.types.is_boolean,
+    ValueKind.BINARY: _is_bytes,
+    ValueKind.DATE: pa.types.is_date,
+    ValueKind.TIME: pa.types.is_time,
+    ValueKind.TIMESTAMP: pa.types.is_timestamp,
+    ValueKind.LOCAL_TIMESTAMP: pa.types.is_timestamp,
+}
+
+
+def _cast_of(kind: ValueType, given: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    target = kind.table_type
+    if kind.kind is ValueKind.DECIMAL and pa.types.is_decimal(given) and given.scale > _SCALE:
+        return lambda array: pc.round(array, _SCALE, "half_to_even").cast(target, safe=False)
+    if kind.kind is ValueKind.TIME:  # By way of microseconds: tables keep no more digits of a time.
+        return lambda array: array.cast(pa.time64("us"), safe=False).cast(target)
+    if kind.kind in _TIMES and pa.types.is_timestamp(given) and given.unit == "ns":
+        return lambda array: array.cast(pa.timestamp("us", given.tz), safe=False).cast(target)
+    if kind.kind in (ValueKind.INTEGER, ValueKind.BIG_INTEGER) and pa.types.is_floating(given):
+        # Fractions first: where every value has one, halving would end at single values.
+        return lambda array: pc.if_else(pc.equal(array, pc.floor(array)), array, pa.scalar(None, given)).cast(target)
+    if kind.kind is ValueKind.NUMBER:  # An integer beyond 2**53 becomes the nearest double, as in JSON.
+        return lambda array: array.cast(target, safe=False)
+    return lambda array: array.cast(target)
+
+
+def _cast(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    try:
+        return cast(array)
+    except pa.ArrowInvalid:
+        if len(array) == 1:
+            return pa.nulls(1, cast(array[:0]).type)
+        middle = len(array) // 2
+        return pa.concat_arrays([_cast(array[:middle], cast), _cast(array[middle:], cast)])
+
+
+def _note_misfits(
+    kind: ValueKind, array: pa.Array, values: pa.Array, locations: ValueLocations, changes: Changes
+) -> None:
+    if values.null_count == array.null_count:
+        return
+    misfits = _true_positions(pc.and_(array.is_valid(), values.is_null()))
+    is_size = kind in _TIMES or (kind in _NUMBERS and not pa.types.is_floating(array.type))
+    changes.note_nulled(locations, misfits, SIZE_LIMITATION if is_size else TYPECAST_ERROR)
+
+
+def _note_cut(array: pa.Array, values: pa.Array, locations: ValueLocations, changes: Changes) -> None:
+    """Notes the values that lost digits behind the point."""
+    given = array.type
+    if pa.types.is_decimal(given) and pa.types.is_decimal(values.type) and given.scale > _SCALE:
+        back = values.cast(pa.decimal256(76, given.scale))
+        is_cut = pc.not_equal(back, array.cast(pa.decimal256(76, given.scale)))
+    elif (pa.types.is_timestamp(given) or pa.types.is_time64(given)) and given.unit == "ns":
+        nanoseconds = array.view(pa.int64())
+        whole = pc.multiply(pc.divide(nanoseconds, 1000), 1000)
+        is_cut = pc.and_(pc.not_equal(whole, nanoseconds), values.is_valid())
+    else:
+        return
+    changes.note_truncated(locations, _true_positions(is_cut))
+
+
+def _none_fit(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
+    changes.note_nulled(locations, _true_positions(array.is_valid()))
+    return null_array(len(array), kind.table_type)
+
+
+def _json_texts(array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
+    """Returns values of a free-form column as JSON text. Text of the type `arrow.json` stays as it is."""
+    to_text: Callable[[pa.Scalar], str] = _checked_text if isinstance(array.type, pa.JsonType) else _encoded
+    texts: list[str | None] = []
+    misfits = []
+    for position, scalar in enumerate(array):
+        try:
+            texts.append(to_text(scalar) if scalar.is_valid else None)
+        except (msgspec.MsgspecError, ValueError, TypeError):
+            texts.append(None)
+            misfits.append(position)
+    changes.note_nulled(locations, misfits)
+    return pa.array(texts, pa.string())
+
+
+def _checked_text(scalar: Any) -> str:
+    text: str = scalar.as_py()
+    msgspec.json.decode(text)
+    return text
+
+
+def _encoded(scalar: Any) -> str:
+    return _ENCODER.encode(scalar.as_py(maps_as_pydicts="strict")).decode()
+
+
+def _true_positions(claims: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.flatnonzero(pc.fill_null(claims, False).to_numpy(zero_copy_only=False))

@@ -1,0 +1,205 @@
+"""Arrow batches land like the records that they stand for."""
+
+import datetime
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.model import ObjectsAs, PlannedStream, StreamId, TypeChoices, WriteMode
+from dagster_airbyte_proto.schema.arrow_schema import json_schema_of
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.staging.stage import Stage, StageLimits, StreamInput
+from tests.staging.conftest import SHAPE, plan, record, rows_of, target_of
+
+_UTC = datetime.UTC
+_NOON = datetime.datetime(2024, 2, 29, 12, 0, 0, 123456)
+
+
+def planned_for(schema: pa.Schema, **options: Any) -> PlannedStream:
+    planned = plan({}, **options)
+    stream = msgspec.structs.replace(planned.stream, json_schema=json_schema_of(schema))
+    return msgspec.structs.replace(planned, stream=stream)
+
+
+def stage_of(planned: PlannedStream, folder: Path, limits: StageLimits = StageLimits()) -> Stage:  # noqa: B008  # a frozen tuple
+    source = StreamInput(planned, table_columns(planned), target_of(planned, folder))
+    return Stage([source], SHAPE, run_id="r1", sync_id=7, limits=limits)
+
+
+def landed(planned: PlannedStream, folder: Path, *batches: pa.RecordBatch) -> StagedRows:
+    stage = stage_of(planned, folder)
+    for batch in batches:
+        assert stage.add_batch(planned.id, batch) == batch.num_rows
+    stage.mark(planned.id)
+    part = stage.cut(planned.id)
+    assert part is not None
+    return part
+
+
+def one_column(folder: Path, array: pa.Array, declared: pa.DataType | None = None) -> list[tuple[Any, list[Any]]]:
+    """The values that land, each with its entries in the row's changes."""
+    planned = planned_for(pa.schema([("v", declared or array.type)]))
+    part = landed(planned, folder, pa.record_batch([array], ["v"]))
+    return [
+        (row["v"], [(each["field"], each["change"], each["reason"]) for each in row["_airbyte_meta"]["changes"]])
+        for row in rows_of(part)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        (pa.array([1, None, -(2**31)], pa.int32()), [1, None, -(2**31)]),
+        (pa.array([1, 2**64 - 1], pa.uint64()), [Decimal(1), Decimal(2**64 - 1)]),
+        (pa.array([True, None, False]), [True, None, False]),
+        (pa.array([0.5, None], pa.float32()), [0.5, None]),
+        (pa.array(["a", None, "ü"], pa.large_string()), ["a", None, "ü"]),
+        (pa.array(["a", "b", "a", None]).dictionary_encode(), ["a", "b", "a", None]),
+        (pa.array([b"\xff", None], pa.large_binary()), [b"\xff", None]),
+        (pa.array([Decimal("1.25"), None], pa.decimal128(10, 2)), [Decimal("1.25"), None]),
+        (pa.array([Decimal(10**30)], pa.decimal256(50, 0)), [Decimal(10**30)]),
+        (pa.array([_NOON.date(), None], pa.date64()), [_NOON.date(), None]),
+        (pa.array([_NOON.time(), None], pa.time64("us")), ["12:00:00.123456", None]),
+        (pa.array([_NOON, None], pa.timestamp("us")), [_NOON, None]),
+        (pa.array([_NOON], pa.timestamp("us", "Europe/Vienna")), [_NOON.replace(tzinfo=_UTC)]),
+        (pa.array([0], pa.timestamp("s", "UTC")), [datetime.datetime.fromtimestamp(0, _UTC)]),
+        (pa.array([[1, None], None, []], pa.list_(pa.int16())), [[1, None], None, []]),
+        (pa.array([[0, 0], [1, 2], None, [3, 4]], pa.list_(pa.int16(), 2))[1:], [[1, 2], None, [3, 4]]),
+        (pa.nulls(2), [None, None]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_values_of_every_type_land_as_they_are(array: pa.Array, values: Sequence[Any], tmp_path: Path) -> None:
+    assert one_column(tmp_path, array) == [(value, []) for value in values]
+
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MISFIT = ("v", "NULLED", "DESTINATION_TYPECAST_ERROR")
+_TOO_LARGE = ("v", "NULLED", "DESTINATION_FIELD_SIZE_LIMITATION")
+_CUT = ("v", "TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
+
+
+@pytest.mark.parametrize(
+    ("array", "declared", "landing"),
+    [
+        (pa.array([1.0, 1.5, None]), pa.int64(), [(1, []), (None, [_MISFIT]), (None, [])]),
+        (pa.array([1, 2**63], pa.uint64()), pa.int64(), [(1, []), (None, [_TOO_LARGE])]),
+        (pa.array([float("nan"), 1.0, None]), pa.float64(), [(None, [_MISFIT]), (1.0, []), (None, [])]),
+        (pa.array(["x", None]), pa.bool_(), [(None, [_MISFIT]), (None, [])]),
+        (pa.array([0, 10**18], pa.timestamp("s")), pa.timestamp("us"), [(_EPOCH, []), (None, [_TOO_LARGE])]),
+        (pa.array([1001], pa.timestamp("ns")), pa.timestamp("us"), [(_EPOCH.replace(microsecond=1), [_CUT])]),
+        (
+            pa.array([Decimal("1.25"), Decimal("0.12345678901")], pa.decimal128(38, 11)),
+            None,
+            [(Decimal("1.25"), []), (Decimal("0.123456789"), [_CUT])],
+        ),
+        (pa.array([3_000_000], pa.date32()), pa.date32(), [(None, [_TOO_LARGE])]),
+    ],
+)
+def test_a_value_that_does_not_fit_is_null_with_an_entry(
+    array: pa.Array, declared: pa.DataType | None, landing: list[tuple[Any, Any]], tmp_path: Path
+) -> None:
+    assert one_column(tmp_path, array, declared) == landing
+
+
+def test_an_element_that_does_not_fit_is_named_by_its_place(tmp_path: Path) -> None:
+    lists = pa.array([[0.5], [1.0, 2.5], None, [3.0]])[1:]
+    landing = one_column(tmp_path, lists, pa.list_(pa.int64()))
+    assert landing == [([1, None], [("v.1", *_MISFIT[1:])]), (None, []), ([3], [])]
+
+
+def test_free_form_values_land_as_json_text(tmp_path: Path) -> None:
+    struct = pa.array([{"a": 1, "b": [Decimal("1.50")], "c": None}, None])
+    landing = one_column(tmp_path, struct)
+    assert [json.loads(value) if value else None for value, _ in landing] == [{"a": 1, "b": [1.5], "c": None}, None]
+    maps = pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64()))
+    assert one_column(tmp_path, maps) == [('{"k":1}', []), (None, [])]
+    texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1.0}', "{no", None]))
+    assert one_column(tmp_path, texts) == [('{"a": 1.0}', []), (None, [_MISFIT]), (None, [])]
+
+
+def test_structs_land_as_structs_where_the_user_chose_so(tmp_path: Path) -> None:
+    schema = pa.schema([("o", pa.struct([("n", pa.int64()), ("at", pa.timestamp("ms", "UTC"))]))])
+    planned = msgspec.structs.replace(planned_for(schema), types=TypeChoices(objects=ObjectsAs.STRUCT))
+    objects = pa.array([{"n": 0.5, "more": 1}, {"n": 2.0, "more": 2}, None])
+    rows = rows_of(landed(planned, tmp_path, pa.record_batch([objects], ["o"])))
+    assert [row["o"] for row in rows] == [{"n": None, "at": None}, {"n": 2, "at": None}, None]
+    assert [[each["field"] for each in row["_airbyte_meta"]["changes"]] for row in rows] == [["o.n"], [], []]
+
+
+def _batch(first: int, rows: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(first, first + rows), pa.int64())], ["id"])
+
+
+def test_a_cut_takes_the_batches_before_the_mark(tmp_path: Path) -> None:
+    planned = planned_for(_batch(0, 0).schema)
+    for limits in (StageLimits(), StageLimits(segment_bytes=100, held_bytes=200, file_bytes=1)):
+        stage = stage_of(planned, tmp_path, limits)
+        for first in range(0, 60, 10):
+            stage.add_batch(planned.id, _batch(first, 10))
+            if first == 30:
+                stage.mark(planned.id)
+        part = stage.cut(planned.id)
+        assert part is not None
+        assert [row["id"] for row in rows_of(part)] == list(range(40))
+        assert (part.emitted, part.rows, stage.emitted(planned.id)) == (40, 40, 60)
+        stage.mark(planned.id)
+        rest = stage.cut(planned.id)
+        assert rest is not None
+        assert [row["id"] for row in rows_of(rest)] == list(range(40, 60))
+        stage.close()
+
+
+def test_fields_beside_the_schema_and_streams_beside_the_plan_are_counted(tmp_path: Path) -> None:
+    planned = planned_for(_batch(0, 0).schema)
+    part = landed(planned, tmp_path, pa.record_batch([pa.array([1, 2]), pa.array(["x", None])], ["id", "more"]))
+    assert part.ignored_fields == {"more": 1}
+    stage = stage_of(planned, tmp_path)
+    stage.add_batch(StreamId.of("others"), _batch(0, 3))
+    assert stage.unconfigured == {StreamId.of("others"): 3}
+
+
+def test_the_newest_row_of_a_key_stays_and_a_row_without_a_key_is_rejected(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64())])
+    planned = planned_for(schema, write=WriteMode.APPEND_DEDUP, key=[("id",)], cursor=("at",))
+    part = landed(planned, tmp_path, pa.record_batch({"id": [1, 1, None], "at": [2, 1, 3]}, schema))
+    assert [(row["id"], row["at"]) for row in rows_of(part)] == [(1, 2)]
+    assert sum(part.rejected.values()) == 1
+
+
+def test_typed_columns_equal_those_of_the_same_records_as_lines(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("i", pa.int64()),
+            ("f", pa.float64()),
+            ("d", pa.date32()),
+            ("t", pa.timestamp("us", "UTC")),
+            ("s", pa.string()),
+        ]
+    )
+    planned = planned_for(schema)
+    texts = {"i": 1, "f": 0.1, "d": "2024-02-29", "t": "2024-02-29T12:00:00.123456Z", "s": "ü"}
+    stage = stage_of(planned, tmp_path / "lines")
+    stage.add_line(planned.id, record(json.dumps(texts)))
+    stage.mark(planned.id)
+    lines = stage.cut(planned.id)
+    assert lines is not None
+    values = {**texts, "d": _NOON.date(), "t": _NOON.replace(tzinfo=_UTC)}
+    batches = landed(planned, tmp_path / "batches", pa.RecordBatch.from_pylist([values], schema))
+    [one], [other] = rows_of(lines), rows_of(batches)
+    assert {name: one[name] for name in texts} == {name: other[name] for name in texts}
+
+
+def test_a_batch_that_breaks_its_own_format_is_the_connectors_fault(tmp_path: Path) -> None:
+    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))
+    planned = planned_for(pa.schema([("v", pa.string())]))
+    with pytest.raises(ProtocolViolation):
+        landed(planned, tmp_path, pa.record_batch([broken], ["v"]))
