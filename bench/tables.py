@@ -26,11 +26,12 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CatalogSettings, CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.maintenance.care import care_of
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.formats import care_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from dagster_airbyte_proto.tables.spark.session import start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _ROOT = Path(__file__).parent.parent
 _FOLDER = _ROOT / ".bench" / "tables"

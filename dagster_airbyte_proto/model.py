@@ -137,6 +137,11 @@ class TableName(NamedTuple):
         return f"{self.namespace}.{self.name}"
 
 
+IDENTITY = "identity"
+TRANSFORMS = frozenset((IDENTITY, "year", "month", "day", "hour", "bucket", "truncate"))
+"""The partition transforms, by their names in Iceberg."""
+
+
 class PartitionField(NamedTuple):
     """A partition field of a table: a column, or a transform of it.
 

@@ -2,20 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import Document, read_document
+from dagster_airbyte_proto.connection.faults import not_allowed
 from dagster_airbyte_proto.connection.validation import StrictModel, validated
+from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, find_format
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
-# Their commits rely on exclusive creation of a file, which only a file system guarantees.
-_LOCAL_FORMATS = ("delta", "parquet", "folder")
-SESSION_CATALOG_FORMATS = ("delta", "parquet")
-"""Formats whose tables Spark knows by its session catalog alone."""
-SESSION_CATALOG = "spark_catalog"
-"""Spark's own name for its session catalog."""
 
 
 def _from_folder(place: str, info: ValidationInfo) -> str:
@@ -39,7 +35,7 @@ class CatalogSettings(StrictModel):
     """
 
     name: str = ""
-    format: Literal["iceberg", "delta", "parquet", "folder"] = "iceberg"
+    format: str = "iceberg"
     warehouse: str = ""
 
     @field_validator("name")
@@ -47,6 +43,13 @@ class CatalogSettings(StrictModel):
     def _plain_name(cls, name: str) -> str:
         if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError('must be of letters, digits and "_", and not begin with a digit')
+        return name
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, name: str) -> str:
+        if name not in FORMAT_NAMES:
+            raise ValueError(not_allowed(name, FORMAT_NAMES))
         return name
 
     @field_validator("warehouse")
@@ -58,18 +61,19 @@ class CatalogSettings(StrictModel):
 
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
-        if self.format in _LOCAL_FORMATS and _URL.match(self.warehouse):
+        abilities = find_format(self.format).abilities
+        if abilities.is_local and _URL.match(self.warehouse):
             raise ValueError(
                 f"warehouse must be a local folder for tables of the format {self.format}, whose commits are exclusive "
                 "on a file system alone; format: iceberg takes any warehouse that its catalog takes"
             )
-        if self.format in SESSION_CATALOG_FORMATS and self.name not in ("", SESSION_CATALOG):
+        if abilities.uses_session_catalog and self.name not in ("", SESSION_CATALOG):
             raise ValueError(f"name must be {SESSION_CATALOG}, or left out, for tables of the format {self.format}")
         return self
 
     def with_defaults(self, home: Path) -> "CatalogSettings":
         """Returns the same settings with every default filled in."""
-        name = self.name or (SESSION_CATALOG if self.format in SESSION_CATALOG_FORMATS else "lake")
+        name = self.name or (SESSION_CATALOG if find_format(self.format).abilities.uses_session_catalog else "lake")
         return self.model_copy(update={"name": name, "warehouse": self.warehouse or str(home / "warehouse")})
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from dagster_airbyte_proto.tables.spark.session import SparkSettings
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
     from tests.support.object_store import ObjectStore
     from tests.support.tap_home import TapHome
 
@@ -64,7 +64,9 @@ def _needs_others(item: pytest.Item) -> bool:
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
     """Settings of the tests' one session: catalog `lake` in a warehouse of this run, and Delta's catalog beside it."""
     # Importing pyspark takes most of a second, which tests without it need not wait for.
-    from dagster_airbyte_proto.tables.spark.session import ICEBERG_VERSION, SparkSettings, spark_config
+    from dagster_airbyte_proto.tables.iceberg.format import ICEBERG_VERSION
+    from dagster_airbyte_proto.tables.spark.session import spark_config
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
     folder: Path = tmp_path_factory.mktemp("spark")
     iceberg = spark_config(SparkSettings(str(folder)))

@@ -21,7 +21,7 @@ from dagster_airbyte_proto.testing import fake_source, fake_tap
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dagster_airbyte_proto.tables.spark.session import SparkSettings
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "example_project"

@@ -23,9 +23,6 @@ from dagster_airbyte_proto.schema.evolution import (
 )
 from dagster_airbyte_proto.schema.names import case_folded
 
-MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
-"""The write modes that tables support."""
-
 REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
 """The modes in which a part replaces all rows of a table, or of its slice. A part without files empties it."""
 

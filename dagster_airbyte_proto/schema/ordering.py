@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.model import Ordering, PartitionField, SortField, StreamId
+from dagster_airbyte_proto.model import IDENTITY, Ordering, PartitionField, SortField, StreamId
 from dagster_airbyte_proto.schema.columns import Column, ValueKind
-from dagster_airbyte_proto.schema.partitioning import IDENTITY, named_column, option_error
+from dagster_airbyte_proto.schema.partitioning import named_column, option_error
 
 _FIELD = re.compile(r"\s*(?P<column>`(?:[^`]|``)+`|.+?)(?:\s+(?P<way>asc|desc))?\s*", re.IGNORECASE)
 

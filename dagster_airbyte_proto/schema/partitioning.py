@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import PartitionField, StreamId
+from dagster_airbyte_proto.model import IDENTITY, PartitionField, StreamId
 from dagster_airbyte_proto.schema.columns import Column, ValueKind
 
-IDENTITY = "identity"
 _OPTION = "partition_by"
 _FIELD = re.compile(
     r"\s*(?:(?P<transform>[a-z]+)\s*\(\s*(?:(?P<width>\d{1,9})\s*,)?)?\s*(?P<column>[^(),`]+?|`(?:[^`]|``)+`)\s*(?P<end>\)?)\s*"
@@ -49,9 +48,6 @@ _TRANSFORMS: Mapping[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "bucket": (lambda kind: _is_exact(kind) or _is_dated(kind), "whole numbers, texts, dates and times"),
     "truncate": (lambda kind: pa.types.is_integer(kind) or _is_text(kind), "whole numbers and texts"),
 }
-
-TRANSFORMS = frozenset(_TRANSFORMS)
-"""The names of all partition transforms."""
 
 
 def transform_of(text: str) -> str:

@@ -5,14 +5,12 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 from dagster_airbyte_proto.settings import Settings
@@ -22,13 +20,13 @@ from dagster_airbyte_proto.sync.connector.launcher_choice import launcher_for
 from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
-from dagster_airbyte_proto.tables.formats import FORMATS, Abilities
-from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
+from dagster_airbyte_proto.tables.abilities import Abilities
+from dagster_airbyte_proto.tables.formats import Format, find_format
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark.session import QueryResult, SparkSettings
+    from dagster_airbyte_proto.tables.spark.session import QueryResult
 
 
 class Engine:
@@ -70,7 +68,7 @@ class Engine:
     @property
     def abilities(self) -> Abilities:
         """The abilities of tables of the engine's format. Known before the tables are open."""
-        return self._given_tables.abilities if self._given_tables else FORMATS[self.settings.catalog.format]
+        return self._given_tables.abilities if self._given_tables else self._format.abilities
 
     @property
     def tables_if_open(self) -> TableWriter | None:
@@ -117,22 +115,11 @@ class Engine:
 
     def query(self, sql: str) -> "QueryResult":
         """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""
-        if self.settings.catalog.format == "folder":
-            raise ConfigError(
-                "querying the warehouse",
-                "tables of the format folder are not read by Spark",
-                remedy="Set catalog: {format: iceberg}, delta or parquet in the settings.",
-            )
-        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-        from dagster_airbyte_proto.tables.parquet.session_catalog import register
         from dagster_airbyte_proto.tables.spark.session import query, start_session
 
         settings = self._spark_settings()
         session = start_session(settings)
-        if settings.format == "parquet":
-            register(session, ParquetTables(Path(settings.warehouse)))
-        elif settings.format == "delta":
-            DeltaTables(session, settings).register_all()
+        self._format.register(self._format.open_tables(settings, lambda: session), session)
         return query(session, sql)
 
     def close(self) -> None:
@@ -169,22 +156,14 @@ class Engine:
     def _open_tables(self) -> TableWriter:
         if self._given_tables is not None:
             return self._given_tables
-        catalog = self.settings.catalog
-        if catalog.format == "folder":
-            return FolderTables(Path(catalog.warehouse))
-        if catalog.format == "parquet":
-            return ParquetTables(Path(catalog.warehouse), catalog=catalog.name)
-        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-        from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-        from dagster_airbyte_proto.tables.spark.session import start_session
+        tables: TableWriter = self._format.open_tables(self._spark_settings())
+        return tables
 
-        settings = self._spark_settings()
-        open_tables = DeltaTables if settings.format == "delta" else IcebergTables
-        return open_tables(start_session(settings), settings)
+    @property
+    def _format(self) -> Format[Any]:
+        return find_format(self.settings.catalog.format)
 
-    def _spark_settings(self) -> "SparkSettings":
-        from dagster_airbyte_proto.tables.spark.session import SparkSettings
-
+    def _spark_settings(self) -> SparkSettings:
         catalog = self.settings.catalog
         return SparkSettings(
             warehouse=catalog.warehouse,

@@ -12,7 +12,7 @@ from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.loads.load import FileContent, HighWaterMark, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import DEDUPLICATING, REPLACING, SLICE_COLUMN, Freshness
 from dagster_airbyte_proto.model import MergeMode
-from dagster_airbyte_proto.tables.formats import Abilities
+from dagster_airbyte_proto.tables.abilities import Abilities
 
 
 def continues_branch(part: StagedRows) -> bool:

@@ -16,7 +16,7 @@ from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.formats import Abilities
+from dagster_airbyte_proto.tables.abilities import Abilities
 
 
 class TableWriter(Protocol):

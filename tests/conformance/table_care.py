@@ -11,9 +11,8 @@ import pytest
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import WriteMode
-from dagster_airbyte_proto.sync.maintenance.care import care_of
 from dagster_airbyte_proto.tables.care import ProtectedFiles, TableCare
-from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
+from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from tests.conformance.table_rows import Bench, before_commit, names, part, part_of, position_deletes, staged
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=9)

@@ -6,12 +6,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.loads.table import MODES
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.tables.abilities import MODES
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from dagster_airbyte_proto.tables.spark.session import start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.fidelity.run import check, kept, text
 
 

@@ -11,7 +11,7 @@ from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.fidelity.run import check, kept, text
 
 pytestmark = [pytest.mark.connectors, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -9,7 +9,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.fidelity.lines import offer_lines, record_line
 from tests.support.types_table import CHOICES, PAGE, ROWS, page
 from tests.sync.conftest import OpenShop

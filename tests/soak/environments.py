@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from dagster_airbyte_proto.tables.spark.session import start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.dagster_defs.support.spark_steps import SparkSteps
 from tests.soak.containers import DockerDaemon, ImageConnection, container, fake_source_image, left
 from tests.soak.kill_methods import KillMethod, connector, guardian, jvm, python, tree, words_of

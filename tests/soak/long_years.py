@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.maintenance.care import ORPHAN_SECONDS, care_of, clean
+from dagster_airbyte_proto.sync.maintenance.care import ORPHAN_SECONDS, clean
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.tables.formats import care_of
 from tests.soak.tally import tell
 from tests.support.fork_server import Kill
 from tests.sync.crashes.fake_connection import FakeConnection

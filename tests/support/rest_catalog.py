@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dagster_airbyte_proto.tables.spark.session import ICEBERG_VERSION
+from dagster_airbyte_proto.tables.iceberg.format import ICEBERG_VERSION
 
 _JETTY = "12.1.4"
 _CLASSES = (

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.tables.folder.tables import FolderTables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dagster_airbyte_proto.tables.spark.session import SparkSettings
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 
 class TapTables(Protocol):

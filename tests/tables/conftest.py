@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from dagster_airbyte_proto.tables.spark.session import start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, Bench, Reader, table_name
 
 

@@ -39,7 +39,7 @@ class _Opened(NamedTuple):
 
 @contextmanager
 def _opened(call: Call, names: Sequence[str]) -> Iterator[_Opened]:
-    from dagster_airbyte_proto.sync.maintenance.care import care_of
+    from dagster_airbyte_proto.tables.formats import care_of
 
     with call.engine() as engine:
         # Before a Spark session starts: a connection without tables is an error.

@@ -40,7 +40,7 @@ def _package(name: str) -> str | None:
 
 
 def _iceberg_runtime() -> str:
-    from dagster_airbyte_proto.tables.spark.session import ICEBERG_VERSION
+    from dagster_airbyte_proto.tables.iceberg.format import ICEBERG_VERSION
 
     return ICEBERG_VERSION
 
@@ -50,7 +50,7 @@ def _java() -> str | None:
     import subprocess
 
     from dagster_airbyte_proto.tables.spark.java_home import java_home
-    from dagster_airbyte_proto.tables.spark.session import SparkSettings
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
     cache: Path = SparkSettings._field_defaults["cache"]
     try:

@@ -26,13 +26,14 @@ from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, care_of, tables_of
+from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_of
 from dagster_airbyte_proto.sync.maintenance.reset import reset_state
 from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.tables.formats import care_of
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 _POLL_SECONDS = 0.5

@@ -19,8 +19,8 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.schema.names import unique_names
-from dagster_airbyte_proto.settings import SESSION_CATALOG, SESSION_CATALOG_FORMATS
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
+from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, find_format
 
 # Dagster makes the name of an output from an asset's key, and allows only these characters there.
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -45,7 +45,9 @@ def plan_asset_streams(
 ) -> AssetStreams:
     """Plans the streams. Raises ConfigError, with the file, the stream and the nearest name, if the connection does not
     match its catalog."""
-    spark_catalog = spark_catalog or (SESSION_CATALOG if table_format in SESSION_CATALOG_FORMATS else "lake")
+    spark_catalog = spark_catalog or (
+        SESSION_CATALOG if find_format(table_format).abilities.uses_session_catalog else "lake"
+    )
     found = saved_catalog(connection, catalog=catalog, home=home)
     with _naming_the_connection(connection):
         planned = _planned(connection, found)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
@@ -22,15 +21,15 @@ from dagster_airbyte_proto.dagster_defs.tables.frame_kinds import (
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.settings import SESSION_CATALOG, SESSION_CATALOG_FORMATS
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
-from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
+from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, Format, find_format
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import qualified
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.frames import Slices, TableSelection
-    from dagster_airbyte_proto.tables.spark.session import QueryResult, SparkSettings
+    from dagster_airbyte_proto.tables.spark.session import QueryResult
 
 TABLE_NAME = "dagster/table_name"
 WRITE = "airbyte_proto/write"
@@ -71,17 +70,18 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
     )
     _sync_tables: TableWriter | None = PrivateAttr(default=None)
     _confirm_thread: ThreadPoolExecutor | None = PrivateAttr(default=None)
-    _delta_is_registered: bool = PrivateAttr(default=False)
+    _query_tables: TableWriter | None = PrivateAttr(default=None)
 
     @property
     def catalog_name(self) -> str:
-        if self._format in SESSION_CATALOG_FORMATS:
+        if self._format.abilities.uses_session_catalog:
             return SESSION_CATALOG
         return self.catalog or str(getattr(self.spark, "catalog", "lake"))
 
     @property
-    def _format(self) -> str:
-        return str(getattr(self.spark, "format", "iceberg"))
+    def _format(self) -> Format[Any]:
+        """The format of our own Spark resource: other resources have none."""
+        return find_format(str(getattr(self.spark, "format", "iceberg")))
 
     def tables(self, labels: Mapping[str, str]) -> TableWriter:
         """Returns the tables that a sync commits through, with `labels` in every snapshot it makes. Nothing starts yet:
@@ -124,37 +124,19 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         return frames.open_catalog(lambda: self.spark.spark_session, catalog)
 
     def _writer(self, catalog: str, labels: Mapping[str, str]) -> TableWriter:
-        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-        from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-        from dagster_airbyte_proto.tables.spark.session import SparkSettings
-
-        if self._format == "delta":
-            return DeltaTables(lambda: self._session(catalog), self._spark_settings, labels=dict(labels))
-        if self._format == "parquet":
-            return ParquetTables(Path(self._spark_settings.warehouse_location), catalog=catalog)
-        settings = SparkSettings(str(getattr(self.spark, "warehouse", "")), catalog)
-        return IcebergTables(lambda: self._session(catalog), settings, labels=dict(labels))
-
-    @property
-    def _spark_settings(self) -> "SparkSettings":
-        """The settings of our own Spark resource: only that one has a format."""
-        settings: SparkSettings = self.spark.settings
-        return settings._replace(catalog=self.catalog_name)
+        own = getattr(self.spark, "settings", None)
+        settings = own if isinstance(own, SparkSettings) else SparkSettings("")
+        tables: TableWriter = self._format.open_tables(
+            settings._replace(catalog=catalog), lambda: self._session(catalog), labels
+        )
+        return tables
 
     def _register_tables(self) -> None:
-        """Registers Delta and Parquet tables with the session: Spark's own catalog forgets them when the session ends.
-        Parquet tables are registered before each query: a registration points to one version's folder."""
-        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-        from dagster_airbyte_proto.tables.parquet.session_catalog import register
-
-        if self._format not in SESSION_CATALOG_FORMATS:
+        """Registers the tables with Spark's session catalog, which forgets them when the session ends."""
+        if not self._format.abilities.uses_session_catalog:
             return
-        tables = self._writer(self.catalog_name, {})
-        if isinstance(tables, ParquetTables):
-            register(self._session(self.catalog_name), tables)
-        elif isinstance(tables, DeltaTables) and not self._delta_is_registered:
-            tables.register_all()
-            self._delta_is_registered = True
+        self._query_tables = self._query_tables or self._writer(self.catalog_name, {})
+        self._format.register(self._query_tables, self._session(self.catalog_name))
 
     def _confirm_rows(self, context: dg.OutputContext, synced: CommittedStream) -> dict[str, Any]:
         """Confirms that the rows are in the table, or raises. Commits are idempotent: one that exists is only found."""
@@ -169,7 +151,6 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         return _table_metadata(synced.report.table, rows, snapshot_id)
 
     def _write_frame(self, context: dg.OutputContext, value: Any) -> dict[str, Any]:
-        from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
         from dagster_airbyte_proto.tables.spark import frames
 
         if not context.has_asset_key:
@@ -179,10 +160,10 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         catalog, table = self._target_table(context)
         labels = {"run-id": context.run_id, "asset": asset}
         tables = self._writer(catalog, labels)
-        if not isinstance(tables, IcebergTables):
+        if not isinstance(tables, frames.SupportsFrames):
             raise ConfigError(
                 f"storing {asset}",
-                f"the tables' format is {self._format}, and frames can only be written to Iceberg tables",
+                f"the tables' format is {tables.abilities.format}, and frames can only be written to Iceberg tables",
                 remedy="Give the asset an IO manager of its own, whose Spark resource has the format iceberg.",
             )
         if kind is not FrameKind.SPARK:

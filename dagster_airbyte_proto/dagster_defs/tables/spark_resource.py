@@ -2,15 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from dagster_airbyte_proto.dagster_defs.home import home_folder
-
-if TYPE_CHECKING:
-    from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 
 class SparkSessionResource(dg.ConfigurableResource[Any]):
@@ -50,11 +48,8 @@ class SparkSessionResource(dg.ConfigurableResource[Any]):
             spark.kill_starting_jvm()
 
     @property
-    def settings(self) -> "SparkSettings":
+    def settings(self) -> SparkSettings:
         """The settings, with every default filled in."""
-        # Definitions are loaded in processes that never start Spark, and its modules take most of a second to import.
-        from dagster_airbyte_proto.tables.spark.session import SparkSettings
-
         return SparkSettings(
             warehouse=self.warehouse or str(home_folder() / "warehouse"),
             catalog=self.catalog,

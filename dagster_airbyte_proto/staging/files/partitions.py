@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.model import PartitionField, PartitionValue
-from dagster_airbyte_proto.schema.partitioning import IDENTITY
+from dagster_airbyte_proto.model import IDENTITY, PartitionField, PartitionValue
 from dagster_airbyte_proto.staging.files.murmur import murmur3_hashes
 
 _MICROSECONDS = 1_000_000

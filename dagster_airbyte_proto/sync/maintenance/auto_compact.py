@@ -14,9 +14,10 @@ from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, care_of
+from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.tables.formats import care_of
 
 _COMPACT_ONLY = CareOptions(keep_seconds=None)
 _FULL_FILE_BYTES = 128 << 20

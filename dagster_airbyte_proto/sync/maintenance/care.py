@@ -20,16 +20,7 @@ from typing import NamedTuple
 from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.care import (
-    CompactionResult,
-    FolderCare,
-    ProtectedFiles,
-    TableCare,
-    TableHistory,
-)
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
-from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
-from dagster_airbyte_proto.tables.writer import TableWriter
+from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableCare, TableHistory
 
 KEEP_SECONDS = 7 * 86400.0
 ORPHAN_SECONDS = 3 * 86400.0
@@ -62,25 +53,6 @@ class CareOptions(NamedTuple):
     compact: bool = True
     keep_seconds: float | None = KEEP_SECONDS
     orphan_seconds: float = ORPHAN_SECONDS
-
-
-def care_of(tables: TableWriter) -> TableCare:
-    """The care of the tables of a writer. Raises ConfigError for a format that is not supported."""
-    if isinstance(tables, FolderTables):
-        return FolderCare(tables)
-    if isinstance(tables, ParquetTables):
-        return FolderCare(tables.folders, tables.abilities.format)
-    # Spark's modules take most of a second to import, which folders need not wait for.
-    from dagster_airbyte_proto.tables.delta.care import DeltaCare
-    from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-    from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
-    from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-
-    if isinstance(tables, IcebergTables):
-        return IcebergCare(tables)
-    if isinstance(tables, DeltaTables):
-        return DeltaCare(tables)
-    raise ConfigError("caring for tables", f"tables of the format {tables.abilities.format} are not supported")
 
 
 def tables_of(store: StateStore, connection: str) -> list[TableName]:

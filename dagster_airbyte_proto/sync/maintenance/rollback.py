@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, LoggedLoad, StateChange, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.formats import rewinder_of
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
@@ -56,9 +57,6 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     snapshot has expired, for tables without snapshots. When a TableError is raised, the states and some of the tables
     may have moved.
     """
-    # Importing Spark takes most of a second, which commands that only read states are spared.
-    from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
-
     store, tables = engine.store, rewinder_of(engine.tables)
     targets = list(_tables_to_move(store, lease.connection, version, tables))
     changes = store.rollback(lease, version, who=who)

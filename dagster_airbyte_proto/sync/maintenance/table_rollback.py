@@ -13,6 +13,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.maintenance.care import known_loads
 from dagster_airbyte_proto.sync.maintenance.rollback import version_at
 from dagster_airbyte_proto.tables.care import SnapshotChange, TableCare, TableHistory
+from dagster_airbyte_proto.tables.formats import rewinder_of
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
@@ -32,9 +33,6 @@ def roll_back_table(engine: "Engine", care: TableCare, name: TableName, snapshot
 
     Raises ConfigError for a table that a connection writes. The error names the command that rolls back both.
     """
-    # Importing Spark takes most of a second, which a refused call is spared.
-    from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
-
     doing = f"rolling back table {name} to snapshot {snapshot_id}"
     rewinder, history = rewinder_of(engine.tables), care.history(name)
     if snapshot_id not in {change.snapshot_id for change in history.changes}:

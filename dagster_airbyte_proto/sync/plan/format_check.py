@@ -6,7 +6,8 @@ from typing import NamedTuple
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import MergeMode, PlannedStream, Shaping
 from dagster_airbyte_proto.schema.partitioning import transform_of
-from dagster_airbyte_proto.tables.formats import FOLDER, FORMATS, Abilities
+from dagster_airbyte_proto.tables.abilities import Abilities
+from dagster_airbyte_proto.tables.formats import formats
 
 
 class _Misfit(NamedTuple):
@@ -19,8 +20,8 @@ def check_format(connection: str, planned: Sequence[PlannedStream], abilities: A
     and the formats that can take the stream."""
     for each in planned:
         for misfit in _misfits(each, abilities):
-            able = [other for other in FORMATS.values() if other != FOLDER and not any(_misfits(each, other))]
-            others = f", or set catalog: {{format: {' or '.join(other.format for other in able)}}} in the settings"
+            able = [other.abilities.format for other in formats() if not any(_misfits(each, other.abilities))]
+            others = f", or set catalog: {{format: {' or '.join(able)}}} in the settings"
             raise ConfigError(
                 f"planning the sync of connection {connection}",
                 misfit.found,

@@ -31,6 +31,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL, is_local, without_file_sc
 from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableFit, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
+from dagster_airbyte_proto.tables.delta import ABILITIES
 from dagster_airbyte_proto.tables.delta.actions import txn_action
 from dagster_airbyte_proto.tables.delta.files import add_actions_of, can_add_by_reference, files_to_add, net_rows
 from dagster_airbyte_proto.tables.delta.history import HIGH_WATER_MARK, LOAD_ID, TABLE_ROWS, read_commit
@@ -45,7 +46,6 @@ from dagster_airbyte_proto.tables.delta.preparation import (
     with_published_columns,
 )
 from dagster_airbyte_proto.tables.folder.tables import folder_name
-from dagster_airbyte_proto.tables.formats import DELTA
 from dagster_airbyte_proto.tables.part_checks import (
     check_mode,
     check_partitioning,
@@ -56,7 +56,8 @@ from dagster_airbyte_proto.tables.part_checks import (
 from dagster_airbyte_proto.tables.spark.columns import spark_type
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
-from dagster_airbyte_proto.tables.spark.session import LazySession, SparkSettings
+from dagster_airbyte_proto.tables.spark.session import LazySession
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted, text_literal
 
 _ATTEMPTS = 8
@@ -73,7 +74,7 @@ class DeltaTables:
     Raises ConfigError for a warehouse that is not on a disk of this machine.
     """
 
-    abilities = DELTA
+    abilities = ABILITIES
     storage = LOCAL
 
     def __init__(
@@ -90,6 +91,7 @@ class DeltaTables:
         self._labels = labels or {}
         self._opening = threading.Lock()
         self._opened: JavaDelta | None = None
+        self._are_registered = False
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         doing, location = f"preparing table {self._sql_name(spec.name)}", self.location(spec.name)
@@ -120,10 +122,13 @@ class DeltaTables:
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=stream)
 
     def register_all(self) -> None:
-        """Registers every table of the warehouse in the session's catalog."""
+        """Registers every table of the warehouse in the session's catalog, at the first call."""
+        if self._are_registered:
+            return
         for name in self.names():
             with self.translated_errors(f"registering table {name} in the session's catalog"):
                 self._register(name)
+        self._are_registered = True
 
     def names(self) -> list[TableName]:
         """Returns the name of every table of the warehouse, from the names of their folders."""

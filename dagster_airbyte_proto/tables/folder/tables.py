@@ -50,8 +50,8 @@ from dagster_airbyte_proto.loads.table import (
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision, IcebergSchema, evolution_decision
 from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
+from dagster_airbyte_proto.tables.folder import ABILITIES
 from dagster_airbyte_proto.tables.folder.log import ENTRY_DECODER, NO_TABLE, FolderSnapshot, LogEntry
-from dagster_airbyte_proto.tables.formats import FOLDER
 from dagster_airbyte_proto.tables.part_checks import (
     check_branch,
     check_mode,
@@ -84,7 +84,7 @@ class _Preparation(NamedTuple):
 class FolderTables:
     """The tables under one folder. Processes may share the folder, and threads one object."""
 
-    abilities = FOLDER
+    abilities = ABILITIES
     storage = LOCAL
 
     def __init__(self, root: Path, read: _ReadFile = read_file) -> None:

@@ -22,9 +22,9 @@ from dagster_airbyte_proto.model import PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.iceberg.deletion_vectors import puffin_file
+from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
-from dagster_airbyte_proto.tables.iceberg.partitions import create_partitioned, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.part_checks import effective_files
 from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
 from dagster_airbyte_proto.tables.spark.session import session_storage

@@ -27,20 +27,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.columns import null_array
 from dagster_airbyte_proto.schema.replacement import field_ids
-from dagster_airbyte_proto.tables.care import PastRewind, TablePast, TableRewinder
-from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
-from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.care import PastRewind, TablePast
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, TableLog, lineage
-from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import qualified, quoted
-from dagster_airbyte_proto.tables.writer import TableWriter
 
 REWOUND_TO = "airbyte-proto.rewound-to"
 VERSION = "airbyte-proto.rewound-at-version"
@@ -214,19 +210,6 @@ class IcebergRewinder:
 
     def _qualified(self, name: TableName) -> str:
         return qualified(self._catalog, name)
-
-
-def rewinder_of(tables: TableWriter) -> TableRewinder:
-    """Returns the rewinder of a writer's tables. Raises ConfigError for tables that keep no snapshots."""
-    if isinstance(tables, IcebergTables):
-        return IcebergRewinder(tables.open_session(), tables.catalog)
-    if isinstance(tables, DeltaTables):
-        return DeltaRewinder(tables)
-    raise ConfigError(
-        "taking tables back",
-        "only Iceberg and Delta tables keep the snapshots that this needs",
-        remedy="Roll back the state alone: the next run reads the rows after it again.",
-    )
 
 
 def _already_shows(log: TableLog, snapshot_id: str | None) -> bool:

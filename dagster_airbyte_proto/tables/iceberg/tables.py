@@ -24,10 +24,11 @@ from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
 from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.formats import ICEBERG
+from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
 from dagster_airbyte_proto.tables.iceberg.copy_on_write import CopyOnWrite, needs_copy_on_write
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaIceberg, JavaTable
+from dagster_airbyte_proto.tables.iceberg.layout import set_order
 from dagster_airbyte_proto.tables.iceberg.log import (
     HIGH_WATER_MARK,
     History,
@@ -35,11 +36,11 @@ from dagster_airbyte_proto.tables.iceberg.log import (
     check_placement,
 )
 from dagster_airbyte_proto.tables.iceberg.preparation import PreparedTable, RequestedTable, prepare_table
-from dagster_airbyte_proto.tables.iceberg.sort_order import set_order
 from dagster_airbyte_proto.tables.part_checks import check_mode, high_water_mark_after
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
-from dagster_airbyte_proto.tables.spark.session import LazySession, SparkSettings, check_exclusive_commits
+from dagster_airbyte_proto.tables.spark.session import LazySession, check_exclusive_commits
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import qualified
 
 _ATTEMPTS = 8
@@ -54,7 +55,7 @@ class IcebergTables:
     `labels` (the connection, the run) go into every snapshot's summary, with the prefix `airbyte-proto.`.
     """
 
-    abilities = ICEBERG
+    abilities = ABILITIES
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.folder.log import FolderSnapshot
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
-from dagster_airbyte_proto.tables.formats import PARQUET
+from dagster_airbyte_proto.tables.parquet import ABILITIES
 from dagster_airbyte_proto.tables.part_checks import check_mode
 from dagster_airbyte_proto.tables.sql_names import qualified
 
@@ -49,7 +49,7 @@ class ParquetTables:
     A commit waits up to `lock_seconds` for another one that is showing a load.
     """
 
-    abilities = PARQUET
+    abilities = ABILITIES
     storage = LOCAL
 
     def __init__(self, root: Path, *, catalog: str = "spark_catalog", lock_seconds: float = 30.0) -> None:

@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, IllegalArgumentException
@@ -15,9 +15,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import NullType, StringType, StructField
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.settings import SESSION_CATALOG
-from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.formats import SESSION_CATALOG
+from dagster_airbyte_proto.tables.iceberg.log import Snapshot
 from dagster_airbyte_proto.tables.spark.jvm_errors import first_line
 from dagster_airbyte_proto.tables.spark.session import keep_interrupt_handler
 from dagster_airbyte_proto.tables.sql_names import quoted
@@ -64,6 +65,17 @@ class WrittenTable(NamedTuple):
     was_there: bool
 
 
+@runtime_checkable
+class SupportsFrames(Protocol):
+    """A writer whose tables Spark can write frames to, under a load id."""
+
+    def prepare_for_frame(self, name: TableName, frame: DataFrame, slice_column: str | None) -> TableTarget:
+        """Creates the table, or adds the columns that it lacks."""
+        ...
+
+    def snapshot_of_load(self, load_id: str, name: TableName) -> Snapshot | None: ...
+
+
 def open_catalog(session: Callable[[], SparkSession], catalog: str) -> SparkSession:
     """Opens a session that the user made. Raises ConfigError where it does not know the catalog."""
     with keep_interrupt_handler():
@@ -99,7 +111,7 @@ def from_arrow(session: SparkSession, rows: pa.Table) -> DataFrame:
     return session.createDataFrame(rows)
 
 
-def write_table(tables: IcebergTables, frame: DataFrame, load: FrameLoad) -> WrittenTable:
+def write_table(tables: SupportsFrames, frame: DataFrame, load: FrameLoad) -> WrittenTable:
     """Creates the table or adds the columns that it lacks, then writes the frame. Readers see all of it or nothing.
 
     A replacement without rows empties the slices, or the table. Raises ConfigError for a frame that no table can take.

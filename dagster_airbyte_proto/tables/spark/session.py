@@ -29,45 +29,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import VariantVal
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage, without_file_scheme
+from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTINGS, Storage
+from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.spark.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
-ICEBERG_VERSION = "1.11.0"
-DELTA_VERSION = "4.4.0"
-_ICEBERG = "org.apache.iceberg"
-_S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _LOG_TAIL_BYTES = 2000
 _POLL_SECONDS = 0.1
 _KILL_WAIT_SECONDS = 3.0
 _starting = threading.Lock()
-
-
-class SparkSettings(NamedTuple):
-    """The warehouse, the catalog and the Spark session of tables. `config` wins over every default here.
-
-    `warehouse` is a path or a URI. The JVM's output goes to `jvm_log`; without it, to stderr.
-    `cache` has the archive of Spark's classes for the next JVM, and the wrapped JRE of the wheel if the machine has no
-    Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and computes slower
-    once it is warm.
-    """
-
-    warehouse: str
-    catalog: str = "lake"
-    format: str = "iceberg"
-    config: Mapping[str, str] = {}
-    jvm_log: Path | None = None
-    short_lived: bool = False
-    cache: Path = Path("~/.cache/dagster_airbyte_proto")
-
-    @property
-    def warehouse_location(self) -> str:
-        """The warehouse in the form that table locations have: a local one as an absolute path, without a scheme."""
-        location = without_file_scheme(self.warehouse)
-        return location if "://" in location else str(Path(location).expanduser().absolute())
 
 
 class QueryResult(NamedTuple):
@@ -82,10 +56,7 @@ class QueryResult(NamedTuple):
 
 def spark_config(settings: SparkSettings) -> dict[str, str]:
     """Returns the session's whole configuration: the defaults, and over them what the user set."""
-    if settings.format not in _IN_FORMAT:
-        known = ", ".join(_IN_FORMAT)
-        found = f"table format {settings.format!r} is not known; use {known}"
-        raise ConfigError("reading the Spark settings", found)
+    parts = find_format(settings.format).spark_parts(settings)
     defaults = {
         "spark.master": "local[*]",
         "spark.app.name": "airbyte-proto",
@@ -97,7 +68,7 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
-        **_IN_FORMAT[settings.format](settings),
+        **parts.config,
     }
     if settings.short_lived:
         defaults[_JAVA_OPTIONS] = _SHORT_LIVED
@@ -109,7 +80,7 @@ def spark_config(settings: SparkSettings) -> dict[str, str]:
             defaults["spark.sql.shuffle.partitions"],
         )
     config = {**defaults, **settings.config}
-    return {**config, **_jars(settings, config)}
+    return {**config, **_jars(parts, config)}
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
@@ -186,67 +157,12 @@ def query(session: SparkSession, sql: str) -> QueryResult:
     return QueryResult(tuple(answer.column_names), [list(row) for row in zip(*columns, strict=True)])
 
 
-def _for_iceberg(settings: SparkSettings) -> dict[str, str]:
-    catalog = f"spark.sql.catalog.{settings.catalog}"
-    config = {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
-    }
-    if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
-        config[f"{catalog}.type"] = "hadoop"
-    if settings.config.get(f"{catalog}.type") != "rest":
-        # For a REST catalog the warehouse is a name on the server, not a location.
-        config[f"{catalog}.warehouse"] = settings.warehouse_location
-        if settings.warehouse_location.startswith("s3://"):
-            config[f"{catalog}.io-impl"] = _S3_FILE_IO
-    return config
-
-
-def _for_parquet(settings: SparkSettings) -> dict[str, str]:
-    return {"spark.sql.warehouse.dir": settings.warehouse_location}
-
-
-def _for_delta(settings: SparkSettings) -> dict[str, str]:
-    return {
-        "spark.sql.warehouse.dir": settings.warehouse_location,
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The number of tasks of the job that reads a table's log; the default is 50.
-        "spark.databricks.delta.snapshotPartitions": "2",
-    }
-
-
 # Without the optimising compiler and the parallel collector: 6 s of CPU to the first commit instead of 12.
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 if sys.platform == "linux":
     # Hadoop runs a program for each file that it writes to this machine. Java's default way through a helper process
     # doubles the time of each.
     _SHORT_LIVED += " -Djdk.lang.Process.launchMechanism=VFORK"
-
-_IN_FORMAT = {"iceberg": _for_iceberg, "delta": _for_delta, "parquet": _for_parquet}
-# The package of each format: its name without a version, and the rest with the version.
-_PACKAGES = {
-    "iceberg": (f"{_ICEBERG}:iceberg-spark-runtime-", "{spark}_2.13:" + ICEBERG_VERSION),
-    "delta": ("io.delta:delta-spark_", "{spark}_2.13:" + DELTA_VERSION),
-}
-_S3_PACKAGE = (f"{_ICEBERG}:iceberg-aws-bundle:", ICEBERG_VERSION)
-# Dependencies of delta-spark that Spark has already: 80 MB less to download.
-_EXCLUDED = (
-    "com.fasterxml.jackson.core:jackson-annotations",
-    "com.fasterxml.jackson.core:jackson-core",
-    "com.fasterxml.jackson.core:jackson-databind",
-    "com.fasterxml.jackson.datatype:jackson-datatype-jdk8",
-    "com.google.code.findbugs:jsr305",
-    "javax.annotation:javax.annotation-api",
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.apache.logging.log4j:log4j-api",
-    "org.apache.logging.log4j:log4j-core",
-    "org.apache.logging.log4j:log4j-slf4j2-impl",
-    "org.apache.parquet:parquet-hadoop",
-    "org.roaringbitmap:RoaringBitmap",
-    "org.slf4j:slf4j-api",
-)
 
 
 def session_storage(session: SparkSession, catalog: str) -> Storage:
@@ -273,17 +189,18 @@ def check_exclusive_commits(session: SparkSession, catalog: str, warehouse: str)
         )
 
 
-def _jars(settings: SparkSettings, config: Mapping[str, str]) -> dict[str, str]:
+def _jars(parts: SparkParts, config: Mapping[str, str]) -> dict[str, str]:
     """Returns the jars that the tables need, before the user's packages. None if the user sets `spark.jars`."""
-    if settings.format not in _PACKAGES or config.get("spark.jars"):
+    if not parts.packages or config.get("spark.jars"):
         return {}
     theirs = [package for package in config.get("spark.jars.packages", "").split(",") if package]
-    wanted = [_PACKAGES[settings.format]]
-    if config.get(f"spark.sql.catalog.{settings.catalog}.io-impl") == _S3_FILE_IO:
-        wanted.append(_S3_PACKAGE)
     version = ".".join(pyspark.__version__.split(".")[:2])
-    ours = [name + rest.format(spark=version) for name, rest in wanted if not any(x.startswith(name) for x in theirs)]
-    excluded = {"spark.jars.excludes": ",".join(_EXCLUDED)} if settings.format == "delta" else {}
+    ours = [
+        each.name + each.version.format(spark=version)
+        for each in parts.packages
+        if not any(package.startswith(each.name) for package in theirs)
+    ]
+    excluded = {"spark.jars.excludes": ",".join(parts.excluded)} if parts.excluded else {}
     return {"spark.jars.packages": ",".join([*ours, *theirs]), **excluded}
 
 

@@ -23,7 +23,8 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.testing.fake_source import command
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options, resources, shop_assets

@@ -12,7 +12,7 @@ from dagster_airbyte_proto.dagster_defs.tables.io_manager import (
     SparkTableIOManager,
 )
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.dagster_defs.tables.io_manager_runs import Rows
 
 

@@ -23,7 +23,8 @@ from dagster_airbyte_proto.dagster_defs.tables.io_manager import (
 )
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.dagster_defs.tables.io_manager_runs import FRAMES, Rows, output, returning, run
 
 pytestmark = pytest.mark.spark
@@ -271,7 +272,8 @@ import dagster as dg
 import pandas as pd
 from dagster_pyspark import LazyPySparkResource
 from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, spark_config
+from dagster_airbyte_proto.tables.spark.session import spark_config
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 config = spark_config(SparkSettings(sys.argv[1], short_lived=True, config={"spark.driver.memory": "1g"}))
 spark = LazyPySparkResource(spark_config=config)
 

@@ -21,7 +21,8 @@ from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import SCHEMA, part
 from tests.dagster_defs.tables.io_manager_runs import FRAMES, Rows, returning, run
 

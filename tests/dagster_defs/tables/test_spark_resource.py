@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 
 def _opened(resource: SparkSessionResource) -> SparkSettings:

@@ -25,7 +25,8 @@ from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessio
 from dagster_airbyte_proto.dagster_defs.tables.table_metadata import SyncedTable, sample_query
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.testing.fake_source import catalog_stream, command
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support import partition_runs

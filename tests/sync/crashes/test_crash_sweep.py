@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from dagster_airbyte_proto.points import BRANCH_POINTS, PARQUET_POINTS, POINTS
-from dagster_airbyte_proto.tables.formats import PARQUET
+from dagster_airbyte_proto.tables.parquet import ABILITIES
 from tests.support.fork_server import Kill
 from tests.sync.crashes.fake_connection import FakeConnection, ParquetConnection, TapConnection
 from tests.sync.crashes.killed_connection import SCOPES, KilledConnection, Runner
@@ -93,7 +93,7 @@ def test_dying_where_a_generation_changes_the_columns_shows_old_ones_or_new_ones
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("mode", sorted(mode.value for mode in PARQUET.modes))
+@pytest.mark.parametrize("mode", sorted(mode.value for mode in ABILITIES.modes))
 def test_dying_at_any_point_on_plain_parquet_loses_and_doubles_nothing(
     mode: str, servers: list[SyncForkServer], folder: Path
 ) -> None:

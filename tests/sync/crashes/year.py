@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from dagster_airbyte_proto.tables.formats import FORMATS
+from dagster_airbyte_proto.tables.formats import find_format
 from tests.support.fork_server import Kill
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.killed_connection import KILLED
@@ -215,7 +215,7 @@ class Year:
 
     def __init__(self, runner: Runner, connection: FakeConnection) -> None:
         self._runner, self._connection = runner, connection
-        brings = FORMATS[connection.format].has_new_columns_with_rows
+        brings = find_format(connection.format).abilities.has_new_columns_with_rows
         self.streams = {name: Stream(name, brings_columns=brings) for name in STREAMS}
         self.syncs = self.deaths = 0
 

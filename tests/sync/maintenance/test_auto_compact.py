@@ -9,10 +9,11 @@ from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.maintenance.auto_compact import is_due
-from dagster_airbyte_proto.sync.maintenance.care import care_of
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.tables.care import TableFacts
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.formats import care_of
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.sync.maintenance.test_rollback import Lake
 
 MIB = 1 << 20

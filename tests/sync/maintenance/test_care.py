@@ -20,10 +20,11 @@ from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.commit.committer import Committer
-from dagster_airbyte_proto.sync.maintenance.care import care_of, clean, expirable_snapshots, known_loads, tables_of
+from dagster_airbyte_proto.sync.maintenance.care import clean, expirable_snapshots, known_loads, tables_of
 from dagster_airbyte_proto.sync.maintenance.table_rollback import roll_back_table
 from dagster_airbyte_proto.tables.care import SnapshotChange, TableHistory
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.formats import care_of
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_rows import part
 from tests.sync.maintenance.test_rollback import Lake, version_at
 

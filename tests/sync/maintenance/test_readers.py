@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.settings import CompactAfter
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.sync.maintenance.test_rollback import Lake
 
 pytestmark = pytest.mark.spark

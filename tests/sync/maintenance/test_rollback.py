@@ -26,7 +26,8 @@ from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.testing.fake_source import command
 from tests.sync.shop import EVERYTHING
 

@@ -9,7 +9,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH
 

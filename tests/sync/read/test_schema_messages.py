@@ -15,7 +15,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.report import StreamReport, SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop

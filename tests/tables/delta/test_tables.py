@@ -15,13 +15,13 @@ from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.sync.maintenance.care import care_of
 from dagster_airbyte_proto.tables.care import ProtectedFiles
 from dagster_airbyte_proto.tables.delta.history import parse_add_action
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
-from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
+from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import NewColumnsConformance
 from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_rows import (

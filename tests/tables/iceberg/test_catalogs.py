@@ -15,10 +15,11 @@ from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.care import ProtectedFiles
+from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
-from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, spark_config, start_session
+from dagster_airbyte_proto.tables.spark.session import spark_config, start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import SCHEMA, Bench, Row, names, part, position_deletes, put, table_name
 from tests.conformance.table_writer import TableWriterConformance

@@ -11,7 +11,8 @@ from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import MergeMode, Shaping, WriteMode
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query, start_session
+from dagster_airbyte_proto.tables.spark.session import query, start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 from tests.conformance.table_rows import SCHEMA, Bench, Row, before_commit, names, part, part_of, staged, table_name
 from tests.conformance.table_slices import MONDAY, TUESDAY, in_slice, sliced

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.schema.columns import METADATA
 from dagster_airbyte_proto.schema.evolution import ChangeKind, EvolutionRules
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
-from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
+from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.sql_names import quoted

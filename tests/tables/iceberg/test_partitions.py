@@ -13,7 +13,7 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import PlannedStream, TableName, WriteMode
 from dagster_airbyte_proto.tables.iceberg.compaction import Compaction
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.tables.partitioned_rows import land, parted, row
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarg
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.care import TableRewinder
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
-from dagster_airbyte_proto.tables.iceberg.rewind import rewinder_of
+from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_rows import SCHEMA, Reader, before_commit, names, part, table_name

@@ -14,7 +14,8 @@ from dagster_airbyte_proto.loads.table import REPLACING, SLICE_COLUMN, TableSpec
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.java_values import java_items
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query, start_session
+from dagster_airbyte_proto.tables.spark.session import query, start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_care import CaredForTableConformance
 from tests.conformance.table_rows import (

@@ -16,7 +16,8 @@ from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import MergeMode, WriteMode
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BRANCH, branch_part
 from tests.conformance.table_rows import MODES, SCHEMA, Reader, names, part, table_name
 
@@ -32,7 +33,8 @@ from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from dagster_airbyte_proto.tables.spark.session import start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 warehouse, catalog, form = sys.argv[1:]
 settings = SparkSettings(warehouse, catalog, form, config={"spark.driver.memory": "1g"}, short_lived=True)
 session = start_session(settings)

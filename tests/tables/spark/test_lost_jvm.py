@@ -17,7 +17,8 @@ from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 from tests.conformance.table_rows import SCHEMA, Reader, names, part, table_name
 

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query, spark_config, start_session
+from dagster_airbyte_proto.tables.spark.session import query, spark_config, start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 
 def test_the_iceberg_runtime_fits_the_running_spark() -> None:
@@ -143,7 +144,8 @@ def test_a_query_that_fails_says_so_in_one_line(
 _SESSION = """
 import os, signal, sys
 from pathlib import Path
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, query, start_session
+from dagster_airbyte_proto.tables.spark.session import query, start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 ours = signal.getsignal(signal.SIGINT)
 folder = Path(sys.argv[1])
 config = {"spark.driver.memory": "1g"}
@@ -179,7 +181,8 @@ _LOST_JVM = """
 import sys
 from pathlib import Path
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.tables.spark.session import SparkSettings, start_session
+from dagster_airbyte_proto.tables.spark.session import start_session
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"}, jvm_log=Path(sys.argv[1], "jvm.log"))
 jvm = start_session(settings).sparkContext._gateway.proc
 jvm.kill()

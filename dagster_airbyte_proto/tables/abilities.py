@@ -1,0 +1,29 @@
+"""The abilities of tables of one format. Spark is not needed to know them."""
+
+from typing import NamedTuple
+
+from dagster_airbyte_proto.model import WriteMode
+
+MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
+"""The write modes that tables support."""
+
+
+class Abilities(NamedTuple):
+    """The abilities of a table format.
+
+    `format` is its name in the settings. `transforms` are the partition transforms that it supports. With
+    `has_new_columns_with_rows` a load that replaces all rows can also change the columns, in the same change. With
+    `is_local` its commits rely on the exclusive creation of a file, which only a file system guarantees. With
+    `uses_session_catalog` Spark knows its tables by its session catalog alone.
+    """
+
+    format: str
+    modes: frozenset[WriteMode] = MODES
+    has_slices: bool = True
+    has_renames: bool = True
+    transforms: frozenset[str] = frozenset()
+    has_copy_on_write: bool = False
+    has_clustering: bool = False
+    has_new_columns_with_rows: bool = False
+    is_local: bool = False
+    uses_session_catalog: bool = False

@@ -1,0 +1,78 @@
+"""The format `delta`."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from dagster_airbyte_proto.tables.delta import ABILITIES
+from dagster_airbyte_proto.tables.formats import SparkPackage, SparkParts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_airbyte_proto.tables.delta.care import DeltaCare
+    from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
+    from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+
+_DELTA_VERSION = "4.4.0"
+_RUNTIME = SparkPackage("io.delta:delta-spark_", "{spark}_2.13:" + _DELTA_VERSION)
+# Dependencies of delta-spark that Spark has already: 80 MB less to download.
+_EXCLUDED = (
+    "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.core:jackson-core",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "com.fasterxml.jackson.datatype:jackson-datatype-jdk8",
+    "com.google.code.findbugs:jsr305",
+    "javax.annotation:javax.annotation-api",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.logging.log4j:log4j-api",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+    "org.apache.parquet:parquet-hadoop",
+    "org.roaringbitmap:RoaringBitmap",
+    "org.slf4j:slf4j-api",
+)
+
+
+class DeltaFormat:
+    """Opens Delta tables."""
+
+    abilities = ABILITIES
+
+    def open_tables(
+        self,
+        settings: "SparkSettings",
+        session: "Callable[[], SparkSession] | None" = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> "DeltaTables":
+        from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+        from dagster_airbyte_proto.tables.spark.session import start_session
+
+        return DeltaTables(session or start_session(settings), settings, labels=dict(labels or {}))
+
+    def care(self, tables: "DeltaTables") -> "DeltaCare":
+        from dagster_airbyte_proto.tables.delta.care import DeltaCare
+
+        return DeltaCare(tables)
+
+    def rewinder(self, tables: "DeltaTables") -> "DeltaRewinder":
+        from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
+
+        return DeltaRewinder(tables)
+
+    def spark_parts(self, settings: "SparkSettings") -> SparkParts:
+        config = {
+            "spark.sql.warehouse.dir": settings.warehouse_location,
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # The number of tasks of the job that reads a table's log; the default is 50.
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
+        return SparkParts(config, (_RUNTIME,), _EXCLUDED)
+
+    def register(self, tables: "DeltaTables", session: "SparkSession") -> None:  # noqa: ARG002 - as Format has it
+        tables.register_all()
+
+
+FORMAT = DeltaFormat()

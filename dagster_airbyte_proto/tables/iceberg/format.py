@@ -1,0 +1,69 @@
+"""The format `iceberg`."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from dagster_airbyte_proto.tables.formats import SparkPackage, SparkParts
+from dagster_airbyte_proto.tables.iceberg import ABILITIES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
+    from dagster_airbyte_proto.tables.iceberg.rewind import IcebergRewinder
+    from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+
+ICEBERG_VERSION = "1.11.0"
+_RUNTIME = SparkPackage("org.apache.iceberg:iceberg-spark-runtime-", "{spark}_2.13:" + ICEBERG_VERSION)
+_S3_FILES = SparkPackage("org.apache.iceberg:iceberg-aws-bundle:", ICEBERG_VERSION)
+_S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+
+
+class IcebergFormat:
+    """Opens Iceberg tables."""
+
+    abilities = ABILITIES
+
+    def open_tables(
+        self,
+        settings: "SparkSettings",
+        session: "Callable[[], SparkSession] | None" = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> "IcebergTables":
+        from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+        from dagster_airbyte_proto.tables.spark.session import start_session
+
+        return IcebergTables(session or start_session(settings), settings, labels=dict(labels or {}))
+
+    def care(self, tables: "IcebergTables") -> "IcebergCare":
+        from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
+
+        return IcebergCare(tables)
+
+    def rewinder(self, tables: "IcebergTables") -> "IcebergRewinder":
+        from dagster_airbyte_proto.tables.iceberg.rewind import IcebergRewinder
+
+        return IcebergRewinder(tables.open_session(), tables.catalog)
+
+    def spark_parts(self, settings: "SparkSettings") -> SparkParts:
+        catalog = f"spark.sql.catalog.{settings.catalog}"
+        config = {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            catalog: "org.apache.iceberg.spark.SparkCatalog",
+        }
+        if not any(key in settings.config for key in (f"{catalog}.type", f"{catalog}.catalog-impl")):
+            config[f"{catalog}.type"] = "hadoop"
+        if settings.config.get(f"{catalog}.type") != "rest":
+            # For a REST catalog the warehouse is a name on the server, not a location.
+            config[f"{catalog}.warehouse"] = settings.warehouse_location
+            if settings.warehouse_location.startswith("s3://"):
+                config[f"{catalog}.io-impl"] = _S3_FILE_IO
+        file_io = {**config, **settings.config}.get(f"{catalog}.io-impl")
+        return SparkParts(config, (_RUNTIME, _S3_FILES) if file_io == _S3_FILE_IO else (_RUNTIME,))
+
+    def register(self, tables: "IcebergTables", session: "SparkSession") -> None:
+        """Does nothing: the catalog knows its tables."""
+
+
+FORMAT = IcebergFormat()

@@ -1,0 +1,51 @@
+"""The format `parquet`."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagster_airbyte_proto.tables.formats import SparkParts, no_rewinder
+from dagster_airbyte_proto.tables.parquet import ABILITIES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_airbyte_proto.tables.care import TableRewinder
+    from dagster_airbyte_proto.tables.folder.care import FolderCare
+    from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
+    from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+
+
+class ParquetFormat:
+    """Opens plain Parquet tables. No session is needed, but to query them."""
+
+    abilities = ABILITIES
+
+    def open_tables(
+        self,
+        settings: "SparkSettings",
+        session: "Callable[[], SparkSession] | None" = None,  # noqa: ARG002 - as Format has it
+        labels: Mapping[str, str] | None = None,  # noqa: ARG002 - as Format has it
+    ) -> "ParquetTables":
+        from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
+
+        return ParquetTables(Path(settings.warehouse_location), catalog=settings.catalog)
+
+    def care(self, tables: "ParquetTables") -> "FolderCare":
+        from dagster_airbyte_proto.tables.folder.care import FolderCare
+
+        return FolderCare(tables.folders, self.abilities.format)
+
+    def rewinder(self, tables: "ParquetTables") -> "TableRewinder":  # noqa: ARG002 - as Format has it
+        raise no_rewinder()
+
+    def spark_parts(self, settings: "SparkSettings") -> SparkParts:
+        return SparkParts({"spark.sql.warehouse.dir": settings.warehouse_location})
+
+    def register(self, tables: "ParquetTables", session: "SparkSession") -> None:
+        from dagster_airbyte_proto.tables.parquet.session_catalog import register
+
+        register(session, tables)
+
+
+FORMAT = ParquetFormat()

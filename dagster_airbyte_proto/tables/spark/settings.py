@@ -1,0 +1,31 @@
+"""The settings of tables and of their Spark session. Importing them imports no Spark."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from dagster_airbyte_proto.loads.storage import without_file_scheme
+
+
+class SparkSettings(NamedTuple):
+    """The warehouse, the catalog and the Spark session of tables. `config` wins over every default here.
+
+    `warehouse` is a path or a URI. The JVM's output goes to `jvm_log`; without it, to stderr.
+    `cache` has the archive of Spark's classes for the next JVM, and the wrapped JRE of the wheel if the machine has no
+    Java. `short_lived` is for a process that runs one command: its JVM starts with half the CPU, and computes slower
+    once it is warm.
+    """
+
+    warehouse: str
+    catalog: str = "lake"
+    format: str = "iceberg"
+    config: Mapping[str, str] = {}
+    jvm_log: Path | None = None
+    short_lived: bool = False
+    cache: Path = Path("~/.cache/dagster_airbyte_proto")
+
+    @property
+    def warehouse_location(self) -> str:
+        """The warehouse in the form that table locations have: a local one as an absolute path, without a scheme."""
+        location = without_file_scheme(self.warehouse)
+        return location if "://" in location else str(Path(location).expanduser().absolute())

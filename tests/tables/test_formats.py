@@ -1,0 +1,52 @@
+"""A format is found in one place, and no Spark is imported where none is needed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, find_format
+
+_NO_SPARK = "import sys; assert not {'pyspark', 'py4j'} & sys.modules.keys()"
+
+
+def _run(program: str, *words: str) -> None:
+    subprocess.run([sys.executable, "-c", program, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_each_format_has_the_name_by_which_it_is_found() -> None:
+    assert tuple(find_format(name).abilities.format for name in FORMAT_NAMES) == FORMAT_NAMES
+
+
+def test_a_format_that_is_not_known_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="'orc' is not known; use iceberg, delta"):
+        find_format("orc")
+
+
+@pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if name not in ("iceberg", "delta")])
+def test_tables_without_a_jvm_are_opened_without_spark(name: str, tmp_path: Path) -> None:
+    program = f"""
+from dagster_airbyte_proto.settings import CatalogSettings, Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from pathlib import Path
+home = Path(sys.argv[1])
+settings = Settings(home=home, catalog=CatalogSettings(format={name!r}).with_defaults(home))
+with Engine(settings) as engine:
+    assert engine.tables.abilities.format == {name!r}
+"""
+    _run(f"import sys{program}{_NO_SPARK}", str(tmp_path))
+
+
+def test_the_abilities_of_all_formats_are_known_without_spark() -> None:
+    _run(f"from dagster_airbyte_proto.tables.formats import formats; list(formats()); {_NO_SPARK}")
+
+
+def test_the_command_line_helps_without_spark() -> None:
+    program = f"""
+from dagster_airbyte_proto.cli.main import main
+assert main(["--help"]) == 0
+{_NO_SPARK}
+"""
+    _run(program)
