@@ -34,17 +34,18 @@ _ROOMS = ("model", "settings", "connection", "protocols", "launchers", "schema",
 
 _SERVICES = {
     "AlternativeForm": "annotates a field of a model, by its identity",
+    "CommitReporter": "has the context of a run",
     "ContainerHandle": "has the engine's client and open sockets",
     "Guardian": "has a process and its pipe",
     "LaunchOptions": "has callbacks",
     "LaunchableConnector": "has a launcher",
     "LeaseWait": "has an event and a callback",
+    "LoadSteps": "has the stage, the ledger and the committer",
     "PreparedSync": "has the stage, the ledger and the loader",
-    "PullContext": "has the log and callbacks",
     "QueryListener": "has the log",
     "ReadOutcome": "has the reader",
+    "RowLander": "has the stage, the loader and the tables",
     "RunOptions": "has an event and a listener",
-    "StreamSetup": "has a function that waits for the table",
     "SyncContext": "has the engine and the lease's renewal",
 }
 """Classes that look like values, and why each stays in its process."""

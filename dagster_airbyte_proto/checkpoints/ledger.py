@@ -40,6 +40,10 @@ class CountMismatch(NamedTuple):
     source_count: float
     own_count: int
 
+    @property
+    def text(self) -> str:
+        return f"the source counted {self.source_count:g} records, and {self.own_count} came"
+
 
 class _HeldState:
     """A state that may still move.

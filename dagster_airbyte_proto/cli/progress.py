@@ -109,12 +109,12 @@ class ProgressLines:
         for stream, run in self._runs.items():
             if self._phases[stream] != run.phase:
                 self._phases[stream] = run.phase
-                rows = f", {counted(run.emitted, 'row')}" if run.emitted or run.phase != "reading" else ""
+                rows = f", {counted(run.counts.emitted, 'row')}" if run.counts.emitted or run.phase != "reading" else ""
                 self._write(f"{self._connection}.{stream}: {run.phase.value}{rows}")
 
     def _write_total(self, now: float) -> None:
-        rows = sum(run.emitted for run in self._runs.values())
-        size = sum(run.bytes for run in self._runs.values())
+        rows = sum(run.counts.emitted for run in self._runs.values())
+        size = sum(run.counts.bytes for run in self._runs.values())
         rate = (rows - self._reported_rows) / (now - self._reported_at)
         self._reported_at, self._reported_rows = now, rows
         seconds = now - self._started_at
@@ -201,15 +201,22 @@ class LiveTable:
 
     def _line(self, now: float, stream: StreamId, run: "StreamRun") -> tuple[str, ...]:
         samples = self._samples_of[stream]
-        rate = f"{samples.rate(now, run.emitted):,.0f}"
-        states = samples.state_text(now, run.states_seen)
-        return (plain(str(stream)), f"{run.emitted:,}", rate, size_text(run.bytes), states, run.phase.value)
+        rate = f"{samples.rate(now, run.counts.emitted):,.0f}"
+        states = samples.state_text(now, run.counts.states)
+        return (
+            plain(str(stream)),
+            f"{run.counts.emitted:,}",
+            rate,
+            size_text(run.counts.bytes),
+            states,
+            run.phase.value,
+        )
 
     def _total(self, now: float) -> tuple[str, ...]:
         runs = self._runs.values()
-        rows = sum(run.emitted for run in runs)
+        rows = sum(run.counts.emitted for run in runs)
         rate = f"{self._samples_of[None].rate(now, rows):,.0f}"
-        size = size_text(sum(run.bytes for run in runs))
+        size = size_text(sum(run.counts.bytes for run in runs))
         return ("all", f"{rows:,}", rate, size, "", f"{now - self._started_at:.0f} s")
 
 

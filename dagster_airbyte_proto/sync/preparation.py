@@ -13,15 +13,14 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
-from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
-from dagster_airbyte_proto.sync.commit.loader import Loader, LoadThresholds
-from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
+from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
+from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
 from dagster_airbyte_proto.sync.plan.generations import assign_generations
 from dagster_airbyte_proto.sync.plan.resume import set_states_before
 from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation, replaces_table
-from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules
-from dagster_airbyte_proto.sync.read.schema_messages import SchemaUpdates, StreamSetup
+from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
+from dagster_airbyte_proto.sync.read.schema_messages import RowLander, SchemaUpdates
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
@@ -49,7 +48,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     runs = {planned.id: StreamRun(planned) for planned in plan.streams}
     set_states_before(runs, plan.stored_states)
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
-    targets = TargetTables(context.engine, plan.specs, (context.store, context.lease), context.options.cancel)
+    targets = TargetTables(context.engine, plan.specs, context.lease, context.options.cancel)
     _keep_prepared_tables_closed(context, runs, targets)
     stage = Stage(
         [StreamInput(run.planned, plan.columns[stream], hash_key=plan.hash_key) for stream, run in runs.items()],
@@ -62,18 +61,13 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     load = context.source.connection.load
     loader = Loader(
         context.lease,
-        (stage, ledger, context.committer),
+        LoadSteps(stage, ledger, context.committer),
         runs,
         LoadThresholds(load.max_bytes, load.max_seconds),
         partial(_complete_shared_state, context),
     )
 
-    def rebuild(run: StreamRun, columns: Columns) -> StreamSetup:
-        rules = evolution_rules(context, run.planned, columns)
-        spec = table_spec(run.planned, columns, rules, plan.continued.get(run.planned.id))
-        return StreamSetup(StreamInput(run.planned, columns, hash_key=plan.hash_key), spec)
-
-    schema_updates = SchemaUpdates(plan.columns, (stage, loader, targets), context.profiles, rebuild)
+    schema_updates = SchemaUpdates(context, plan, RowLander(stage, loader, targets))
     return PreparedSync(runs, targets, stage, ledger, loader, schema_updates)
 
 
@@ -86,7 +80,7 @@ def _keep_prepared_tables_closed(
         if not replaces_table(runs[stream].planned)
     }
     for stream, profile in known.items():
-        runs[stream].use_known_table(profile)
+        runs[stream].table.use_known(profile)
     targets.note_ready(known)
     if len(known) < len(runs) or context.engine.has_started_opening:
         targets.start()

@@ -32,7 +32,7 @@ from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
-from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.sync.stream_run import StreamRun, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 _EVERYTHING = SyncRequest()
@@ -118,7 +118,7 @@ def _report(context: SyncContext, prepared: PreparedSync, outcome: ReadOutcome) 
         status=overall_status([run.status for run in runs], cancelled=pull.was_cancelled, connector_failed=failed),
         run_id=context.lease.run_id,
         recovered_loads=0,
-        streams={str(run.planned.id): run.report(context.protocol, source.mask) for run in runs},
+        streams={str(run.planned.id): stream_report(run, context.protocol.states, source.mask) for run in runs},
         loads=prepared.loader.committed_loads,
         lines=pull.lines,
         connector=ConnectorReport(

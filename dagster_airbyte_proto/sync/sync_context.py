@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.connection import DockerLaunch
 from dagster_airbyte_proto.model import State
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.events import ConfigEvent
@@ -43,6 +44,11 @@ class SyncContext(NamedTuple):
     @property
     def protocol(self) -> SourceProtocol:
         return self.source.protocol
+
+    @property
+    def may_read_batch_files(self) -> bool:
+        """False for a connector in a container, which could name any file that this process can read."""
+        return not isinstance(self.source.connection.connector.launch, DockerLaunch)
 
     def stored_states(self) -> list[State]:
         """The states of the run's partition as they stand in the store."""

@@ -45,7 +45,7 @@ def test_quiet_lines_come_with_a_phase_and_every_ten_seconds() -> None:
     quiet.run_started("r1", streams)
     quiet.progressed()
     assert lines == ["shop: run r1, 1 stream"]
-    run.reported_status, run.emitted, run.bytes = StreamStatus.RUNNING, 50, 2048
+    run.reported_status, run.counts.emitted, run.counts.bytes = StreamStatus.RUNNING, 50, 2048
     quiet.progressed()
     assert len(lines) == 1, "it looks five times a second, not at every chunk"
     clock.now = 5.0
@@ -75,7 +75,8 @@ def test_the_live_table_has_a_line_a_stream_and_one_for_all() -> None:
     users = streams[StreamId.of("users")]
     table.run_started("r1", streams)
     drawn(table)
-    users.reported_status, users.emitted, users.bytes, users.states_seen = StreamStatus.RUNNING, 3000, 1 << 20, 2
+    users.reported_status = StreamStatus.RUNNING
+    users.counts.emitted, users.counts.bytes, users.counts.states = 3000, 1 << 20, 2
     clock.now = 2.0
     drawn(table)
     clock.now = 3.0

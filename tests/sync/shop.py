@@ -15,10 +15,9 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
-from dagster_airbyte_proto.sync.read.pull import Timeouts
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
-from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions
+from dagster_airbyte_proto.sync.run_options import NoProgressListener, RunOptions, Timeouts
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from tests.sync.crashes.fake_connection import FakeConnection
 
@@ -97,7 +96,7 @@ class CancelAfter(NoProgressListener):
         self._runs = runs
 
     def progressed(self) -> None:
-        if sum(run.emitted for run in self._runs.values()) >= self._records:
+        if sum(run.counts.emitted for run in self._runs.values()) >= self._records:
             self._event.set()
 
 

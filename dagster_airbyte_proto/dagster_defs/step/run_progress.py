@@ -55,7 +55,7 @@ class RunProgress:
         seconds = now - self._reported_at
         if seconds < self._interval_seconds:
             return
-        rows = sum(run.emitted for run in self._runs.values())
+        rows = sum(run.counts.emitted for run in self._runs.values())
         if rows == self._reported_rows:
             return
         rate = (rows - self._reported_rows) / seconds
@@ -63,7 +63,7 @@ class RunProgress:
         self._report(rows, rate)
 
     def _report(self, rows: int, rate: float) -> None:
-        size = sum(run.bytes for run in self._runs.values())
+        size = sum(run.counts.bytes for run in self._runs.values())
         reading = [str(stream) for stream, run in self._runs.items() if run.phase is Phase.READING]
         streams = ", ".join(reading[:_MAX_NAMED_STREAMS]) + (", …" if len(reading) > _MAX_NAMED_STREAMS else "")
         self._context.instance.report_engine_event(

@@ -15,15 +15,13 @@ The rules of exactly-once that this module keeps:
 - `why_incomplete` decides whether a stream is complete.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from dagster_airbyte_proto.checkpoints.ledger import CountMismatch, Ledger
+from dagster_airbyte_proto.checkpoints.ledger import CountMismatch
 from dagster_airbyte_proto.errors import ConnectorError, ProtoError
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.state_codec import check_scope
-from dagster_airbyte_proto.staging.stage import Stage
-from dagster_airbyte_proto.sync.commit.loader import MIN_BRANCH_LOAD_BYTES, Loader
-from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
+from dagster_airbyte_proto.sync.commit.loader import MIN_BRANCH_LOAD_BYTES
 from dagster_airbyte_proto.sync.plan.stream_plan import (
     can_resume_generation,
     is_checkpointed,
@@ -31,6 +29,7 @@ from dagster_airbyte_proto.sync.plan.stream_plan import (
     replaces_table,
 )
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
+from dagster_airbyte_proto.sync.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, why_incomplete
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 
@@ -43,14 +42,12 @@ class CommitScheduler:
 
     def __init__(
         self,
-        runs: Mapping[StreamId, StreamRun],
-        staging: tuple[Stage, Ledger, Loader],
-        targets: TargetTables,
+        prepared: PreparedSync,
         profiles: StreamProfiles,
     ) -> None:
-        self._runs = runs
-        self._stage, self._ledger, self._loader = staging
-        self._targets, self._profiles = targets, profiles
+        self._runs = runs = prepared.runs
+        self._stage, self._ledger, self._loader = prepared.stage, prepared.ledger, prepared.loader
+        self._targets, self._profiles = prepared.targets, profiles
         self._incremental = [stream for stream, run in runs.items() if run.planned.read is ReadMode.INCREMENTAL]
         # A dict is an ordered set here: a shared state may cover a thousand streams, so look-ups must be quick.
         self._marked_at_states = dict.fromkeys(
@@ -85,12 +82,11 @@ class CommitScheduler:
         for stream in covered if state.stream else self._runs:
             self._count(stream)
         for stream in covered:
-            self._runs[stream].states_seen += 1
+            self._runs[stream].counts.states += 1
         mismatch = self._ledger.arrived(state, record_count)
         if mismatch is not None:
-            found = f"the source counted {mismatch.source_count:g} records, and {mismatch.own_count} came"
             for stream in covered:
-                append_bounded(self._runs[stream].miscounts, found)
+                append_bounded(self._runs[stream].miscounts, mismatch.text)
         self._mark(covered)
         return mismatch
 
@@ -123,7 +119,7 @@ class CommitScheduler:
         """Decides which streams are complete after the connector has ended, lands what may land and drops the rest."""
         self.count_all()
         # A stream without rows must have its table too. A cancelled sync does not wait for tables without rows.
-        self._check_tables(run for run in self._runs.values() if run.emitted or not ending.was_cancelled)
+        self._check_tables(run for run in self._runs.values() if run.counts.emitted or not ending.was_cancelled)
         self._decide_completeness(ending)
         for stream, run in self._runs.items():
             if run.is_complete:
@@ -134,7 +130,7 @@ class CommitScheduler:
         self._loader.close_load(list(self._runs), is_last=True)
         self._loader.wait_for_commit()
         # Changes that a generation made in its table are reported only once it is published.
-        self._wait_for_tables(run for run in self._runs.values() if run.last_commit is not None)
+        self._wait_for_tables(run for run in self._runs.values() if run.outcome.last_commit is not None)
         for stream, run in self._runs.items():
             self._stage.discard(stream)
             run.drop_uncommitted()
@@ -154,7 +150,7 @@ class CommitScheduler:
             self._close_load()
 
     def _close_load(self, streams: Iterable[StreamId] = ()) -> None:
-        self._check_tables(run for run in self._runs.values() if run.emitted)
+        self._check_tables(run for run in self._runs.values() if run.counts.emitted)
         self._loader.close_load(tuple(dict.fromkeys((*self._marked_at_states, *self._resumable, *streams))))
 
     def _waits_for_states(self, stream: StreamId) -> bool:
@@ -184,9 +180,9 @@ class CommitScheduler:
 
     def _count(self, stream: StreamId) -> None:
         run, emitted = self._runs[stream], self._stage.emitted(stream)
-        run.bytes = self._stage.received_bytes(stream)
-        self._ledger.received(stream, emitted - run.emitted)
-        run.emitted = emitted
+        run.counts.bytes = self._stage.received_bytes(stream)
+        self._ledger.received(stream, emitted - run.counts.emitted)
+        run.counts.emitted = emitted
 
     def _wait_for_tables(self, runs: Iterable[StreamRun]) -> None:
         """Waits for the tables of these streams, and records what changed in them.
@@ -196,7 +192,7 @@ class CommitScheduler:
         needed = [
             run
             for run in runs
-            if run.emitted or replaces_table(run.planned) or self._targets.has_to_be_made(run.planned.id)
+            if run.counts.emitted or replaces_table(run.planned) or self._targets.has_to_be_made(run.planned.id)
         ]
         self._targets.wait_for_tables(needed)
         self._profiles.record_changes(needed)
@@ -231,4 +227,4 @@ class CommitScheduler:
 
     def _is_covered(self, run: StreamRun) -> bool:
         whole = run.planned.read is ReadMode.FULL_REFRESH
-        return whole or self._ledger.covered(run.planned.id) >= run.emitted
+        return whole or self._ledger.covered(run.planned.id) >= run.counts.emitted

@@ -35,6 +35,14 @@ MIN_BRANCH_LOAD_BYTES = 8 << 20
 """The least size of a load on a branch for a stream without states. Landing such a load early only saves memory."""
 
 
+class LoadSteps(NamedTuple):
+    """The steps of a load: the stage cuts its rows, the ledger frees its states, the committer lands it."""
+
+    stage: Stage
+    ledger: Ledger
+    committer: Committer
+
+
 class LoadThresholds(NamedTuple):
     """The limits of a load. It is closed at the first state after one of them is reached."""
 
@@ -52,13 +60,13 @@ class Loader:
     def __init__(
         self,
         lease: Lease,
-        parts: tuple[Stage, Ledger, Committer],
+        steps: LoadSteps,
         runs: Mapping[StreamId, StreamRun],
         limits: LoadThresholds,
         complete_state: Callable[[State], State],
     ) -> None:
         self._lease = lease
-        self._stage, self._ledger, self._committer = parts
+        self._stage, self._ledger, self._committer = steps
         self._runs = runs
         self._limits = limits
         self._complete_state = complete_state
@@ -136,7 +144,7 @@ class Loader:
             # Rows that follow refused ones must not land without them.
             self._stage.discard(stream)
             return None
-        branch = None if run.newest_branch_load is None else run.branch
+        branch = None if run.generation.newest_load is None else run.generation.branch
         keys = self._stage.marked_keys(stream)
         late_rows = NONE_LATE if keys is None else self._committer.find_late_rows(keys, branch)
         part = self._stage.cut(stream, late_rows, follows_on_branch=branch is not None)
@@ -145,17 +153,24 @@ class Loader:
             # A complete generation without rows must still empty its table, or its slice.
             planned = run.planned
             part = StagedRows(stream, planned.table, planned.write, planned.generation_id, slice=planned.slice)
-        is_only_load = is_whole and run.newest_branch_load is None and run.schema_id is None
+        is_only_load = is_whole and run.generation.newest_load is None and run.table.schema_id is None
         if part is None or not may_land_on_branch(run.planned) or is_only_load:
             return part
-        position = BranchPosition(run.branch, run.newest_branch_load, is_whole, run.fingerprint, run.schema_id)
-        run.newest_branch_load = load_id
+        position = BranchPosition(
+            run.generation.branch, run.generation.newest_load, is_whole, run.generation.fingerprint, run.table.schema_id
+        )
+        run.generation.newest_load = load_id
         return msgspec.structs.replace(part, branch_position=position)
 
     def _resume_points(self, parts: Sequence[StagedRows]) -> Iterable[ResumePoint]:
         for state in self._ledger.resumable_by(rows_of(parts)):
             run = self._runs[state.stream] if state.stream else None
-            if run is not None and run.newest_branch_load is not None and not run.is_refused and not run.is_complete:
+            if (
+                run is not None
+                and run.generation.newest_load is not None
+                and not run.is_refused
+                and not run.is_complete
+            ):
                 yield ResumePoint(run.planned.generation_id, state)
 
     def _measure(self, step: Callable[[_Input], LoadOutcome], value: _Input) -> LoadOutcome:
@@ -173,26 +188,26 @@ class Loader:
         landed = {committed.stream: committed for committed in outcome.committed}
         for part in outcome.load.parts:
             if part.stream in landed:
-                self._runs[part.stream].record_commit(outcome.load.load_id, part, landed[part.stream])
+                self._runs[part.stream].outcome.record_commit(outcome.load.load_id, part, landed[part.stream])
             else:
                 self._runs[part.stream].record_refusal(part, outcome.refused[part.stream])
                 self._ledger.failed(part.stream)
         for point in outcome.load.resume_points:
             if point.state.stream is not None:
-                self._runs[point.state.stream].can_be_resumed = True
+                self._runs[point.state.stream].generation.can_be_resumed = True
         good = tuple(part for part in outcome.load.parts if part.stream in landed)
         self._ledger.landed(rows_of(good))
         self.committed_loads += 1
         for state in outcome.moved:
             for run in self._runs_covered_by(state):
-                run.next_state = state
+                run.outcome.next_state = state
         if outcome is not self._last_landed:
             self._record_moved_states(outcome)
 
     def _record_moved_states(self, outcome: LoadOutcome) -> None:
         for state in outcome.moved:
             for run in self._runs_covered_by(state):
-                run.state = state
+                run.outcome.state = state
 
     def _runs_covered_by(self, state: State) -> Iterable[StreamRun]:
         return self._runs.values() if state.stream is None else (self._runs[state.stream],)

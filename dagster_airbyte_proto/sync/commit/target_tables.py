@@ -4,7 +4,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
+from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget, spec_digest
 from dagster_airbyte_proto.model import PlannedStream, StreamId
@@ -36,12 +36,12 @@ class TargetTables:
         self,
         engine: Engine,
         specs: Mapping[StreamId, TableSpec],
-        holder: tuple[StateStore, Lease],
+        lease: Lease,
         cancel: threading.Event,
     ) -> None:
         self._engine = engine
         self._specs = dict(specs)
-        self._store, self._lease = holder
+        self._store, self._lease = engine.store, lease
         self._cancel = cancel
         self._place = engine.tables_place
         self._ready_before: dict[StreamId, str] = {}
@@ -100,7 +100,7 @@ class TargetTables:
         stream = run.planned.id
         try:
             target = self._wait_for_target(stream)
-            run.set_target(target, spec_digest(self._specs[stream], self._place))
+            run.table.set_target(target, spec_digest(self._specs[stream], self._place))
         except TableError as error:
             run.fail_table(error)
             spec = self._specs[stream]
@@ -120,7 +120,7 @@ class TargetTables:
         for run in waited:
             try:
                 stream = run.planned.id
-                run.set_target(self._wait_for_target(stream), spec_digest(self._specs[stream], self._place))
+                run.table.set_target(self._wait_for_target(stream), spec_digest(self._specs[stream], self._place))
             except TableError as error:
                 run.fail_table(error)
 

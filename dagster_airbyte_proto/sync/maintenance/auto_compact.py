@@ -67,9 +67,9 @@ def _due(runs: Iterable[StreamRun], after: CompactAfter) -> Sequence[TableName]:
     return [
         run.planned.table
         for run in runs
-        if run.last_commit is not None
-        and run.last_commit.totals is not None
-        and is_due(run.last_commit.totals, after, has_slices=run.planned.slice is not None)
+        if run.outcome.last_commit is not None
+        and run.outcome.last_commit.totals is not None
+        and is_due(run.outcome.last_commit.totals, after, has_slices=run.planned.slice is not None)
     ]
 
 

@@ -74,10 +74,13 @@ def assign_generations(
 ) -> None:
     """Sets the branch and fingerprint of each stream's generation, and the last load and state of a continued one."""
     for stream, run in runs.items():
-        run.branch, run.fingerprint = branch_name(connection, run.planned), fingerprints.get(stream, "")
+        run.generation.branch, run.generation.fingerprint = (
+            branch_name(connection, run.planned),
+            fingerprints.get(stream, ""),
+        )
         if generation := continued.get(stream):
-            run.branch, run.newest_branch_load = generation.branch, generation.load_id
-            run.state_before = generation.state
+            run.generation.branch, run.generation.newest_load = generation.branch, generation.load_id
+            run.outcome.state_before = generation.state
 
 
 def _branch_is_intact(tables: TableWriter, generation: OpenGeneration) -> bool:

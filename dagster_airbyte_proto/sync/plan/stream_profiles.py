@@ -150,7 +150,7 @@ class StreamProfiles:
                 continue
             self._recorded.add(stream)
             before = self._profiles[stream]
-            found = profile_changes(before, profile, run.fit.changes if run.fit else ())
+            found = profile_changes(before, profile, run.table.fit.changes if run.table.fit else ())
             run.schema_changes = (*run.schema_changes, *found)
             changes += [(stream, change) for change in found]
             if profile != before:
@@ -169,7 +169,7 @@ class StreamProfiles:
         if isinstance(run.error, SchemaRefused):
             refused = {column: (in_table, in_stream) for column, in_table, in_stream in run.error.mismatches}
             return msgspec.structs.replace(before, refused=refused, table_spec="")
-        if run.fit is None or not run.has_matching_table:
+        if run.table.fit is None or not run.has_matching_table:
             return None
         done = {**before.formerly, **planned.formerly}
         old = {(name,) for name in planned.formerly.values()} - {(name,) for name in planned.formerly}
@@ -178,18 +178,18 @@ class StreamProfiles:
             preferred_table=planned.preferred_table or planned.table,
             table=planned.table,
             column_names=tuple(kept for kept in before.column_names if kept.path not in old),
-            columns=run.fit.landed,
-            missing=missing_columns(before, planned.table, run.fit.unfilled_columns, done),
-            excluded={misfit.column: (misfit.in_table, misfit.in_stream) for misfit in run.fit.excluded},
+            columns=run.table.fit.landed,
+            missing=missing_columns(before, planned.table, run.table.fit.unfilled_columns, done),
+            excluded={misfit.column: (misfit.in_table, misfit.in_stream) for misfit in run.table.fit.excluded},
             refused={},
             primary_key=planned.primary_key,
             cursor=planned.cursor,
             formerly=done,
             is_known=True,
             is_gone=False,
-            table_spec=run.table_spec,
-            sql_name=run.table,
-            location=run.location,
+            table_spec=run.table.spec,
+            sql_name=run.table.name,
+            location=run.table.location,
         )
 
     def _pending_renames(self, planned: PlannedStream, columns: Columns) -> dict[str, str]:

@@ -25,7 +25,7 @@ from dagster_airbyte_proto.sync.plan.generations import continued_generations, f
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
-from dagster_airbyte_proto.sync.read.schema_messages import with_stored_schemas
+from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 

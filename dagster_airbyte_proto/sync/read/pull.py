@@ -8,15 +8,14 @@
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.protocols.conversation import SourceProtocol, parse_config_file
+from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.events import (
     AnalyticsEvent,
     BatchEvent,
@@ -36,13 +35,14 @@ from dagster_airbyte_proto.protocols.events import (
     VersionEvent,
 )
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
-from dagster_airbyte_proto.staging.stage import Stage
 from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
+from dagster_airbyte_proto.sync.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.batch_files import record_lines, remove_sources
+from dagster_airbyte_proto.sync.read.commit_reporter import CommitReporter
 from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.report import LineCounts
-from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
+from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 _READ_TIMEOUT_SECONDS = 0.25
 _PROGRESS_SECONDS = 0.2
@@ -50,52 +50,18 @@ _MAX_RATE_LIMIT_SECONDS = 24 * 3600.0
 _EVENT_NAMES = {SchemaEvent: "a schema", VersionEvent: "a version", BatchEvent: "a batch"}
 
 
-class Timeouts(NamedTuple):
-    """The times after which a connector counts as hung.
-
-    `startup_seconds` is for its first line, `heartbeat_seconds` for the next record or state, `exit_seconds` for the
-    end of the process once its output is closed. Waiting for a rate limit's reset does not count towards the heartbeat.
-    """
-
-    startup_seconds: float = 600.0
-    heartbeat_seconds: float = 3 * 3600.0
-    exit_seconds: float = 60.0
-
-
-class PullContext(NamedTuple):
-    """The functions and services that a pull calls while it reads.
-
-    `is_cancelled` raises when the run has lost its lease. `may_read_files` allows batch files that the connector names;
-    it is false for a connector in a container, which could name any file that this process can read.
-    """
-
-    log: RunLog
-    is_cancelled: Callable[[], bool]
-    save_config: Callable[[ConfigEvent], None]
-    report_progress: Callable[[], None]
-    apply_schema: Callable[[StreamRun, SchemaEvent], None]
-    may_read_files: bool
-    report_committed: Callable[[], None]
-    start_tables: Callable[[], None]
-
-
 class Pull:
     """One reading of a source connector. `run` is called once. When it ends, no load is being committed."""
 
     def __init__(
-        self,
-        protocol: SourceProtocol,
-        runs: Mapping[StreamId, StreamRun],
-        staging: tuple[Stage, CommitScheduler],
-        context: PullContext,
-        timeouts: Timeouts,
+        self, context: SyncContext, prepared: PreparedSync, scheduler: CommitScheduler, reporter: CommitReporter
     ) -> None:
-        self._protocol = protocol
-        self._runs = runs
-        self._stage, self._scheduler = staging
-        self._context = context
-        self._timeouts = timeouts
-        self._demux = Demux(protocol.record_wire, self._stage.stream_of)
+        self._context, self._scheduler, self._reporter = context, scheduler, reporter
+        self._protocol, self._log = context.protocol, context.log
+        self._timeouts = context.options.timeouts
+        self._runs, self._stage = prepared.runs, prepared.stage
+        self._targets, self._schema_updates = prepared.targets, prepared.schema_updates
+        self._demux = Demux(context.protocol.record_wire, prepared.stage.stream_of)
         self._has_statuses = False
         self._rate_limited_until = 0.0
         self._error_without_stream: ConnectorError | None = None
@@ -135,7 +101,7 @@ class Pull:
         self._scheduler.finish(ending)
         for stream, rows in self._stage.unconfigured.items():
             self._warn(f"{rows} records came for stream {stream}, which was not requested: ignored")
-        self._context.report_committed()
+        self._reporter.notify()
         reach("run.delivered")
         self._scheduler.promote_last()
 
@@ -156,7 +122,7 @@ class Pull:
                 self._scheduler.provide_targets()
                 self._scheduler.count_bytes(len(chunk))
                 if self.lines.record:
-                    self._context.start_tables()
+                    self._targets.start()
             after_staging = time.monotonic()
             self.seconds_staging += after_staging - after_read
             if progress_count != (progress_count := self.lines.record + self.lines.state):
@@ -165,7 +131,7 @@ class Pull:
                 last_report = after_read
                 self._scheduler.count_all()
                 self._check_config_file(connector)
-                self._context.report_progress()
+                self._context.options.progress_listener.progressed()
             if chunk == b"":
                 return
             # Checked also when a chunk came: log lines are no sign of life, and may come without a pause.
@@ -211,7 +177,7 @@ class Pull:
             self._on_schema_version_or_batch(event)
         elif isinstance(event, LogEvent):
             self.lines.log += 1
-            self._context.log.write(event.level, event.message)
+            self._log.write(event.level, event.message)
         elif isinstance(event, StatusEvent):
             self.lines.trace += 1
             self._on_status(event)
@@ -220,13 +186,13 @@ class Pull:
             self._on_error(event)
         elif isinstance(event, EstimateEvent | AnalyticsEvent):
             self.lines.trace += 1
-            self._context.log.write("DEBUG", repr(event))
+            self._log.write("DEBUG", repr(event))
         elif isinstance(event, ConfigEvent):
             self.lines.other += 1
             self._on_config(event)
         else:
             self.lines.other += 1
-            self._context.log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _log_text(event))
+            self._log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _log_text(event))
 
     def _on_state(self, event: StateEvent) -> None:
         self._provisional = event if event.is_provisional else None
@@ -239,7 +205,8 @@ class Pull:
             self._warn_unrequested(stream, "a state")
         mismatch = self._scheduler.receive_state(event.state, event.record_count)
         if mismatch is not None:
-            self._warn(f"stream {stream}: {mismatch}")
+            named = f"stream {stream}: " if stream else ""
+            self._warn(f"{named}{mismatch.text}")
 
     def _on_schema_version_or_batch(self, event: SchemaEvent | VersionEvent | BatchEvent) -> None:
         candidates = self._stage.candidates_for(event.stream)
@@ -252,17 +219,17 @@ class Pull:
             return
         if isinstance(event, SchemaEvent):
             try:
-                self._context.apply_schema(run, event)
+                self._schema_updates.apply(run, event)
             except (ConfigError, ConnectorError) as error:
                 self._scheduler.fail_stream(run, error)
         elif isinstance(event, VersionEvent):
-            self._context.log.write("INFO", f"stream {event.stream}: version {event.version} is the current one")
+            self._log.write("INFO", f"stream {event.stream}: version {event.version} is the current one")
             self._records_at_version[run.planned.id] = self._stage.emitted(run.planned.id)
         else:
             self._on_batch(run, event)
 
     def _on_batch(self, run: StreamRun, event: BatchEvent) -> None:
-        if not self._context.may_read_files:
+        if not self._context.may_read_batch_files:
             found = "it passes records in files, and a connector in a container could name any file that we may read"
             remedy = "Take batch_config out of its config."
             self._scheduler.fail_stream(run, ConnectorError(READING, found, remedy=remedy, stream=str(run.planned.id)))
@@ -310,15 +277,13 @@ class Pull:
     def _note_rate_limit(self, stream: StreamId, seconds: float) -> None:
         # At most a day: sources have sent seconds for milliseconds, and the other way round.
         self._rate_limited_until = time.monotonic() + min(seconds, _MAX_RATE_LIMIT_SECONDS)
-        self._context.log.write("WARN", f"stream {stream} is rate limited: the connector waits {seconds:.0f} s")
+        self._log.write("WARN", f"stream {stream} is rate limited: the connector waits {seconds:.0f} s")
 
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""
         detail = f" ({event.internal_message})" if event.internal_message else ""
         append_bounded(self.errors, f"{where}{event.message}{detail}")
-        self._context.log.write(
-            "ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace)))
-        )
+        self._log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
         error = ConnectorError(
             READING,
             event.message,
@@ -356,11 +321,11 @@ class Pull:
     def _warn_unrequested(self, stream: StreamId, event_name: str) -> None:
         if stream not in self._unrequested_streams:
             self._unrequested_streams.add(stream)
-            self._context.log.write("WARN", f"{event_name} came for stream {stream}, which was not requested: ignored")
+            self._log.write("WARN", f"{event_name} came for stream {stream}, which was not requested: ignored")
 
     def _warn(self, text: str) -> None:
         append_bounded(self.warnings, text)
-        self._context.log.write(LogLevel.ERROR, text)
+        self._log.write(LogLevel.ERROR, text)
 
 
 def _hung_error(found: str) -> ConnectorError:

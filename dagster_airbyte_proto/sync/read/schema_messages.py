@@ -11,50 +11,43 @@
   keeps its columns.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
-from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
+from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
 from dagster_airbyte_proto.sync.plan.stream_plan import may_land_on_branch
-from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
+from dagster_airbyte_proto.sync.plan.stream_schemas import schema_properties, with_schema
+from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules
 from dagster_airbyte_proto.sync.read.completeness import READING
 from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 
-class StreamSetup(NamedTuple):
-    """The input and the table of a stream whose columns have changed."""
+class RowLander(NamedTuple):
+    """The parts that hold, land and prepare for the rows of a stream, all of which a new schema concerns."""
 
-    stream_input: StreamInput
-    table: TableSpec
+    stage: Stage
+    loader: Loader
+    targets: TargetTables
 
 
 class SchemaUpdates:
-    """Applies schema messages to the streams of one sync. Belongs to the reading thread.
+    """Applies schema messages to the streams of one sync. Belongs to the reading thread."""
 
-    `rebuild` makes the input and the table spec of a stream for new columns.
-    """
-
-    def __init__(
-        self,
-        columns: Mapping[StreamId, Columns],
-        staging: tuple[Stage, Loader, TargetTables],
-        profiles: StreamProfiles,
-        rebuild: Callable[[StreamRun, Columns], StreamSetup],
-    ) -> None:
-        self._columns = dict(columns)
-        self._stage, self._loader, self._targets = staging
-        self._profiles = profiles
-        self._rebuild = rebuild
+    def __init__(self, context: SyncContext, plan: SyncPlan, lander: RowLander) -> None:
+        self._context, self._plan = context, plan
+        self._columns = dict(plan.columns)
+        self._stage, self._loader, self._targets = lander
+        self._profiles = context.profiles
         self._latest: dict[StreamId, SchemaEvent] = {}
 
     @property
@@ -68,7 +61,7 @@ class SchemaUpdates:
         event = event._replace(stream=stream)
         if self._latest.get(stream) == event:
             return
-        planned = _with_schema(self._with_whole_record_column(run.planned, event), event)
+        planned = with_schema(self._with_whole_record_column(run.planned, event), event)
         [planned] = self._profiles.with_column_names([planned])
         columns = table_columns(planned)
         has_rows = self._stage.emitted(stream) > 0
@@ -80,15 +73,20 @@ class SchemaUpdates:
             self._profiles.save_column_names([planned], {stream: columns})
             run.planned, self._columns[stream] = planned, columns
         if has_changed or not (has_rows or stream in self._latest):
-            setup = self._rebuild(run, self._columns[stream])
-            self._targets.prepare(stream, setup.table)
-            self._stage.change_columns(setup.stream_input)
+            self._use_columns(run, self._columns[stream])
         self._latest[stream] = event
+
+    def _use_columns(self, run: StreamRun, columns: Columns) -> None:
+        """Has the table prepared for the columns, and the next rows staged with them."""
+        planned = run.planned
+        rules = evolution_rules(self._context, planned, columns)
+        self._targets.prepare(planned.id, table_spec(planned, columns, rules, self._plan.continued.get(planned.id)))
+        self._stage.change_columns(StreamInput(planned, columns, hash_key=self._plan.hash_key))
 
     def _with_whole_record_column(self, planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
         """The stream with the column of whole records, where rows have been staged without a schema."""
         has_landed_whole = self._columns[planned.id].is_schemaless and self._stage.emitted(planned.id)
-        if not has_landed_whole or not _properties(event.json_schema):
+        if not has_landed_whole or not schema_properties(event.json_schema):
             return planned
         schema = {**planned.stream.json_schema, "properties": {WHOLE_RECORD: {}}}
         return msgspec.structs.replace(planned, stream=msgspec.structs.replace(planned.stream, json_schema=schema))
@@ -102,41 +100,13 @@ class SchemaUpdates:
         self._stage.flush(run.planned.id)
         # The loads on a branch may have columns that readers do not have yet. A second preparation of the table would
         # give these columns other ids.
-        if may_land_on_branch(run.planned) and (run.schema_id is not None or run.newest_branch_load is not None):
+        if may_land_on_branch(run.planned) and (
+            run.table.schema_id is not None or run.generation.newest_load is not None
+        ):
             new_columns = sorted(_names(columns) - _names(before))
             _check_compatible(run, [f"column {name} is new" for name in new_columns])
         self._loader.wait_for_commit()
         self._profiles.record_interim_changes(run)
-
-
-def with_stored_schemas(
-    streams: Sequence[PlannedStream], latest: Mapping[StreamId, SchemaEvent]
-) -> tuple[PlannedStream, ...]:
-    """The streams with the schemas that the connector sent last."""
-    return tuple(_with_schema(planned, latest[planned.id]) if planned.id in latest else planned for planned in streams)
-
-
-def _with_schema(planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
-    """The stream with the sent schema merged over that of the catalog. A key that the user configured stays."""
-    catalog_schema, sent = planned.stream.json_schema, event.json_schema
-    known, unsupported = _properties(catalog_schema), planned.stream.unsupported_fields
-    updates = {
-        name: rule
-        for name, rule in _properties(sent).items()
-        if (rule or name not in known) and name not in unsupported
-    }
-    properties = {**known, **updates}
-    stream = msgspec.structs.replace(planned.stream, json_schema={**catalog_schema, **sent, "properties": properties})
-    is_named_by_user = planned.primary_key != planned.stream.primary_key
-    if is_named_by_user or not event.primary_key or any(path[0] not in properties for path in event.primary_key):
-        return msgspec.structs.replace(planned, stream=stream)
-    stream = msgspec.structs.replace(stream, primary_key=event.primary_key)
-    return msgspec.structs.replace(planned, stream=stream, primary_key=event.primary_key)
-
-
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
 
 
 def _comparable(columns: Columns) -> object:

@@ -1,0 +1,39 @@
+"""The schema of a stream: that of the catalog, with the one over it that the connector sent while it was read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.protocols.events import SchemaEvent
+
+
+def with_stored_schemas(
+    streams: Sequence[PlannedStream], latest: Mapping[StreamId, SchemaEvent]
+) -> tuple[PlannedStream, ...]:
+    """The streams with the schemas that the connector sent last."""
+    return tuple(with_schema(planned, latest[planned.id]) if planned.id in latest else planned for planned in streams)
+
+
+def with_schema(planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
+    """The stream with the sent schema merged over that of the catalog. A key that the user configured stays."""
+    catalog_schema, sent = planned.stream.json_schema, event.json_schema
+    known, unsupported = schema_properties(catalog_schema), planned.stream.unsupported_fields
+    updates = {
+        name: rule
+        for name, rule in schema_properties(sent).items()
+        if (rule or name not in known) and name not in unsupported
+    }
+    properties = {**known, **updates}
+    stream = msgspec.structs.replace(planned.stream, json_schema={**catalog_schema, **sent, "properties": properties})
+    is_named_by_user = planned.primary_key != planned.stream.primary_key
+    if is_named_by_user or not event.primary_key or any(path[0] not in properties for path in event.primary_key):
+        return msgspec.structs.replace(planned, stream=stream)
+    stream = msgspec.structs.replace(stream, primary_key=event.primary_key)
+    return msgspec.structs.replace(planned, stream=stream, primary_key=event.primary_key)
+
+
+def schema_properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
