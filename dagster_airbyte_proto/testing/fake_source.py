@@ -355,12 +355,11 @@ def catalog_stream(name: str, written: dict[str, Any]) -> dict[str, Any]:
 
 
 def positions(states: Any) -> dict[tuple[str | None, str], int]:
-    """The position of each stream, from the list of state messages that the host passes in."""
+    """The position of each stream, from the list of state messages that it is given, or from one legacy state."""
+    if isinstance(states, dict):
+        return {(None, name): position["next"] for name, position in states.items()}
     found: dict[tuple[str | None, str], int] = {}
     for state in states:
-        if state.get("type", "LEGACY") == "LEGACY":
-            found |= {(None, name): position["next"] for name, position in state["data"].items()}
-            continue
         parts = [state["stream"]] if state["type"] == "STREAM" else state["global"]["stream_states"]
         for part in parts:
             stream = part["stream_descriptor"]
