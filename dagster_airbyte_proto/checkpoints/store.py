@@ -23,6 +23,9 @@ from dagster_airbyte_proto.model import State, StreamId, TableName
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
+NO_LIMIT = 1_000_000_000
+"""A `limit` that no list reaches."""
+
 
 class Lease(NamedTuple):
     """The right of one run to change a connection. `holder` names the process that holds it."""

@@ -79,7 +79,6 @@ class CommitOutcome:
         self.last_commit: CommittedRows | None = None
         self.rows_on_branch = 0
         self.state: State | None = None
-        self.state_before: State | None = None
         self.next_state: State | None = None
 
     def record_commit(self, load_id: str, part: StagedRows, committed: CommittedRows) -> None:

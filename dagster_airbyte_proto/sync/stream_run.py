@@ -42,6 +42,7 @@ class StreamRun:
         self.table = TableState(str(planned.table))
         self.generation = GenerationProgress()
         self.outcome = CommitOutcome()
+        self.state_before: State | None = None
         self.reported_status: StreamStatus | None = None
         self.error: ProtoError | None = None
         self.miscounts: list[str] = []
@@ -116,7 +117,7 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
         deleted=outcome.deleted,
         bytes=run.counts.bytes,
         state=mask.value(_state_of_stream(run, state, states)),
-        state_before=mask.value(_state_of_stream(run, outcome.state_before, states)),
+        state_before=mask.value(_state_of_stream(run, run.state_before, states)),
         load_ids=tuple(outcome.load_ids),
         miscounts=tuple(run.miscounts),
         generation=run.planned.generation_id,

@@ -41,7 +41,9 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 def verb_of(invocation: Invocation) -> str:
     """The request of an invocation: its first word (`read`), or all its options (`config-discover`) if there is none.
-    The request of an invocation: its first word (`read`), or all its options (`config-discover`) if there is none."""
+
+    Recordings have it in their file names, where the two requests for a spec must differ.
+    """
     words = [argument for argument in invocation.arguments if isinstance(argument, str)]
     options = [word.lstrip("-") for word in words if word.startswith("-")]
     verb = words[0] if words and not words[0].startswith("-") else "-".join(options) or "run"

@@ -54,7 +54,9 @@ class SingerSource:
         return tuple(Invocation(words, verb=Verb.SPEC) for words in (("--about", "--format=json"), ("--help",)))
 
     def check(self, config: Mapping[str, Any]) -> Invocation:
-        return self._query(Verb.CHECK, config, "--test") if "--test" in self._flags else self.discover(config)
+        if "--test" in self._flags:
+            return self._query(Verb.CHECK, config, "--test")
+        return self.discover(config)._replace(verb=Verb.CHECK)
 
     def discover(self, config: Mapping[str, Any]) -> Invocation:
         if "--discover" not in self._flags:

@@ -6,7 +6,8 @@ turn until one is answered; the timeout holds for all of them together.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
@@ -54,30 +55,29 @@ class QueryListener(NamedTuple):
 
 def query_connector(
     connector: LaunchableConnector,
-    query: tuple[Verb, Sequence[Invocation]],
+    invocations: Sequence[Invocation],
     answer_type: type[Answer],
     listener: QueryListener,
     *,
     timeout_seconds: float = QUERY_TIMEOUT_SECONDS,
 ) -> Answer:
-    """Returns the answer, whatever the exit code is: some connectors answer and then fail. Raises ConnectorError if
-    there is no answer."""
-    verb, invocations = query
+    """Returns the answer to the first of the invocations that is answered.
+
+    The exit code does not matter: some connectors answer and then fail. Raises ConnectorError if there is no answer.
+    """
     deadline = time.monotonic() + timeout_seconds
     for invocation in invocations:
-        running = connector.launch(invocation)
+        running, verb = connector.launch(invocation), invocation.verb
         try:
             output, report = _output(running, verb, deadline - time.monotonic())
         finally:
             # Also after a failure: if the connector renewed a token, the old one may be invalid by now.
             _save_changed_config(running, listener)
         transcript = _transcript(output, report)
-        found, errors, unreadable = _dispatch(
-            connector.protocol.events_of_answer(verb, transcript), answer_type, listener
-        )
-        if found is not None:
-            return found
-    raise _missing_answer_error(verb, (errors, unreadable), report, listener.mask)
+        reply = _dispatch(connector.protocol.events_of_answer(verb, transcript), answer_type, listener)
+        if reply.answer is not None:
+            return reply.answer
+    raise _missing_answer_error(verb, reply, report, listener.mask)
 
 
 def _transcript(output: bytes, report: ExitReport | None) -> Transcript:
@@ -86,10 +86,17 @@ def _transcript(output: bytes, report: ExitReport | None) -> Transcript:
     return Transcript(output, report.ended_cleanly, report.stderr_tail)
 
 
-def _dispatch(
-    events: Iterable[Event], answer_type: type[Answer], listener: QueryListener
-) -> tuple[Answer | None, list[ErrorEvent], list[UnknownEvent]]:
-    """Writes the events to the log. Returns the answer, if there is one, and the events that may explain why not."""
+@dataclass(frozen=True)
+class _Reply(Generic[Answer]):
+    """The answer, if there is one, and the events that may explain why not."""
+
+    answer: Answer | None
+    errors: Sequence[ErrorEvent]
+    unreadable: Sequence[UnknownEvent]
+
+
+def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: QueryListener) -> _Reply[Answer]:
+    """Writes the events to the log."""
     log = listener.log
     found: Answer | None = None
     errors: list[ErrorEvent] = []
@@ -109,7 +116,7 @@ def _dispatch(
             log.write("WARN", f"a message {event.kind} was skipped: {event.reason}")
         elif isinstance(event, PlainLine):
             log.write("DEBUG", event.line.decode(errors="replace")[:4000])
-    return found, errors, unreadable
+    return _Reply(found, errors, unreadable)
 
 
 def _output(running: RunningConnector, verb: Verb, timeout_seconds: float) -> tuple[bytes, ExitReport | None]:
@@ -141,19 +148,16 @@ def _doing(verb: Verb) -> str:
     return f"asking the connector {_PURPOSES[verb]}"
 
 
-def _missing_answer_error(
-    verb: Verb, events: tuple[list[ErrorEvent], list[UnknownEvent]], report: ExitReport | None, mask: Mask
-) -> ConnectorError:
+def _missing_answer_error(verb: Verb, reply: _Reply[Answer], report: ExitReport | None, mask: Mask) -> ConnectorError:
     doing = _doing(verb)
-    errors, unreadable = events
-    if errors:
+    if reply.errors:
         # The first error in time is the cause; connectors often send others after it.
-        first = min(errors, key=lambda error: error.emitted_at_milliseconds)
+        first = min(reply.errors, key=lambda error: error.emitted_at_milliseconds)
         return ConnectorError(doing, mask.text(first.message), retryable=first.kind is FailureKind.TRANSIENT)
     if report is None or report.ended_cleanly:
         found = (
-            f"its answer cannot be read ({mask.text(unreadable[-1].reason)})"
-            if unreadable
+            f"its answer cannot be read ({mask.text(reply.unreadable[-1].reason)})"
+            if reply.unreadable
             else "it ended without an answer"
         )
         return ProtocolViolation(doing, found)

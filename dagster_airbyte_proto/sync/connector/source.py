@@ -13,7 +13,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.masking import Mask, secret_values
 from dagster_airbyte_proto.model import Catalog, StreamId
-from dagster_airbyte_proto.protocols.conversation import SourceProtocol, Verb
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, ConfigEvent, SchemaEvent, SpecEvent
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache, CachedAnswer
 from dagster_airbyte_proto.sync.connector.config_check import check_config
@@ -102,7 +102,7 @@ class Source:
         if cached is not None:
             spec = self.protocol.spec_from_message(msgspec.json.decode(cached))
         else:
-            spec = query_connector(self.connector, (Verb.SPEC, self.protocol.spec()), SpecEvent, self._listener)
+            spec = query_connector(self.connector, self.protocol.spec(), SpecEvent, self._listener)
             self._cache.keep_spec(self.identity, msgspec.json.encode(spec.message))
         self.connector = self.connector._replace(protocol=self.protocol.adapted_to(spec))
         self._knows_spec = True
@@ -131,9 +131,7 @@ class Source:
     def check(self) -> CheckEvent:
         """Checks the config against the spec, then lets the connector try it. Returns the connector's verdict."""
         self.check_config()
-        return query_connector(
-            self.connector, (Verb.CHECK, [self.protocol.check(self.config.current)]), CheckEvent, self._listener
-        )
+        return query_connector(self.connector, [self.protocol.check(self.config.current)], CheckEvent, self._listener)
 
     def catalog(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> Catalog:
         """The connector's catalog. Raises ConnectorError if there is no answer within `timeout_seconds`."""
@@ -143,8 +141,10 @@ class Source:
             return self.protocol.catalog(cached)
         if not self._knows_spec:
             self.spec()
-        query = (Verb.DISCOVER, [self.protocol.discover(self.config.current)])
-        found = query_connector(self.connector, query, CatalogEvent, self._listener, timeout_seconds=timeout_seconds)
+        invocations = [self.protocol.discover(self.config.current)]
+        found = query_connector(
+            self.connector, invocations, CatalogEvent, self._listener, timeout_seconds=timeout_seconds
+        )
         self._cache.keep_catalog(*cache_key, self.protocol.catalog_message(found.catalog))
         return found.catalog
 

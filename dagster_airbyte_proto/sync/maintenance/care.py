@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, StateStore
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, TableCare, TableHistory
@@ -27,8 +27,6 @@ ORPHAN_SECONDS = 3 * 86400.0
 MIN_ORPHAN_SECONDS = 3600.0
 """The least age of orphans to remove. Files that a running writer, such as a compaction, has not committed yet look
 like orphans too."""
-
-_NO_LIMIT = 1_000_000_000
 
 
 class Cleanup(NamedTuple):
@@ -57,7 +55,7 @@ class CareOptions(NamedTuple):
 
 def tables_of(store: StateStore, connection: str) -> list[TableName]:
     """The names of the tables that loads of the connection went into, sorted."""
-    return sorted({part.table for entry in store.loads(connection, limit=_NO_LIMIT) for part in entry.load.parts})
+    return sorted({part.table for entry in store.loads(connection, limit=NO_LIMIT) for part in entry.load.parts})
 
 
 def care_for_table(store: StateStore, care: TableCare, name: TableName, options: CareOptions) -> CareResult:

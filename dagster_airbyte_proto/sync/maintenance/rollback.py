@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, LoggedLoad, StateChange, StateStore
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease, LoadStatus, LoggedLoad, StateChange, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.formats import rewinder_of
@@ -22,8 +22,6 @@ from dagster_airbyte_proto.tables.formats import rewinder_of
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.tables.care import TablePast, TableRewinder
-
-_NO_LIMIT = 1_000_000_000
 
 
 class RolledBackTable(NamedTuple):
@@ -101,9 +99,9 @@ def _snapshot_at(landed: Sequence[_LandedLoad], past: "TablePast", version: int)
 
 def _landed(store: StateStore, connection: str) -> Mapping[TableName, list[_LandedLoad]]:
     """The loads that landed in each table of the connection, oldest first."""
-    changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=_NO_LIMIT)})
+    changes = sorted({(change.version, change.changed_at) for change in store.history(connection, limit=NO_LIMIT)})
     found: dict[TableName, list[_LandedLoad]] = {}
-    for entry in _done(store.loads(connection, limit=_NO_LIMIT)):
+    for entry in _done(store.loads(connection, limit=NO_LIMIT)):
         snapshots = {committed.stream: committed.snapshot_id for committed in entry.committed}
         for part in entry.load.parts:
             # Readers never saw a load that stayed on a branch.

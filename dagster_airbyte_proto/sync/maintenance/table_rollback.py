@@ -7,7 +7,7 @@ this module names the version for that.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import LoggedLoad, StateStore
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.maintenance.care import known_loads
@@ -17,8 +17,6 @@ from dagster_airbyte_proto.tables.formats import rewinder_of
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
-
-_NO_LIMIT = 1_000_000_000
 
 
 class StateVersion(NamedTuple):
@@ -61,7 +59,7 @@ def state_version_at(store: StateStore, history: TableHistory, snapshot_id: str)
     load_id = change.load_id or ""
     landed = loads[load_id]
     connection = landed.load.connection
-    versions = sorted({(each.version, each.changed_at) for each in store.history(connection, limit=_NO_LIMIT)})
+    versions = sorted({(each.version, each.changed_at) for each in store.history(connection, limit=NO_LIMIT)})
     order = [each.load_id or "" for each in history.changes if each.rewound_at is None and each.load_id in loads]
     later = [loads[each] for each in order[order.index(load_id) + 1 :]]
     version = version_at(versions, landed.ended_at)

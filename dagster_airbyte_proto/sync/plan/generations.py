@@ -80,7 +80,7 @@ def assign_generations(
         )
         if generation := continued.get(stream):
             run.generation.branch, run.generation.newest_load = generation.branch, generation.load_id
-            run.outcome.state_before = generation.state
+            run.state_before = generation.state
 
 
 def _branch_is_intact(tables: TableWriter, generation: OpenGeneration) -> bool:

@@ -20,7 +20,7 @@ def set_states_before(runs: Mapping[StreamId, StreamRun], stored: Iterable[State
     for state in stored:
         for stream in runs if state.stream is None else (state.stream,):
             if stream in runs and runs[stream].planned.read is ReadMode.INCREMENTAL:
-                runs[stream].outcome.state_before = state
+                runs[stream].state_before = state
 
 
 def selected_fields(columns: Mapping[StreamId, Columns]) -> dict[StreamId, frozenset[str]]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore, StreamChange
+from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, Lease, StateStore, StreamChange
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import Catalog, ColumnName, FieldPath, PlannedStream, StreamId, TableName
@@ -24,8 +24,6 @@ from dagster_airbyte_proto.schema.stream_profile import StreamProfile, change_te
 from dagster_airbyte_proto.sync.plan.stream_plan import KnownTable
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.stream_run import StreamRun
-
-_NO_LIMIT = 1_000_000_000
 
 
 class RecordedChange(NamedTuple):
@@ -47,7 +45,7 @@ def recorded_changes(store: StateStore, names: Sequence[str], limit: int) -> lis
         if not known & set(names):
             continue
         unknown -= known
-        changes = store.stream_changes(connection, limit=_NO_LIMIT)
+        changes = store.stream_changes(connection, limit=NO_LIMIT)
         found += [RecordedChange(connection, tables[each.stream], each) for each in changes if each.stream in tables]
     if unknown:
         raise ConfigError(

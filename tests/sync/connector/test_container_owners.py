@@ -37,7 +37,9 @@ def test_a_question_is_nobodys_when_no_answer_is_waited_for_any_more(
     assert ownership(Container("c", "image", "running", began, labels), store) is expected
 
 
-@pytest.mark.parametrize("protocol", [AirbyteSource(), SingerSource(frozenset({"--catalog", "--discover", "--test"}))])
+@pytest.mark.parametrize(
+    "protocol", [AirbyteSource(), SingerSource(), SingerSource(frozenset({"--catalog", "--discover", "--test"}))]
+)
 def test_containers_are_labelled_with_the_request_by_every_protocol(protocol: SourceProtocol) -> None:
     read = protocol.read(ReadRequest(config={}, streams=(), states=(), sync_id=1))
     invocations = [*protocol.spec(), protocol.check({}), protocol.discover({}), read]
