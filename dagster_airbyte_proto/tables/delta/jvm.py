@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
 from dagster_airbyte_proto.tables.delta.history import LOAD_ID, OLDEST_KEPT, TABLE_ROWS, parse_add_action
+from dagster_airbyte_proto.tables.spark.java_values import use_session
 
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
 _PACKAGE = "org.apache.spark.sql.delta"
@@ -67,13 +68,11 @@ class JavaDelta:
         self._names = delta.util.FileNames
         self._modes = jvm.org.apache.spark.sql.SaveMode
         self._some, self._none = jvm.scala.Option.apply, jvm.scala.Option.empty()
-        self._sessions = jvm.org.apache.spark.sql.classic.SparkSession
         self._converters = jvm.scala.jdk.javaapi.CollectionConverters
 
     def snapshot(self, location: str, load_id: str | None = None) -> DeltaSnapshot:
         """Takes a snapshot of the table and begins a transaction, which is refused if the load lands meanwhile."""
-        # Delta takes the active session of the thread, and a new thread of the gateway has none.
-        self._sessions.setActiveSession(self._session)
+        use_session(self._spark)
         transaction = self._logs.forTable(self._session, location).startTransaction(self._none, self._none)
         version = int(transaction.readVersion())
         if version < 0:

@@ -31,7 +31,7 @@ from dagster_airbyte_proto.model import MergeMode
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.part_checks import effective_files
-from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
+from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
 
 
@@ -203,8 +203,7 @@ class CopyOnWrite:
         group = str(uuid4())
         spark = self._jvm.org.apache.iceberg.spark
         tables, tasks = self._table_cache(), spark.ScanTaskSetManager.get()
-        # Tables and tasks are registered with the thread's session, and a new gateway thread has no session.
-        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)
+        use_session(self._session)  # Tables and tasks are registered with it.
         tables.add(group, self._java)
         tasks.stageTasks(self._java, group, self._tasks(files))
         try:

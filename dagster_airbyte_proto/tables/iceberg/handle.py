@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.iceberg.log import TableLog
+from dagster_airbyte_proto.tables.spark.java_values import use_session
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
 
 
@@ -37,8 +38,7 @@ class OpenedTable(NamedTuple):
 def open_table(session: SparkSession, qualified: str) -> OpenedTable:
     """Opens the table as it is now. The session shares the handle: anyone else who opens the table refreshes it."""
     jvm: Any = session._jvm
-    # A catalog is created from the config of the thread's session, and a new gateway thread has no session.
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    use_session(session)
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, qualified)
     # The catalog's cached copy may be 30 s old.
     table.refresh()

@@ -26,7 +26,7 @@ from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, part
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
 from dagster_airbyte_proto.tables.part_checks import effective_files
-from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
+from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
 from dagster_airbyte_proto.tables.spark.session import session_storage
 
 _FORMAT_VERSION = "format-version"
@@ -299,8 +299,7 @@ class JavaIceberg:
         self._gateway: Any = session.sparkContext._gateway
         self.storage = session_storage(session, catalog)
         jvm: Any = session._jvm
-        # A catalog is created from the config of the calling thread's session, and a new gateway thread has no session.
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+        use_session(session)
         self._namespaces = session._jsparkSession.sessionState().catalogManager().catalog(catalog)
         iceberg = jvm.org.apache.iceberg
         self._catalog = self._namespaces.icebergCatalog()

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
@@ -33,6 +32,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.columns import null_array
 from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.care import PastRewind, TablePast
+from dagster_airbyte_proto.tables.iceberg.handle import OpenedTable, open_table, table_errors
 from dagster_airbyte_proto.tables.iceberg.log import LOAD_ID, Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.session import query
@@ -43,19 +43,6 @@ VERSION = "airbyte-proto.rewound-at-version"
 _NOTHING = "nothing"
 _BRANCH = "airbyte-proto-rewinding"
 _ATTEMPTS = 8
-
-
-class _Moved(msgspec.Struct, frozen=True, rename="kebab"):
-    snapshot_id: int
-
-
-class _Log(TableLog, frozen=True, rename="kebab"):
-    """A table's metadata, with the snapshots that `main` pointed to, oldest first."""
-
-    snapshot_log: tuple[_Moved, ...] = ()
-
-
-_LOG = msgspec.json.Decoder(_Log)
 
 
 class IcebergRewinder:
@@ -87,7 +74,7 @@ class IcebergRewinder:
             if snapshot_id is None:
                 self._empty(table, labels)
             else:
-                schema_id = self._take_back(name, (table, log), int(snapshot_id), labels)
+                schema_id = self._take_back(name, OpenedTable(table, log), int(snapshot_id), labels)
             has_moved = self._move_main(table, seen.current, schema_id)
             self._session.catalog.refreshTable(self._qualified(name))
         except CALL_ERRORS as error:
@@ -98,19 +85,9 @@ class IcebergRewinder:
             raise TableError(doing, "the table has changed since it was looked at", remedy="Run the rollback again.")
         return True
 
-    def _read(self, name: TableName, doing: str) -> tuple[Any, _Log]:
-        jvm = self._jvm
-        try:
-            # A catalog is created from the config of the thread's session, and a new gateway thread has no session.
-            jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)
-            table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-                self._session._jsparkSession, self._qualified(name)
-            )
-            # The catalog's cached copy may be 30 s old.
-            metadata = table.operations().refresh()
-            return table, _LOG.decode(jvm.org.apache.iceberg.TableMetadataParser.toJson(metadata))
-        except CALL_ERRORS as error:
-            raise TableError(doing, first_line(error)) from error
+    def _read(self, name: TableName, doing: str) -> OpenedTable:
+        with table_errors(doing):
+            return open_table(self._session, self._qualified(name))
 
     def _empty(self, table: Any, labels: dict[str, str]) -> None:
         everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
@@ -118,9 +95,7 @@ class IcebergRewinder:
         _commit(transaction.newDelete().deleteFromRowFilter(everything), labels)
         transaction.commitTransaction()
 
-    def _take_back(
-        self, name: TableName, read: tuple[Any, TableLog], snapshot_id: int, labels: dict[str, str]
-    ) -> int | None:
+    def _take_back(self, name: TableName, read: OpenedTable, snapshot_id: int, labels: dict[str, str]) -> int | None:
         """Prepares the branch. Returns the id of the schema to make current with it, or None to keep the schema."""
         table, log = read
         schema_id = _schema_to_restore(f"taking table {name} back to snapshot {snapshot_id}", log, snapshot_id)

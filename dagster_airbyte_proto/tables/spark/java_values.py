@@ -1,9 +1,19 @@
-"""Arrays and collections of Java, as py4j passes them."""
+"""Threads, arrays and collections of Java, as py4j has them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from py4j.java_gateway import JavaMember
+from pyspark.sql import SparkSession
+
+
+def use_session(session: SparkSession) -> None:
+    """Makes the session the active one of this thread.
+
+    A new thread of the gateway has none, and Java code takes the active one: catalogs their config, Delta its logs.
+    """
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
