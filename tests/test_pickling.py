@@ -94,7 +94,7 @@ _MODELS = [*map(_connection, _LAUNCHES), Settings.load(Path("/home"))]
 
 
 def _is_value(found: type) -> bool:
-    is_frozen = dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    is_frozen = dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen  # type: ignore[attr-defined]  # of dataclasses alone
     return issubclass(found, msgspec.Struct) or is_frozen or hasattr(found, "_fields")
 
 

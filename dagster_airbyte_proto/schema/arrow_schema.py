@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-_MAX_SCALE = 9
+from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE
+
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
@@ -19,6 +20,14 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_b
 def json_schema_of(schema: pa.Schema) -> Mapping[str, Any]:
     """Returns the JSON Schema of a stream whose records come in Arrow batches of this schema."""
     return {"type": "object", "properties": {field.name: _field_schema(field) for field in schema}}
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return any(claim(kind) for claim in _LISTS)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    return any(claim(kind) for claim in _BYTES)
 
 
 def _field_schema(field: pa.Field) -> Mapping[str, Any]:
@@ -30,7 +39,7 @@ def _field_schema(field: pa.Field) -> Mapping[str, Any]:
 def _type_schema(kind: pa.DataType) -> Mapping[str, Any]:
     if pa.types.is_dictionary(kind):
         return _type_schema(kind.value_type)
-    if any(is_list(kind) for is_list in _LISTS):
+    if is_list(kind):
         return {"type": "array", "items": _type_schema(kind.value_type)}
     if pa.types.is_struct(kind):
         return {"type": "object", "properties": {field.name: _type_schema(field.type) for field in kind}}
@@ -51,14 +60,14 @@ def _number_schema(kind: pa.DataType) -> Mapping[str, Any]:
     if pa.types.is_decimal(kind):
         if kind.scale <= 0:
             return {"type": "integer", "airbyte_type": "big_integer"}
-        return {"type": "number", "multipleOf": float(f"1e-{min(kind.scale, _MAX_SCALE)}")}
+        return {"type": "number", "multipleOf": float(f"1e-{min(kind.scale, DECIMAL_SCALE)}")}
     return {}
 
 
 def _text_schema(kind: pa.DataType) -> Mapping[str, Any]:
     if any(is_text(kind) for is_text in _TEXTS):
         return {"type": "string"}
-    if any(is_bytes(kind) for is_bytes in _BYTES):
+    if is_bytes(kind):
         return {"type": "string", "contentEncoding": "base64"}
     if pa.types.is_date(kind):
         return {"type": "string", "format": "date"}

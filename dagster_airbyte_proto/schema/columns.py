@@ -27,6 +27,9 @@ SDC_DELETED_AT = "_sdc_deleted_at"
 DELETION_FIELDS = ("_ab_cdc_deleted_at", SDC_DELETED_AT)
 """The fields by which a source that follows a database's log marks a deleted row: with any value but null."""
 
+DECIMAL_SCALE = 9
+"""The digits behind the point that a table keeps of a DECIMAL."""
+
 INSTANT = pa.timestamp("us", "UTC")
 VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])
 """The VARIANTs of a table that Spark wrote them to. Streams have none, so staged files have only nulls there. No other
@@ -86,7 +89,7 @@ _TABLE_TYPES = {
     ValueKind.INTEGER: pa.int64(),
     ValueKind.BIG_INTEGER: pa.decimal128(38, 0),
     ValueKind.NUMBER: pa.float64(),
-    ValueKind.DECIMAL: pa.decimal128(38, 9),
+    ValueKind.DECIMAL: pa.decimal128(38, DECIMAL_SCALE),
     ValueKind.DATE: pa.date32(),
     ValueKind.TIME: pa.string(),
     ValueKind.TIMESTAMP: INSTANT,

@@ -1,4 +1,4 @@
-"""The parts of a stream's progress in one sync, each with one writer.
+"""The parts of a stream's progress in one sync, by who writes them.
 
 - `ReaderCounts`: the reading thread counts what the connector has sent.
 - `TableState`: the preparation of the table.

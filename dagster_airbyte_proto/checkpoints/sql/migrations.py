@@ -1,16 +1,17 @@
 """The migrations of the SQL store: one step a version, in order, never edited once released.
 
-A step is plain SQL, so that it always does the same, however `schema.py` changes later. A test compares the tables that
-the steps make with those of that module. `{bytes}`, `{time}` and `{number}` stand for the database's own types.
+A step is plain SQL, so that it always does the same, however `schema.py` changes later; one is followed by a function,
+for what SQL cannot read. A test compares the tables that the steps make with those of that module. `{bytes}`, `{time}`
+and `{number}` stand for the database's own types.
 """
 
-import json
 from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from dagster_airbyte_proto.checkpoints.sql.schema import schema_version
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.raw_json import members
 
 _TYPES = {
     "sqlite": {"bytes": "BLOB", "time": "DATETIME", "number": "INTEGER PRIMARY KEY AUTOINCREMENT"},
@@ -163,10 +164,17 @@ _PROTOCOLS = "ALTER TABLE airbyte_proto_connections ADD COLUMN protocol TEXT NOT
 def _fill_protocols(tx: Connection) -> None:
     """Notes the protocol of connections that ran before it was stored: that of their newest state. A tap's is a message
     of type STATE with a value."""
-    newest = "SELECT connection, message FROM airbyte_proto_state_history WHERE message IS NOT NULL ORDER BY version"
-    for connection, message in tx.execute(text(newest)).all():
-        found = json.loads(bytes(message))
-        is_singer = isinstance(found, dict) and str(found.get("type")).upper() == "STATE" and "value" in found
+    # A history may be long, and a state large: one connection at a time, and no value of a state is decoded.
+    newest = text(
+        "SELECT message FROM airbyte_proto_state_history WHERE connection = :connection AND message IS NOT NULL"
+        " ORDER BY version DESC LIMIT 1"
+    )
+    for connection in tx.scalars(text("SELECT connection FROM airbyte_proto_connections")).all():
+        message = tx.scalar(newest, {"connection": connection})
+        if message is None:
+            continue
+        parts = members(bytes(message)) or {}
+        is_singer = parts.get("type", b"").strip(b'" ').upper() == b"STATE" and "value" in parts
         note = text("UPDATE airbyte_proto_connections SET protocol = :protocol WHERE connection = :connection")
         tx.execute(note, {"protocol": "singer" if is_singer else "airbyte", "connection": connection})
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.errors import ProtocolViolation
-from dagster_airbyte_proto.schema.columns import Columns, ValueKind, ValueType, null_array
+from dagster_airbyte_proto.schema.arrow_schema import is_bytes, is_list
+from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Columns, ValueKind, ValueType, null_array
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
 from dagster_airbyte_proto.staging.rows.changes import SIZE_LIMITATION, TYPECAST_ERROR, Changes, ValueLocations
 from dagster_airbyte_proto.staging.rows.times import null_outside_years
@@ -25,7 +26,6 @@ from dagster_airbyte_proto.staging.rows.times import null_outside_years
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _TIMES = (ValueKind.DATE, ValueKind.TIMESTAMP, ValueKind.LOCAL_TIMESTAMP)
 _NUMBERS = (ValueKind.INTEGER, ValueKind.BIG_INTEGER, ValueKind.NUMBER, ValueKind.DECIMAL)
-_SCALE = 9
 
 
 def batch_rows(batch: pa.RecordBatch, columns: Columns, stream: str) -> WireRows:
@@ -68,8 +68,7 @@ def _convert(kind: ValueType, array: pa.Array, locations: ValueLocations, change
 
 
 def _lists(kind: ValueType, array: pa.Array, locations: ValueLocations, changes: Changes) -> pa.Array:
-    is_list = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
-    if not any(claim(array.type) for claim in is_list):
+    if not is_list(array.type):
         return _none_fit(kind, array, locations, changes)
     offsets = np.zeros(len(array) + 1, np.int32)
     np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(), out=offsets[1:])
@@ -106,18 +105,13 @@ def _is_convertible(kind: ValueKind, given: pa.DataType) -> bool:
     if kind in _NUMBERS:
         return bool(pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal(given))
     if kind is ValueKind.STRING:
-        return not (pa.types.is_nested(given) or _is_bytes(given))
+        return not (pa.types.is_nested(given) or is_bytes(given))
     return bool(_CLAIMS[kind](given))
-
-
-def _is_bytes(given: pa.DataType) -> bool:
-    fixed = pa.types.is_fixed_size_binary(given)
-    return bool(fixed or pa.types.is_binary(given) or pa.types.is_large_binary(given) or pa.types.is_binary_view(given))
 
 
 _CLAIMS: dict[ValueKind, Callable[[pa.DataType], bool]] = {
     ValueKind.BOOLEAN: pa.types.is_boolean,
-    ValueKind.BINARY: _is_bytes,
+    ValueKind.BINARY: is_bytes,
     ValueKind.DATE: pa.types.is_date,
     ValueKind.TIME: pa.types.is_time,
     ValueKind.TIMESTAMP: pa.types.is_timestamp,
@@ -127,8 +121,8 @@ _CLAIMS: dict[ValueKind, Callable[[pa.DataType], bool]] = {
 
 def _cast_of(kind: ValueType, given: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     target = kind.table_type
-    if kind.kind is ValueKind.DECIMAL and pa.types.is_decimal(given) and given.scale > _SCALE:
-        return lambda array: pc.round(array, _SCALE, "half_to_even").cast(target, safe=False)
+    if kind.kind is ValueKind.DECIMAL and pa.types.is_decimal(given) and given.scale > DECIMAL_SCALE:
+        return lambda array: pc.round(array, DECIMAL_SCALE, "half_to_even").cast(target, safe=False)
     if kind.kind is ValueKind.TIME:  # By way of microseconds: tables keep no more digits of a time.
         return lambda array: array.cast(pa.time64("us"), safe=False).cast(target)
     if kind.kind in _TIMES and pa.types.is_timestamp(given) and given.unit == "ns":
@@ -164,7 +158,7 @@ def _note_misfits(
 def _note_cut(array: pa.Array, values: pa.Array, locations: ValueLocations, changes: Changes) -> None:
     """Notes the values that lost digits behind the point."""
     given = array.type
-    if pa.types.is_decimal(given) and pa.types.is_decimal(values.type) and given.scale > _SCALE:
+    if pa.types.is_decimal(given) and pa.types.is_decimal(values.type) and given.scale > DECIMAL_SCALE:
         back = values.cast(pa.decimal256(76, given.scale))
         is_cut = pc.not_equal(back, array.cast(pa.decimal256(76, given.scale)))
     elif (pa.types.is_timestamp(given) or pa.types.is_time64(given)) and given.unit == "ns":

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.schema.columns import Column, Member, ValueKind, ValueType
+from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Column, Member, ValueKind, ValueType
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, elements, members, text_array
 from dagster_airbyte_proto.staging.rows.changes import (
     SIZE_LIMITATION,
@@ -42,9 +42,8 @@ _POINT_ZERO = r"\.0+$"
 _BLOCK_VALUES = 64
 _NUMBER = re.compile(rb"[+-]?\d++(\.\d++)?([eE][+-]?\d{1,9})?")
 _DECIMAL_CONTEXT = Context(prec=40)
-_SCALE = 9
-_SMALLEST_FRACTION = Decimal(1).scaleb(-_SCALE)
-_LARGEST_FRACTION = Decimal(f"{'9' * (38 - _SCALE)}.{'9' * _SCALE}")
+_SMALLEST_FRACTION = Decimal(1).scaleb(-DECIMAL_SCALE)
+_LARGEST_FRACTION = Decimal(f"{'9' * (38 - DECIMAL_SCALE)}.{'9' * DECIMAL_SCALE}")
 _TEXT = msgspec.json.Decoder(str)
 _RAWS = msgspec.json.Decoder(list[Raw])
 _LISTS = msgspec.json.Decoder(list[list[Raw] | None])
@@ -303,7 +302,7 @@ def _whole_number(text: bytes) -> Decimal:
 
 def _fraction(text: bytes) -> Decimal:
     """Reads a number of at most 29 digits before its decimal point."""
-    number = _decimal(text, 38 - _SCALE)
+    number = _decimal(text, 38 - DECIMAL_SCALE)
     if abs(number) > _LARGEST_FRACTION:  # Rounding would give it one digit more.
         raise ValueDoesNotFit(SIZE_LIMITATION)
     return number
