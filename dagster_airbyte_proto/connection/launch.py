@@ -164,8 +164,21 @@ class ReplayLaunch(StrictModel):
 Launch = Annotated[LocalLaunch | PypiLaunch | ManifestLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")]
 
 
+def _path_or_url(place: str, info: ValidationInfo) -> str:
+    if "://" not in place:
+        return str(info.context["folder"] / place) if info.context else place
+    if place.startswith("file:"):
+        raise ValueError("must be a path, or a URL of an object store such as s3://bucket/folder")
+    return place
+
+
 class Connector(StrictModel):
-    """A program that speaks a protocol."""
+    """A program that speaks a protocol.
+
+    Singer: `batch_folder` is the folder, or the URL of one, whose files a tap may name in BATCH messages. They are read
+    with our permissions and then removed. The default is the `working_folder` of the launch.
+    """
 
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]
     launch: Launch
+    batch_folder: Annotated[Text, AfterValidator(_path_or_url)] | None = None

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
-from dagster_airbyte_proto.connection import DockerLaunch
+from dagster_airbyte_proto.connection import ProgramLaunch, ReplayLaunch
 from dagster_airbyte_proto.model import State
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.events import ConfigEvent
@@ -13,6 +13,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
+from dagster_airbyte_proto.sync.read.batch_folder import BatchFolder
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 
@@ -46,9 +47,17 @@ class SyncContext(NamedTuple):
         return self.source.protocol
 
     @property
-    def may_read_batch_files(self) -> bool:
-        """False for a connector in a container, which could name any file that this process can read."""
-        return not isinstance(self.source.connection.connector.launch, DockerLaunch)
+    def batch_folder(self) -> BatchFolder | None:
+        """The folder whose files the connector may pass: the one that the connection names, or its working folder."""
+        connector = self.source.connection.connector
+        working_folder = connector.launch.working_folder if isinstance(connector.launch, ProgramLaunch) else None
+        place = connector.batch_folder or working_folder
+        return BatchFolder(str(place), working_folder) if place else None
+
+    @property
+    def is_replay(self) -> bool:
+        """True if the connector's output is that of a recording."""
+        return isinstance(self.source.connection.connector.launch, ReplayLaunch)
 
     def stored_states(self) -> list[State]:
         """The states of the run's partition as they stand in the store."""

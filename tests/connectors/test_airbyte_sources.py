@@ -108,10 +108,12 @@ class House:
         launch: Mapping[str, Any] | None = None,
         *,
         protocol: str = "airbyte",
+        batch_folder: str | None = None,
         **more: Any,
     ) -> None:
         launch = launch or {"kind": "pypi", **_LAUNCHES[name]}
-        document = {"connector": {"protocol": protocol, "launch": dict(launch)}, "config": dict(config), **more}
+        connector = {"protocol": protocol, "launch": dict(launch), "batch_folder": batch_folder}
+        document = {"connector": connector, "config": dict(config), **more}
         (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(document, allow_unicode=True))
 
     def run(self, *words: str) -> Told:

@@ -103,7 +103,8 @@ def test_a_tap_tells_and_lands_the_same_from_an_image(house: House) -> None:
         told = house.said("sync", "batches.yaml", code=1)["streams"]["people"]
     assert (told["status"], told["committed"]) == ("failed", 0)
     assert told["error"] == (
-        "reading from the connector (stream people): it passes records in files, and a connector in a "
-        "container could name any file that we may read\n"
-        "Take batch_config out of its config."
+        "reading from the connector (stream people): it passes records in files, and its "
+        "connection names no folder for them\n"
+        "Set batch_folder, beside protocol and launch of the connection's connector, to the folder that holds its "
+        "batch files; or take batch_config out of its config."
     )

@@ -66,7 +66,7 @@ def landed(
     handed_over.mkdir()
     storage = {"root": handed_over.as_uri(), "prefix": "part-"}
     batches = {"encoding": {"format": "jsonl", "compression": "gzip"}, "storage": storage}
-    house.connect("batches", {**config, "batch_config": batches}, _JSONL, protocol="singer")
+    house.connect("batches", {**config, "batch_config": batches}, _JSONL, protocol="singer", batch_folder="handed over")
     access = {"host": "127.0.0.1", "port": postgres_server.port, "user": "tester", "dbname": "postgres"}
     streams = {
         "shop-users": {"read": "incremental", "cursor": "id", "exclude": ["price"]},

@@ -57,7 +57,7 @@ class Shop(FakeConnection):
         self._scenario_file.write_text(json.dumps(scenario))
         launch = {"kind": "local", "command": self.program or self._connector(scenario)}
         connection = {
-            "connector": {"protocol": self.protocol, "launch": launch},
+            "connector": {"protocol": self.protocol, "launch": launch, **self.connector_options},
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": self.load,

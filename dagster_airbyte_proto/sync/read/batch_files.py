@@ -11,15 +11,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem, LocalFileSystem
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.protocols.events import BatchEvent
+from dagster_airbyte_proto.sync.read.batch_folder import BatchFolder, open_batch_file, remove_batch_file
 from dagster_airbyte_proto.sync.read.completeness import READING
 
 _PIECE_BYTES = 4 << 20
-_COMPRESSIONS = {"": "detect", "none": None, "gzip": "gzip", "gz": "gzip", "bz2": "bz2", "zstd": "zstd", "lz4": "lz4"}
+_COMPRESSIONS = {"": "by name", "none": None, "gzip": "gzip", "gz": "gzip", "bz2": "bz2", "zstd": "zstd", "lz4": "lz4"}
+_ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _LINE_ENDS = re.compile(rb"\s*\n\s*")
+_NAME_THE_FOLDER = (
+    "Set batch_folder, beside protocol and launch of the connection's connector, to the folder that holds its batch "
+    "files; or take batch_config out of its config."
+)
 
 
 def record_lines(event: BatchEvent, url: str) -> Iterator[tuple[bytes, int]]:
@@ -42,35 +47,48 @@ def record_lines(event: BatchEvent, url: str) -> Iterator[tuple[bytes, int]]:
                 lines = text.replace(b"\n", behind + b"\n" + before)
                 yield b"%b%b%b\n" % (before, lines, behind), text.count(b"\n") + 1
     except (OSError, pa.ArrowInvalid) as error:
-        found = f"its batch file {url} cannot be read: {error}"
-        raise _batch_error(
-            event, found, "Check that the file is on this machine, and that this process may read it."
-        ) from error
+        raise _unreadable_error(event, url, error) from error
 
 
-def remove_sources(urls: Iterable[str]) -> None:
+def locate_files(event: BatchEvent, folder: BatchFolder | None) -> list[str]:
+    """Returns the resolved URLs of the batch's files. Raises ConnectorError if one is not below the folder."""
+    return [_locate(event, named, folder) for named in event.files]
+
+
+def replayed_batch_error(event: BatchEvent) -> ConnectorError:
+    """The error of a batch in a replay: a recording comes from anywhere, and has no files of its run."""
+    found, remedy = (
+        "its recording names files of records, and a replay reads no files",
+        "Record it without batch_config.",
+    )
+    return ConnectorError(READING, found, remedy=remedy, stream=str(event.stream))
+
+
+def _locate(event: BatchEvent, named: str, folder: BatchFolder | None) -> str:
+    if folder is None:
+        found, remedy = "it passes records in files, and its connection names no folder for them", _NAME_THE_FOLDER
+    else:
+        try:
+            located = folder.locate(named)
+        except (OSError, ValueError) as error:
+            raise _unreadable_error(event, named, error) from error
+        if located is not None:
+            return located
+        found, remedy = f"its batch file {named} is not below {folder.place}", _NAME_THE_FOLDER
+    raise ConnectorError(READING, found, remedy=remedy, stream=str(event.stream))
+
+
+def remove_sources(located: Iterable[str]) -> None:
     """Removes batch files whose rows have landed. One that cannot be removed stays: nothing in it is needed any
     more."""
-    for url in urls:
+    for url in located:
         with suppress(OSError, pa.ArrowInvalid):
-            system, path = _locate(url)
-            system.delete_file(path)
-
-
-def _locate(url: str) -> tuple[FileSystem, str]:
-    """The file system and the path of a URL.
-
-    Taps built with Meltano's SDK write the path behind `file://` as it is, without percent-encoding. So a local file is
-    looked for under the literal path first.
-    """
-    path = url.removeprefix("file://")
-    return (LocalFileSystem(), path) if Path(path).is_file() else FileSystem.from_uri(url)
+            remove_batch_file(url)
 
 
 def _whole_lines(url: str, compression: str | None) -> Iterator[bytes]:
     """Yields the decompressed content in pieces that end with a newline. A last line without one is given one."""
-    system, path = _locate(url)
-    with system.open_input_stream(path, compression=compression) as file:
+    with open_batch_file(url) as (stored, _), _unpacked(stored, url, compression) as file:
         rest: list[bytes] = []
         while piece := file.read(_PIECE_BYTES):
             end = piece.rfind(b"\n") + 1
@@ -80,6 +98,17 @@ def _whole_lines(url: str, compression: str | None) -> Iterator[bytes]:
             rest.append(piece[end:])
         if last := b"".join(rest):
             yield last + b"\n"
+
+
+def _unpacked(stored: pa.NativeFile, url: str, compression: str | None) -> pa.NativeFile:
+    if compression == "by name":
+        compression = _ENDINGS.get(Path(url.partition("?")[0]).suffix)
+    return pa.CompressedInputStream(stored, compression) if compression else stored
+
+
+def _unreadable_error(event: BatchEvent, named: str, error: Exception) -> ConnectorError:
+    found = f"its batch file {named} cannot be read: {error}"
+    return _batch_error(event, found, "Check that the file is on this machine, and that this process may read it.")
 
 
 def _batch_error(event: BatchEvent, found: str, remedy: str) -> ConnectorError:

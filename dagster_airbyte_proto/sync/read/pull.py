@@ -37,7 +37,7 @@ from dagster_airbyte_proto.protocols.events import (
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
 from dagster_airbyte_proto.sync.preparation import PreparedSync
-from dagster_airbyte_proto.sync.read.batch_files import record_lines, remove_sources
+from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, remove_sources, replayed_batch_error
 from dagster_airbyte_proto.sync.read.commit_reporter import CommitReporter
 from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, ended_by_itself
 from dagster_airbyte_proto.sync.report import LineCounts
@@ -229,13 +229,10 @@ class Pull:
             self._on_batch(run, event)
 
     def _on_batch(self, run: StreamRun, event: BatchEvent) -> None:
-        if not self._context.may_read_batch_files:
-            found = "it passes records in files, and a connector in a container could name any file that we may read"
-            remedy = "Take batch_config out of its config."
-            self._scheduler.fail_stream(run, ConnectorError(READING, found, remedy=remedy, stream=str(run.planned.id)))
-            return
         try:
-            for url in event.files:
+            if self._context.is_replay:
+                raise replayed_batch_error(event)
+            for url in locate_files(event, self._context.batch_folder):
                 records = self._stage.add_file(run.planned.id, url, self._with_housekeeping(record_lines(event, url)))
                 self.lines.record += records
                 if not records:  # An empty file belongs to no part, so no promoted load would remove it.

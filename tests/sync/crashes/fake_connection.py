@@ -49,6 +49,7 @@ class FakeConnection:
         self._answers: dict[str, Any] | None = None
         self.modes: dict[str, Any] = {"*": {"read": read, "write": write}}
         self.config: dict[str, Any] = {}
+        self.connector_options: dict[str, Any] = {}
         self._max_bytes = max_bytes
         (self.home / "settings.yaml").write_text(
             yaml.safe_dump({"catalog": {"format": self.format}, "lease_seconds": 1})
@@ -60,7 +61,7 @@ class FakeConnection:
         """Sets what the source has from now on."""
         self._scenario_file.write_text(json.dumps(scenario))
         connection = {
-            "connector": {"protocol": self.protocol, "launch": self._launch(scenario)},
+            "connector": {"protocol": self.protocol, "launch": self._launch(scenario), **self.connector_options},
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},

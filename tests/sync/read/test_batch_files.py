@@ -26,9 +26,10 @@ def runner() -> Iterator[SyncForkServer]:
 
 
 @pytest.fixture
-def tap(shop: OpenShop) -> Shop:
+def tap(shop: OpenShop, tmp_path: Path) -> Shop:
     made = shop()
     made.protocol = "singer"
+    made.connector_options = {"batch_folder": str(tmp_path)}
     return made
 
 
@@ -122,6 +123,7 @@ def test_a_death_between_the_files_end_and_the_states_move_loses_nothing(
 ) -> None:
     connection = FakeConnection(tmp_path / "home")
     connection.protocol = "singer"
+    connection.connector_options = {"batch_folder": str(tmp_path)}
     connection.offer(_of(3, _handed_over(tmp_path / "users.json.gz", range(100, 110))))
     assert runner.sync(connection, (FILE_POINTS[0], 1)) == _KILLED
     assert not (tmp_path / "users.json.gz").exists()
