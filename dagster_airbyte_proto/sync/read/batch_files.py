@@ -14,13 +14,20 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.protocols.events import BatchEvent
+from dagster_airbyte_proto.staging.lines.demux import MAX_LINE_BYTES
 from dagster_airbyte_proto.sync.read.batch_folder import BatchFolder, open_batch_file, remove_batch_file
 from dagster_airbyte_proto.sync.read.completeness import READING
 
 _PIECE_BYTES = 4 << 20
+# Rows as JSON shrink to a tenth or a thirtieth. gzip packs zeros to a thousandth, and other methods to much less. Small
+# files may be of one row, repeated.
+_MAX_RATIO = 200
+_ANY_BYTES = 64 << 20
 _COMPRESSIONS = {"": "by name", "none": None, "gzip": "gzip", "gz": "gzip", "bz2": "bz2", "zstd": "zstd", "lz4": "lz4"}
 _ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-_LINE_ENDS = re.compile(rb"\s*\n\s*")
+# Blank lines, and spaces before a line. Searched from a newline on: spaces without one are passed over once, where
+# `\s*\n` would begin anew at each of them.
+_BLANKS = re.compile(rb"\n\s+")
 _NAME_THE_FOLDER = (
     "Set batch_folder, beside protocol and launch of the connection's connector, to the folder that holds its batch "
     "files; or take batch_config out of its config."
@@ -42,7 +49,7 @@ def record_lines(event: BatchEvent, url: str) -> Iterator[tuple[bytes, int]]:
     before, behind = event.frame
     try:
         for piece in _whole_lines(url, _COMPRESSIONS[event.compression]):
-            text = _LINE_ENDS.sub(b"\n", piece).strip(b"\n") if b"\n\n" in piece or b"\r" in piece else piece[:-1]
+            text = _BLANKS.sub(b"\n", piece).strip()
             if text:
                 lines = text.replace(b"\n", behind + b"\n" + before)
                 yield b"%b%b%b\n" % (before, lines, behind), text.count(b"\n") + 1
@@ -88,15 +95,23 @@ def remove_sources(located: Iterable[str]) -> None:
 
 def _whole_lines(url: str, compression: str | None) -> Iterator[bytes]:
     """Yields the decompressed content in pieces that end with a newline. A last line without one is given one."""
-    with open_batch_file(url) as (stored, _), _unpacked(stored, url, compression) as file:
-        rest: list[bytes] = []
+    with open_batch_file(url) as (stored, size), _unpacked(stored, url, compression) as file:
+        most_bytes = max(_ANY_BYTES, size * _MAX_RATIO)
+        held: list[bytes] = []
+        unpacked_bytes = held_bytes = 0
         while piece := file.read(_PIECE_BYTES):
+            unpacked_bytes += len(piece)
+            if unpacked_bytes > most_bytes:
+                raise OSError(f"its {size} bytes unpack to more than {most_bytes}")
             end = piece.rfind(b"\n") + 1
             if end:
-                yield b"".join([*rest, piece[:end]])
-                rest = []
-            rest.append(piece[end:])
-        if last := b"".join(rest):
+                yield b"".join([*held, piece[:end]])
+                held, held_bytes = [], 0
+            held.append(piece[end:])
+            held_bytes += len(piece) - end
+            if held_bytes > MAX_LINE_BYTES:
+                raise OSError(f"it has a line of more than {MAX_LINE_BYTES} bytes")
+        if last := b"".join(held):
             yield last + b"\n"
 
 

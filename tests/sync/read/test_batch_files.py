@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.points import FILE_POINTS
+from dagster_airbyte_proto.sync.read import batch_files
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.crashes.fake_connection import FakeConnection
 from tests.sync.crashes.sync_fork_server import SyncForkServer
@@ -130,3 +133,60 @@ def test_a_death_between_the_files_end_and_the_states_move_loses_nothing(
     connection.offer({"streams": {"users": {"records": 5}}})
     assert runner.sync(connection) == 0
     assert connection.column("users") == [0, 1, 2, 3, 4, *range(100, 110)]
+
+
+# Repeated to 400 MiB.
+_BOMBS = {
+    "a line without an end": b"0" * (1 << 20),
+    "a line of spaces": b" " * (1 << 20),
+    "blank lines": b"\n" * (1 << 20),
+    "short lines": b"1\n" * (1 << 19),
+    "spaces before line ends": b"1\r\n\n" + b" " * ((1 << 20) - 4),
+}
+_MEASURED = """
+import resource, sys, time
+import pyarrow.fs
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.protocols.events import BatchEvent
+from dagster_airbyte_proto.sync.read.batch_files import record_lines
+event = BatchEvent(StreamId(None, "users"), (), "jsonl", "gzip", (b'{"type":"RECORD","stream":"users","record":', b"}"))
+def kilobytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before, began, found = kilobytes(), time.process_time(), ""
+try:
+    for _ in record_lines(event, sys.argv[1]):
+        pass
+except ConnectorError as error:
+    found = str(error)
+print(kilobytes() - before, time.process_time() - began)
+print(found)
+"""
+
+
+@pytest.mark.parametrize("kind", _BOMBS)
+def test_a_small_file_that_unpacks_to_hundreds_of_megabytes_takes_little_memory_and_time(
+    tmp_path: Path, kind: str
+) -> None:
+    bomb = tmp_path / "users.json.gz"
+    bomb.write_bytes(gzip.compress(_BOMBS[kind]) * 400)
+    assert bomb.stat().st_size < 1 << 20
+    ended = subprocess.run(
+        [sys.executable, "-c", _MEASURED, f"file://{bomb}"], capture_output=True, text=True, check=True, timeout=120
+    )
+    measured, found = ended.stdout.split("\n", 1)
+    kilobytes, seconds = map(float, measured.split())
+    assert kilobytes < 300_000, measured
+    assert seconds < 20, measured
+    assert "bytes unpack to more than" in found
+
+
+def test_a_file_with_a_line_beyond_the_limit_fails_its_stream(
+    tap: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_files, "MAX_LINE_BYTES", 9 << 20)
+    path = tmp_path / "users.jsonl"
+    path.write_bytes(b'{"id":7}\n{"name":"' + b"a" * (20 << 20) + b'"}\n')
+    report = tap.sync_of(_of(1, f"file://{path}", encoding={"format": "jsonl"}))
+    assert "it has a line of more than 9437184 bytes" in str(report.streams["users"].error)
+    assert tap.column("users") == []
