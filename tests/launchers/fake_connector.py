@@ -52,6 +52,16 @@ def link() -> None:
     config.symlink_to("/etc/passwd")
 
 
+def large_folder() -> None:
+    """Puts a folder with 300 MB in the place of its config."""
+    config = Path(sys.argv[2])
+    config.unlink()
+    config.mkdir()
+    with (config / "filling").open("wb") as file:
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+
+
 def environment() -> None:
     os.write(1, os.environ.get("FAKE", "").encode())
 

@@ -163,6 +163,26 @@ def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(
     connector.stop()
 
 
+def test_a_folder_in_the_place_of_its_config_is_not_read(fake_image: Image) -> None:
+    script = f"""
+import resource
+from tests.conformance.launcher import report_of, start
+from dagster_airbyte_proto.launchers.docker.images import Image
+from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+image, alone = Image({fake_image.name!r}), Confinement(network="none")
+launcher = DockerLauncher(image, alone, labels={{"test": {fake_image.test!r}}})
+report_of(start(launcher, "link"))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+connector = start(launcher, "large_folder")
+print(report_of(connector).code, connector.rewritten_file())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    told, kilobytes = ended.stdout.splitlines()
+    assert told == "0 None"
+    assert int(kilobytes) < 50_000
+
+
 def test_one_that_somebody_kills_has_ended_so(fake_image: Image) -> None:
     connector = start(confined(fake_image), "hang")
     assert connector.read(60)

@@ -7,7 +7,8 @@ root file system may be read-only.
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import docker
@@ -18,6 +19,11 @@ from dagster_airbyte_proto.launchers.run_folder import MAX_REWRITTEN_BYTES
 VOLUME = "/config"
 FOLDER = f"{VOLUME}/run"
 _NOBODY = "65534:65534"
+# Headers and padding in addition to the file.
+_MAX_ARCHIVE_BYTES = MAX_REWRITTEN_BYTES + (1 << 20)
+_READ_BYTES = 1 << 20
+# Go's file modes: folder, link, pipe, socket, devices and irregular ones.
+_NO_REGULAR_FILE = 0x8F280000
 
 
 def run_user(image: Mapping[str, Any], requested: str | None) -> str:
@@ -63,20 +69,45 @@ def write_files(daemon: docker.APIClient, container: str, files: Mapping[str, by
 
 
 def read_file(daemon: docker.APIClient, container: str, path: str) -> bytes | None:
-    """The content of a file, whether the container runs or not; None if there is none, or it is very large.
+    """The content of a regular file, whether the container runs or not; None if there is none, or it is very large.
 
-    A symbolic link gives None too: the daemon's archive does not contain its target.
+    A symbolic link gives None too: the daemon's archive does not contain its target. The connector may have put
+    anything in the place of the file. So the archive is read only as far as its first member, and counted: that of a
+    folder has all that lies below it, and a file may have grown since its size was told.
     """
     try:
         chunks, about = daemon.get_archive(container, path)
     except NotFound:
         return None
-    if about["size"] > MAX_REWRITTEN_BYTES:
-        return None
-    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-        member = archive.getmembers()[0]
-        file = archive.extractfile(member) if member.isfile() else None
-        return file.read() if file else None
+    with closing(chunks):
+        if about["mode"] & _NO_REGULAR_FILE or about["size"] > MAX_REWRITTEN_BYTES:
+            return None
+        try:
+            with tarfile.open(
+                fileobj=_BoundedReader(chunks, _MAX_ARCHIVE_BYTES), mode="r|", bufsize=_READ_BYTES
+            ) as archive:
+                member = archive.next()
+                if member is None or not member.isfile() or member.size > MAX_REWRITTEN_BYTES:
+                    return None
+                file = archive.extractfile(member)
+                return file.read() if file else None
+        except tarfile.ReadError:
+            return None
+
+
+class _BoundedReader(io.RawIOBase):
+    """The first bytes of some chunks, as a file that tarfile reads: what comes behind the limit is never asked for."""
+
+    def __init__(self, chunks: Iterator[bytes], limit: int) -> None:
+        self._chunks, self._left, self._held = chunks, limit, b""
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self._held) < size and self._left > 0:
+            chunk = next(self._chunks, b"")[: self._left]
+            self._left = self._left - len(chunk) if chunk else 0
+            self._held += chunk
+        taken, self._held = self._held[:size], self._held[size:]
+        return taken
 
 
 def _account_lines(daemon: docker.APIClient, container: str, path: str) -> dict[str, list[str]]:
