@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A connector that behaves as its first argument says, once its other arguments are printed. Runs under `-S`."""
 
+import hashlib
 import os
 import signal
 import socket
@@ -88,6 +89,14 @@ def read_first() -> None:
     while data := os.read(0, 1 << 16):
         size += len(data)
     os.write(1, b"%d" % size)
+
+
+def read_slowly() -> None:
+    """Reads less at a time than anybody writes."""
+    digest = hashlib.sha256()
+    while data := os.read(0, 500):
+        digest.update(data)
+    os.write(1, digest.hexdigest().encode())
 
 
 def close_stdin() -> None:

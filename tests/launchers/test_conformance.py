@@ -17,10 +17,11 @@ from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import (
     RECORDED_BEHAVIOURS,
-    InputConformance,
     LauncherConformance,
     Leftovers,
+    LiveInputConformance,
     LiveLauncherConformance,
+    LocalInputConformance,
     LocalLauncherConformance,
     read_all,
     report_of,
@@ -69,7 +70,7 @@ class TestLocalLaunchers(LocalLauncherConformance):
 
 @pytest.mark.usefixtures("wheels")
 @pytest.mark.parametrize("make", [_local, _pypi, _manifest])
-class TestInputOfLocalLaunchers(InputConformance):
+class TestInputOfLocalLaunchers(LocalInputConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
         return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
@@ -83,7 +84,7 @@ def test_a_launcher_without_input_refuses_an_invocation_that_takes_it(make: Make
 
 @pytest.mark.docker
 @pytest.mark.parametrize("image", IMAGES, indirect=True)
-class TestDockerLauncher(LiveLauncherConformance):
+class TestDockerLauncher(LiveLauncherConformance, LiveInputConformance):
     @pytest.fixture
     def launcher(self, image: Image, runs_folder: Path) -> Launcher:
         options = LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3)

@@ -38,7 +38,8 @@ from dagster_airbyte_proto.launchers.docker.running_container import (
     Guardian,
     remove_or_hand_over,
 )
-from dagster_airbyte_proto.launchers.process import LaunchOptions, refuse_input
+from dagster_airbyte_proto.launchers.docker.stdin_socket import StdinSocket
+from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 _ENVIRONMENT = {
@@ -103,7 +104,6 @@ class DockerLauncher:
         return image_identity(self._image, self._image_details(open_daemon().api))
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> DockerConnector:
-        refuse_input(invocation, "a container")
         client, image = open_daemon(), self._image.name
         daemon = client.api
         self._image_details(daemon)  # Pulls the image if necessary, before anything is created.
@@ -118,8 +118,9 @@ class DockerLauncher:
                 fifo = self._create_container(client, name, invocation, environment)
                 write_files(daemon, name, invocation.files, user_and_group_ids(daemon, name, self._user(daemon)))
                 stdout, stderr = (_attach(daemon, name, each) for each in ("stdout", "stderr"))
+                stdin = StdinSocket(_attach(daemon, name, "stdin")) if invocation.takes_input else None
                 memory, watched = self._confinement.memory, invocation.rewritable_content
-                container = ContainerHandle(daemon, name, stdout, stderr, guardian, image, memory, watched, fifo)
+                container = ContainerHandle(daemon, name, stdout, stderr, guardian, image, memory, watched, fifo, stdin)
                 daemon.start(name)
         except BaseException:
             remove_or_hand_over(daemon, name, guardian)
@@ -143,6 +144,7 @@ class DockerLauncher:
         daemon = client.api
         info, details = daemon.info(), self._image_details(daemon)
         kwargs = self._kwargs(daemon, info, docker_labels({**self._labels, VERB: invocation.verb}), environment)
+        kwargs["stdin_open"] = invocation.takes_input  # docker-py then sets StdinOnce too; otherwise it is /dev/null.
         mount = Mount(VOLUME, name, type="volume", labels=kwargs["labels"])
 
         def create(entry: list[str], *mounts: Mount) -> None:
@@ -240,8 +242,8 @@ class DockerLauncher:
 
 
 def _attach(daemon: docker.APIClient, name: str, stream: str) -> Any:
-    """Attaches a socket to one output stream. Done before the start, so that no output is missed."""
-    params = {"stdout": 0, "stderr": 0, stream: 1, "stream": 1, "logs": 0}
+    """Attaches a socket to one stream. Done before the start, so that no output is missed."""
+    params = {"stdin": 0, "stdout": 0, "stderr": 0, stream: 1, "stream": 1, "logs": 0}
     found = daemon.attach_socket(name, params=params)
     return getattr(found, "_sock", found)
 

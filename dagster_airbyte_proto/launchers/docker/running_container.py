@@ -3,7 +3,8 @@
 1. Stdout and stderr have a socket each, so that an unread stream does not block the other. The daemon waits for a slow
    reader, which is our back-pressure.
 2. If stdout goes through a pipe (fifo.py), the stdout socket still tells its end.
-3. After a container has exited, the daemon may answer no request about it until all of its output is read. So we ask
+3. Stdin, if the connector takes input, has a third (stdin_socket.py).
+4. After a container has exited, the daemon may answer no request about it until all of its output is read. So we ask
    only after both streams have ended, and `stop` keeps reading, or shuts the sockets down.
 """
 
@@ -26,8 +27,10 @@ from dagster_airbyte_proto.launchers.docker.fifo import SHELL_NAME, Fifo
 from dagster_airbyte_proto.launchers.docker.files import FOLDER, read_file
 from dagster_airbyte_proto.launchers.docker.frames import FrameDecoder
 from dagster_airbyte_proto.launchers.docker.guardian import DONE
+from dagster_airbyte_proto.launchers.docker.stdin_socket import StdinSocket
 from dagster_airbyte_proto.launchers.process import ExitReport, LaunchOptions
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
+from dagster_airbyte_proto.launchers.stdin_writer import StdinWriter
 from dagster_airbyte_proto.launchers.stdout_pipe import CHUNK_BYTES
 
 _END_SECONDS = 30.0
@@ -69,11 +72,14 @@ class ContainerHandle(NamedTuple):
     memory: str
     watched: tuple[str, bytes] | None = None
     fifo: Fifo | None = None
+    stdin: StdinSocket | None = None
 
     def remove(self) -> None:
         """Removes the container, its files and its guardian. Safe if the container is gone or was never created."""
         for each in (self.stdout, self.stderr):
             _shut_down(each)
+        if self.stdin is not None:
+            self.stdin.cut()
         remove_or_hand_over(self.daemon, self.name, self.guardian)
         if self.fifo is not None:
             self.fifo.remove()
@@ -87,6 +93,7 @@ class DockerConnector:
         self._grace_seconds = options.stop_grace_seconds
         self._frames = FrameDecoder()
         self._stderr = StderrTail(options.on_stderr)
+        self._stdin = StdinWriter(container.stdin)
         self._read_lock = threading.Lock()
         self._has_stdout = True
         self._poll = select.poll()
@@ -121,6 +128,12 @@ class DockerConnector:
             if payload := self._frames.feed(chunk):
                 return payload
         return b""
+
+    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:
+        return self._stdin.write(data, timeout_seconds)
+
+    def close_input(self) -> None:
+        self._stdin.close()
 
     def stop(self) -> None:
         if not self._stop_requested and not self._ended.is_set():
@@ -172,6 +185,10 @@ class DockerConnector:
         """The body of our own thread."""
         try:
             self._drain_stderr()
+            if not self._stop_requested:
+                # The init holds stderr, so the container has ended: a writer need not wait until stdout is read.
+                # After a stop we may have shut stderr down ourselves: see `LocalConnector.stop` on its input.
+                self._end_input()
             state = self._state_at_end()
             with suppress(*UNREACHABLE):  # the exit state is known already, and matters more than the rewritten file
                 self._rewritten = self._rewritten_content()
@@ -184,8 +201,14 @@ class DockerConnector:
                 retryable=True,
             )
         finally:
+            self._end_input()
             self._container.remove()
             self._ended.set()
+
+    def _end_input(self) -> None:
+        if self._container.stdin is not None:
+            self._stdin.mark_ended()
+            self._container.stdin.cut()
 
     def _drain_stderr(self) -> None:
         """Reads stderr to its end."""

@@ -4,6 +4,7 @@ Two threads use it: the caller's thread reads stdout; our own thread drains stde
 A third may call `stop`. The guardian is the parent of the connector; see guardian.py.
 """
 
+import io
 import os
 import select
 import selectors
@@ -12,15 +13,15 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-from dagster_airbyte_proto.errors import ConnectorError, InternalError
+from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.process import ExitReport, LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.launchers.stderr_tail import StderrTail
-from dagster_airbyte_proto.launchers.stdin_pipe import StdinPipe
-from dagster_airbyte_proto.launchers.stdout_pipe import StdoutPipe
+from dagster_airbyte_proto.launchers.stdin_writer import StdinWriter
+from dagster_airbyte_proto.launchers.stdout_pipe import StdoutPipe, enlarge
 
 GUARDIAN_END_SECONDS = 10.0
 _STDERR_CHUNK_BYTES = 64 * 1024
@@ -34,6 +35,16 @@ class Pipes(NamedTuple):
 
     control: int
     report: int
+
+
+def _nonblocking(stdin: IO[bytes] | None) -> io.FileIO | None:
+    """Our end of the pipe, large and without blocking; the program's end has flags of its own, and keeps them."""
+    if stdin is None:
+        return None
+    assert isinstance(stdin, io.FileIO), "it was started without a buffer"
+    enlarge(stdin)
+    os.set_blocking(stdin.fileno(), False)
+    return stdin
 
 
 class LocalConnector:
@@ -54,7 +65,7 @@ class LocalConnector:
         self._stop_seconds = options.stop_grace_seconds + GUARDIAN_END_SECONDS
         self._stderr = StderrTail(options.on_stderr)
         self._stdout = None if process.stdout is None else StdoutPipe(process.stdout)
-        self._stdin = None if process.stdin is None else StdinPipe(process.stdin)
+        self._stdin = StdinWriter(_nonblocking(process.stdin))
         self._read_lock = threading.Lock()
         self._stop_lock = threading.Lock()
         self._stop_requested = False
@@ -80,15 +91,10 @@ class LocalConnector:
         return chunk
 
     def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:
-        if self._stdin is None:
-            raise InternalError("writing to the connector", "its invocation takes no input")
-        if self._ended.is_set():
-            raise ConnectorError("writing to the connector", "it has ended")
         return self._stdin.write(data, timeout_seconds)
 
     def close_input(self) -> None:
-        if self._stdin is not None:
-            self._stdin.close()
+        self._stdin.close()
 
     def stop(self) -> None:
         # Its input stays open until it has ended: a connector that sees the end may take half of the rows for all.
@@ -144,11 +150,12 @@ class LocalConnector:
             self._drain_remaining_stderr()
             self._report = self._exit_report()
         finally:
+            self._stdin.mark_ended()
             with self._stop_lock:
                 os.close(self._pipes.control)
                 self._ended.set()
             os.close(self._pipes.report)
-            self.close_input()
+            self._stdin.close()
 
     def _drain_until_guardian_ends(self) -> None:
         stderr = self._process.stderr
