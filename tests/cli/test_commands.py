@@ -242,6 +242,21 @@ def test_a_recording_stands_in_for_its_connector(place: Place, tmp_path: Path) -
     assert place.json("sync", file)["streams"]["users"]["committed"] == 25
 
 
+def test_a_token_that_rotates_while_it_is_recorded_is_masked_too(place: Place, tmp_path: Path) -> None:
+    scenario = {
+        "lines": [json.dumps({"type": "LOG", "log": {"level": "INFO", "message": "got tok-en-2"}})],
+        "new_config": {"scenario": {}, "password": "tok-en-2"},
+        "streams": {"users": {"records": 2}},
+    }
+    kept = place.json("record", place.connect(scenario), str(tmp_path / "kept"))
+    files = {path.name: path.read_text() for path in (tmp_path / "kept").rglob("*") if path.is_file()}
+    assert kept["status"] == "complete"
+    # The scenario is a part of the fake source's config.
+    assert {name for name, text in files.items() if "got ***" in text} == {"read-1.stdout.jsonl", "config.json"}
+    assert {name for name, text in files.items() if "tok-en-2" in text} == set()
+    assert not [name for name in files if name.endswith((".masked", ".part"))]
+
+
 def test_an_answer_survives_a_reader_that_has_seen_enough(place: Place) -> None:
     program = f"{sys.executable} -m dagster_airbyte_proto version | true; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)

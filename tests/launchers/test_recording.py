@@ -2,6 +2,7 @@ import io
 import json
 import stat
 from collections.abc import Mapping
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,6 +47,25 @@ def test_a_person_can_read_what_was_kept(tmp_path: Path) -> None:
     assert kept["arguments"] == ["read", "--config", {"file": "config.json"}, "--state", {"file": "state.json"}]
     assert (kept["verb"], kept["code"], kept["signal"], kept["stopped"]) == ("read", 4, None, False)
     assert kept["stderr_tail"] == ["*** is wrong"]
+
+
+def test_secrets_that_become_known_later_are_masked_in_every_file(tmp_path: Path) -> None:
+    secrets = {b"hunter2"}
+    launcher = RecordingLauncher(
+        LocalLauncher(["sh", "-c", "echo token new1; echo new1 >&2"]),
+        tmp_path,
+        lambda text: reduce(lambda masked, secret: masked.replace(secret, b"***"), secrets, text),
+    )
+    for _ in range(2):
+        connector = launcher.launch(_read_invocation(b'{"password": "new1"}'), environment={})
+        read_all(connector)
+        report_of(connector)
+    secrets.add(b"new1")
+    launcher.mask_again()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 8
+    assert not [path.name for path in files if b"new1" in path.read_bytes()]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
 
 
 def test_the_reader_gets_the_bytes_unmasked(tmp_path: Path) -> None:

@@ -43,18 +43,18 @@ def record(
     window: tuple[str, ...],
 ) -> Answer:
     """Saves a connector's output in DIR, secrets masked, for `launch: {kind: replay}`."""
-    from dagster_airbyte_proto.sync.connector.source import recording_connector
+    from dagster_airbyte_proto.sync.connector.source import recorded_connector
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 
     sync_request = SyncRequest(only=stream_names(streams), slice=partition_slice(partition, window))
     with open_connector(call, connection_file, sync_request.slice) as (_, source):
         source.check_config()  # this reads the spec: from here on its secrets are known and masked
-        source.connector = recording_connector(source, folder)
-        source.spec(fresh=True)
-        verdict = source.check()
-        request = _request(source, sync_request)
-        running = source.connector.launch(source.protocol.read(request))
-        size_bytes, exit_code = _drain(running)
+        with recorded_connector(source, folder):
+            source.spec(fresh=True)
+            verdict = source.check()
+            request = _request(source, sync_request)
+            running = source.connector.launch(source.protocol.read(request))
+            size_bytes, exit_code = _drain(running, source)
     value = {
         "connection": call.connection,
         "status": "complete" if exit_code == 0 else "failed",
@@ -78,18 +78,33 @@ def _request(source: "Source", sync_request: "SyncRequest") -> "ReadRequest":
     return ReadRequest(source.config.current, streams, states=(), sync_id=1, available=catalog.streams)
 
 
-def _drain(running: "RunningConnector") -> tuple[int, Any]:
-    """Reads the output to its end. Returns its size and the exit code, None if a signal ended the connector."""
+def _drain(running: "RunningConnector", source: "Source") -> tuple[int, Any]:
+    """Reads the output to its end. Returns its size and the exit code, None if a signal ended the connector.
+
+    The source takes the configs that the connector sends back: their secrets are masked then.
+    """
+    from dagster_airbyte_proto.protocols.conversation import parse_config_file
+    from dagster_airbyte_proto.protocols.events import ConfigEvent
+    from dagster_airbyte_proto.staging.lines.demux import Demux
+
+    demux = Demux(source.protocol.record_wire)
     size_bytes = 0
     reported_at = time.monotonic()
     try:
         while (chunk := running.read(_READ_TIMEOUT_SECONDS)) != b"":
             size_bytes += len(chunk or b"")
+            for line in demux.feed(chunk or b""):
+                event = source.protocol.event(line) if isinstance(line, bytes) else None
+                if isinstance(event, ConfigEvent):
+                    source.accept_rewritten_config(event)
             if time.monotonic() - reported_at >= _REPORT_SECONDS:
                 reported_at = time.monotonic()
                 sys.stderr.write(f"{size_text(size_bytes)} recorded\n")
         report = running.wait(_EXIT_SECONDS)
     finally:
         running.stop()
+    rewritten = parse_config_file(running.rewritten_file() or b"")
+    if rewritten is not None:
+        source.accept_rewritten_config(rewritten)
     report = report or running.wait(0)
     return size_bytes, report.code if report else None

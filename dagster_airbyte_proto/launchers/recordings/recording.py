@@ -25,6 +25,7 @@ Mask = Callable[[bytes], bytes]
 
 _LONG_LINE_BYTES = 16 * 1024 * 1024
 _LONGEST_SECRET_BYTES = 64 * 1024
+_CHUNK_BYTES = 1024 * 1024
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
@@ -60,6 +61,7 @@ class RecordingLauncher:
         self._inner = inner
         self._folder = folder
         self._mask = mask
+        self._stems: list[Path] = []
 
     def identity(self) -> str:
         return self._inner.identity()
@@ -70,11 +72,35 @@ class RecordingLauncher:
             recorder = _RunRecorder(self._folder, invocation, self._mask)
         except OSError as error:
             raise _recording_error(self._folder, error) from error
+        self._stems.append(recorder.stem)
         try:
             return _RecordedConnector(self._inner.launch(invocation, environment=environment), recorder)
         except BaseException:
             recorder.discard()
             raise
+
+    def mask_again(self) -> None:
+        """Masks everything that was recorded once more, with the secrets that are known by now.
+
+        Called at the end, and after an error too: a connector may get a new token while it runs, and log it before the
+        message that tells us.
+        """
+        for stem in self._stems:
+            own_files = stem.parent.glob(f"{stem.name}.*")
+            for path in [file for own in own_files for file in (own.iterdir() if own.is_dir() else (own,))]:
+                try:
+                    self._mask_file(path)
+                except OSError as error:
+                    raise _recording_error(path, error) from error
+
+    def _mask_file(self, path: Path) -> None:
+        masked = path.with_name(f"{path.name}.masked")
+        with path.open("rb") as file:
+            output = MaskedOutput(os.fdopen(_create(masked), "wb"), self._mask)
+            while chunk := file.read(_CHUNK_BYTES):
+                output.write(chunk)
+            output.close()
+        masked.replace(path)
 
 
 class MaskedOutput:
@@ -114,9 +140,9 @@ class _RunRecorder:
         self._invocation = invocation
         self._mask = mask
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._stem, self._stdout = _next_free(folder, verb_of(invocation))
+        self.stem, self._stdout = _next_free(folder, verb_of(invocation))
         self._output = MaskedOutput(os.fdopen(_create(self._stdout), "wb"), mask)
-        self._files = self._stem.with_name(f"{self._stem.name}.files")
+        self._files = self.stem.with_name(f"{self.stem.name}.files")
         for name, content in invocation.files.items():
             self._files.mkdir(mode=0o700, exist_ok=True)
             _write(self._files / name, mask(content))
@@ -142,7 +168,7 @@ class _RunRecorder:
         )
         try:
             self._output.close()
-            unfinished = self._stem.with_name(f"{self._stem.name}.json.part")
+            unfinished = self.stem.with_name(f"{self.stem.name}.json.part")
             _write(unfinished, msgspec.json.format(msgspec.json.encode(run)) + b"\n")
             unfinished.replace(unfinished.with_suffix(""))
         except OSError as error:

@@ -1,7 +1,8 @@
 """A connection's connector, ready to be queried and run: its config is filled and checked, its secrets are masked."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -183,6 +184,12 @@ class Source:
         self._log.set_mask(self.mask)
 
 
-def recording_connector(source: Source, folder: Path) -> LaunchableConnector:
-    """The source's connector, with every run of it recorded in `folder`."""
-    return LaunchableConnector(RecordingLauncher(source.connector.launcher, folder, source.mask.data), source.protocol)
+@contextmanager
+def recorded_connector(source: Source, folder: Path) -> Iterator[None]:
+    """Records every run of the source's connector in `folder`. Secrets that come meanwhile are masked in all files."""
+    launcher = RecordingLauncher(source.connector.launcher, folder, lambda data: source.mask.data(data))
+    source.connector = LaunchableConnector(launcher, source.protocol)
+    try:
+        yield
+    finally:
+        launcher.mask_again()
