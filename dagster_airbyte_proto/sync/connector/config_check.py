@@ -1,13 +1,20 @@
 """Checks a config against the connector's own spec before the connector is started.
 
-A fault never shows the value that was found, only what is allowed in its place: any value may be secret.
+1. A fault never shows the value that was found, only what is allowed in its place: any value may be secret.
+2. The spec is the connector's word. Its patterns are searched by an engine without backtracking; a spec that needs
+   another one, or has references, is checked in a process of its own with a deadline.
 """
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from jsonschema import Draft7Validator, SchemaError, ValidationError
+import pyarrow as pa
+import pyarrow.compute as pc
+from jsonschema import Draft7Validator, SchemaError, ValidationError, validators
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -22,25 +29,98 @@ from dagster_airbyte_proto.connection.faults import (
     unknown_key,
 )
 
+_DEADLINE_SECONDS = 10.0
 
-def check_config(config: Mapping[str, Any], spec_schema: Any, *, where: str) -> tuple[str, ...]:
+
+class Findings(NamedTuple):
+    """The faults of a config; or the reason why the spec cannot tell them."""
+
+    faults: tuple[Fault, ...] = ()
+    reason: str = ""
+
+
+def check_config(
+    config: Mapping[str, Any], spec_schema: Any, *, where: str, deadline_seconds: float = _DEADLINE_SECONDS
+) -> tuple[str, ...]:
     """Raises ConfigError with every fault and its path. Returns warnings.
 
-    A spec that is no valid JSON Schema is only a warning: the connector itself then judges the config.
+    A spec that is no valid JSON Schema, or takes longer than the deadline, is only a warning: the connector itself then
+    judges the config.
     """
+    if not isinstance(spec_schema, Mapping):
+        return (f"{where} was not checked: the connector's spec is {kind_of(spec_schema)}, not a JSON schema",)
+    found = find_faults(config, spec_schema, is_apart=False) or _faults_found_apart(
+        config, spec_schema, deadline_seconds
+    )
+    if found.reason:
+        return (f"{where} was not checked: {found.reason}",)
+    if found.faults:
+        raise config_error(where, sorted(found.faults, key=lambda fault: [str(part) for part in fault.path]))
+    return ()
+
+
+def find_faults(config: Mapping[str, Any], spec_schema: Mapping[str, Any], *, is_apart: bool) -> Findings | None:
+    """Checks a config. Returns None if that may take for ever, unless it `is_apart`: in a process with a deadline."""
     try:
-        if not isinstance(spec_schema, Mapping):
-            return (f"{where} was not checked: the connector's spec is {kind_of(spec_schema)}, not a JSON schema",)
         Draft7Validator.check_schema(spec_schema)
+        if not is_apart and _may_take_for_ever(spec_schema):
+            return None
         # The empty registry keeps a "$ref" to some URL from being fetched.
-        validator = Draft7Validator(spec_schema, registry=Registry())
-        faults = list(dict.fromkeys(fault for error in validator.iter_errors(config) for fault in _faults(error)))
+        validator = _SpecValidator(spec_schema, registry=Registry())
+        faults = dict.fromkeys(fault for error in validator.iter_errors(config) for fault in _faults(error))
     except (SchemaError, Unresolvable, re.error, RecursionError) as error:
         reason = error.message if isinstance(error, SchemaError) else str(error)
-        return (f"{where} was not checked: the connector's spec is not a valid JSON schema ({reason[:200]})",)
-    if faults:
-        raise config_error(where, sorted(faults, key=lambda fault: [str(part) for part in fault.path]))
-    return ()
+        return Findings(reason=f"the connector's spec is not a valid JSON schema ({reason[:200]})")
+    return Findings(tuple(faults))
+
+
+def _may_take_for_ever(part: Any) -> bool:
+    """True for a schema whose check is not bounded by its size: with references, which may double at each level, or
+    with a pattern for an engine that backtracks."""
+    if isinstance(part, list | tuple):
+        return any(map(_may_take_for_ever, part))
+    if not isinstance(part, Mapping):
+        return False
+    pattern = part.get("pattern")
+    if "$ref" in part or "patternProperties" in part or (isinstance(pattern, str) and _matches(pattern, "") is None):
+        return True
+    return any(map(_may_take_for_ever, part.values()))
+
+
+def _matches(pattern: str, text: str) -> bool | None:
+    """Searches by RE2, whose time is linear; like ECMA 262, it has ASCII digits and a `$` that is the end. None if it
+    does not know the pattern: it has no look-around and no back references."""
+    try:
+        found = pc.match_substring_regex(pa.array([text.encode("utf-8", "replace")]), pattern)
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return None
+    return bool(found[0].as_py())
+
+
+def _pattern(_: Any, pattern: str, found: Any, __: Any) -> Iterator[ValidationError]:
+    if isinstance(found, str):
+        matches = _matches(pattern, found)
+        if not (re.search(pattern, found) if matches is None else matches):
+            yield ValidationError("does not match the pattern")
+
+
+# jsonschema has no type for it.
+_SpecValidator: Any = validators.extend(Draft7Validator, {"pattern": _pattern})  # type: ignore[no-untyped-call]
+
+
+def _faults_found_apart(config: Mapping[str, Any], spec_schema: Any, deadline_seconds: float) -> Findings:
+    # A thread would not do: Python's regex engine holds the interpreter while it backtracks, so that nothing else runs
+    # in this process, not even what renews the lease.
+    request = json.dumps([config, spec_schema]).encode()
+    command = [sys.executable, "-m", "dagster_airbyte_proto.sync.connector.config_check_process"]
+    try:
+        ended = subprocess.run(command, input=request, capture_output=True, timeout=deadline_seconds, check=True)
+    except subprocess.TimeoutExpired:
+        return Findings(reason=f"that took longer than {deadline_seconds:.0f} s by the connector's spec")
+    except subprocess.CalledProcessError as error:
+        return Findings(reason=f"the process that checked it ended with code {error.returncode}")
+    faults, reason = json.loads(ended.stdout)
+    return Findings(tuple(Fault(tuple(path), problem) for path, problem in faults), reason)
 
 
 _BOUNDS = {

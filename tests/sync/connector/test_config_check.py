@@ -1,5 +1,8 @@
 """A config against a connector's spec: every fault with its path, no value shown."""
 
+import threading
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -168,3 +171,55 @@ def test_a_broken_spec_is_only_a_warning(spec: Any, reason: str) -> None:
     assert warning.startswith("config of shop was not checked")
     assert reason in warning
     assert "hunter2" not in warning
+
+
+_DOUBLING = {f"a{level}": {"allOf": [{"$ref": f"#/definitions/a{level + 1}"}] * 2} for level in range(40)}
+_ENDLESS = {
+    "backtracking": {"pattern": "^(a+)+$"},
+    "backtracking behind a look-ahead": {"pattern": "^(?=.)(a+)+$"},
+    "backtracking in a choice": {"oneOf": [{"pattern": "^(?=.)(a|a)*$"}, {"type": "integer"}]},
+    "references that double": {"$ref": "#/definitions/a0"},
+}
+
+
+@pytest.mark.parametrize("kind", _ENDLESS)
+def test_a_spec_that_would_take_for_ever_neither_hangs_nor_stops_other_threads(kind: str) -> None:
+    beats: list[float] = []
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(0.05):
+            beats.append(time.monotonic())
+
+    spec = {"properties": {"v": _ENDLESS[kind]}, "definitions": {**_DOUBLING, "a40": {"type": "string"}}}
+    thread = threading.Thread(target=beat)
+    thread.start()
+    began = time.monotonic()
+    try:
+        warnings = check_config({"v": "a" * 60 + "!"}, spec, where="config", deadline_seconds=3.0)
+        assert warnings == ("config was not checked: that took longer than 3 s by the connector's spec",)
+    except ConfigError as error:
+        assert kind == "backtracking" and "must match the pattern" in str(error)
+    finally:
+        ended.set()
+        thread.join()
+    assert time.monotonic() - began < 30
+    assert max(after - before for before, after in pairwise([began, *beats])) < 5
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        (r"^\d+$", "12", "1x"),
+        (r"^(https?:\/\/)?[a-z]+$", "https://a", "https://A"),
+        (r"^(?!.*\.old$).+$", "a.new", "a.old"),
+        (r"^(a)\1$", "aa", "ab"),
+        ("^\\u00e9$", "\u00e9", "e"),
+        ("^.$", "\ud800", ""),
+    ],
+)
+def test_patterns_of_either_engine_are_kept(pattern: str, fits: str, does_not: str) -> None:
+    spec = {"properties": {"v": {"type": "string", "pattern": pattern}}}
+    assert check_config({"v": fits}, spec, where="config", deadline_seconds=60) == ()
+    with pytest.raises(ConfigError, match="v: must match the pattern"):
+        check_config({"v": does_not}, spec, where="config", deadline_seconds=60)
