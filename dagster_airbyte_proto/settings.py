@@ -7,8 +7,9 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import Document, read_document
-from dagster_airbyte_proto.connection.faults import not_allowed
+from dagster_airbyte_proto.connection.faults import nearest, not_allowed
 from dagster_airbyte_proto.connection.validation import StrictModel, validated
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, find_format
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
@@ -48,8 +49,11 @@ class CatalogSettings(StrictModel):
     @field_validator("format")
     @classmethod
     def _known_format(cls, name: str) -> str:
-        if name not in FORMAT_NAMES:
-            raise ValueError(not_allowed(name, FORMAT_NAMES))
+        try:
+            find_format(name)
+        except ConfigError as error:
+            problem = error.found if ":" in name else not_allowed(name, FORMAT_NAMES)
+            raise ValueError(problem if nearest(name, FORMAT_NAMES) else f"{problem}\n{error.remedy}") from error
         return name
 
     @field_validator("warehouse")

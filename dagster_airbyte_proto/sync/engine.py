@@ -96,7 +96,7 @@ class Engine:
     def tables_place(self) -> str:
         """The format, catalog and warehouse of the tables. Two engines with the same text have the same tables."""
         catalog = self.settings.catalog
-        return f"{catalog.format} {catalog.name} {catalog.warehouse}"
+        return f"{self._format.abilities.format} {catalog.name} {catalog.warehouse}"
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
         """The connection's connector. Its stderr goes to the log; `window` fills the templates of its config. Raises

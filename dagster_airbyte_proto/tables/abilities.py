@@ -11,7 +11,8 @@ MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP
 class Abilities(NamedTuple):
     """The abilities of a table format.
 
-    `format` is its name in the settings. `transforms` are the partition transforms that it supports. With
+    `format` is its name, which is also stored. A format that the settings do not know by its name has an `import_path`,
+    `module:NAME`. `transforms` are the partition transforms that it supports. With
     `has_new_columns_with_rows` a load that replaces all rows can also change the columns, in the same change. With
     `is_local` its commits rely on the exclusive creation of a file, which only a file system guarantees. With
     `uses_session_catalog` Spark knows its tables by its session catalog alone.
@@ -27,3 +28,4 @@ class Abilities(NamedTuple):
     has_new_columns_with_rows: bool = False
     is_local: bool = False
     uses_session_catalog: bool = False
+    import_path: str = ""

@@ -1,12 +1,15 @@
 """The table formats: a folder of this package each, and one line of `_FORMATS`.
 
+A format that is not of this package, or is for tests alone, is found by its import path: `module:NAME`.
+
 A format's module imports Spark's modules, and those of its own folder, inside functions: they take most of a second,
 and a format is looked up where no table is touched.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.abilities import Abilities
@@ -30,6 +33,12 @@ _FORMATS = {
 FORMAT_NAMES = tuple(_FORMATS)
 """The formats that users can name."""
 
+_IMPORT_PATH = re.compile(r"(?P<module>[A-Za-z_]\w*(\.\w+)*):(?P<name>\w+)")
+_IMPORT_REMEDY = (
+    "Tests can name a format by its import path, module:NAME. That of folder tables, which need no JVM, is "
+    "dagster_airbyte_proto.testing.folder.format:FOLDER."
+)
+
 Tables = TypeVar("Tables", bound="TableWriter")
 
 
@@ -48,6 +57,7 @@ class SparkParts(NamedTuple):
     excluded: tuple[str, ...] = ()
 
 
+@runtime_checkable
 class Format(Protocol[Tables]):
     """A table format: opens its tables, and gives their care, rewinds and SQL names."""
 
@@ -80,11 +90,19 @@ class Format(Protocol[Tables]):
 
 
 def find_format(name: str) -> Format[Any]:
-    """Returns the format of this name. Raises ConfigError if there is none."""
-    if name not in _FORMATS:
-        raise ConfigError("looking up the table format", f"{name!r} is not known; use {', '.join(FORMAT_NAMES)}")
-    module, _, attribute = _FORMATS[name].partition(":")
-    found: Format[Any] = getattr(import_module(module), attribute)
+    """Returns the format of this name, or at this import path. Raises ConfigError if there is none."""
+    doing, path = "looking up the table format", _IMPORT_PATH.fullmatch(_FORMATS.get(name, name))
+    if path is None:
+        raise ConfigError(doing, f"{name!r} is not known; use {', '.join(FORMAT_NAMES)}", remedy=_IMPORT_REMEDY)
+    try:
+        found = getattr(import_module(path["module"]), path["name"], None)
+    except ImportError as error:
+        raise ConfigError(doing, f"{name} cannot be imported: {error}", remedy=_IMPORT_REMEDY) from error
+    if found is None:
+        raise ConfigError(doing, f"the module {path['module']} has no {path['name']}", remedy=_IMPORT_REMEDY)
+    if isinstance(found, type) or not isinstance(found, Format):
+        kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise ConfigError(doing, f"{name} is {kind}, and not a Format", remedy=_IMPORT_REMEDY)
     return found
 
 
@@ -95,12 +113,12 @@ def formats() -> Iterator[Format[Any]]:
 
 def care_of(tables: "TableWriter") -> "TableCare":
     """Returns the care of a writer's tables."""
-    return find_format(tables.abilities.format).care(tables)
+    return _format_of(tables).care(tables)
 
 
 def rewinder_of(tables: "TableWriter") -> "TableRewinder":
     """Returns the rewinder of a writer's tables. Raises ConfigError for tables that keep no snapshots."""
-    return find_format(tables.abilities.format).rewinder(tables)
+    return _format_of(tables).rewinder(tables)
 
 
 def no_rewinder() -> ConfigError:
@@ -110,3 +128,7 @@ def no_rewinder() -> ConfigError:
         "only Iceberg and Delta tables keep the snapshots that this needs",
         remedy="Roll back the state alone: the next run reads the rows after it again.",
     )
+
+
+def _format_of(tables: "TableWriter") -> Format[Any]:
+    return find_format(tables.abilities.import_path or tables.abilities.format)

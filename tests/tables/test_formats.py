@@ -20,9 +20,21 @@ def test_each_format_has_the_name_by_which_it_is_found() -> None:
     assert tuple(find_format(name).abilities.format for name in FORMAT_NAMES) == FORMAT_NAMES
 
 
-def test_a_format_that_is_not_known_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="'orc' is not known; use iceberg, delta"):
-        find_format("orc")
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("orc", "'orc' is not known; use iceberg, delta, parquet"),
+        ("a b:FORMAT", "'a b:FORMAT' is not known"),
+        ("no_such_module:FORMAT", "no_such_module:FORMAT cannot be imported: No module named 'no_such_module'"),
+        ("dagster_airbyte_proto.model:FORMAT", "the module dagster_airbyte_proto.model has no FORMAT"),
+        ("dagster_airbyte_proto.model:TRANSFORMS", "TRANSFORMS is a frozenset, and not a Format"),
+        ("dagster_airbyte_proto.tables.parquet.format:ParquetFormat", "the class ParquetFormat, and not a Format"),
+    ],
+)
+def test_a_format_that_is_not_found_is_a_config_error(name: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=found) as refused:
+        find_format(name)
+    assert "module:NAME" in refused.value.remedy
 
 
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if name not in ("iceberg", "delta")])
