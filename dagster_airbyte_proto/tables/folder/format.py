@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.care import TableRewinder
-    from dagster_airbyte_proto.tables.folder.care import FolderCare
     from dagster_airbyte_proto.tables.folder.tables import FolderTables
+    from dagster_airbyte_proto.tables.parquet.care import ParquetCare
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 
@@ -32,10 +32,10 @@ class FolderFormat:
 
         return FolderTables(Path(settings.warehouse_location))
 
-    def care(self, tables: "FolderTables") -> "FolderCare":
-        from dagster_airbyte_proto.tables.folder.care import FolderCare
+    def care(self, tables: "FolderTables") -> "ParquetCare":
+        from dagster_airbyte_proto.tables.parquet.care import ParquetCare
 
-        return FolderCare(tables, self.abilities.format)
+        return ParquetCare(tables, self.abilities.format)
 
     def rewinder(self, tables: "FolderTables") -> "TableRewinder":  # noqa: ARG002 - as Format has it
         raise no_rewinder()

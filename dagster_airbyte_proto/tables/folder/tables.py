@@ -51,7 +51,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision, IcebergSchema, evolution_decision
 from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
 from dagster_airbyte_proto.tables.folder import ABILITIES
-from dagster_airbyte_proto.tables.folder.log import ENTRY_DECODER, NO_TABLE, FolderSnapshot, LogEntry
+from dagster_airbyte_proto.tables.parquet.log import ENTRY_DECODER, NO_TABLE, LogEntry, LogSnapshot
 from dagster_airbyte_proto.tables.part_checks import (
     check_branch,
     check_mode,
@@ -89,7 +89,7 @@ class FolderTables:
 
     def __init__(self, root: Path, read: _ReadFile = read_file) -> None:
         self._root, self._read = root.absolute(), read
-        self._snapshots: dict[TableName, FolderSnapshot] = {}
+        self._snapshots: dict[TableName, LogSnapshot] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         doing, wanted = f"preparing table {spec.name}", with_text_column(columns_of(spec.schema), spec.slice_column)
@@ -178,7 +178,7 @@ class FolderTables:
             query.columns
         )
 
-    def snapshot(self, name: TableName) -> FolderSnapshot:
+    def snapshot(self, name: TableName) -> LogSnapshot:
         """Reads a table's log. Raises TableError when there is no such table."""
         snapshot = self._read_snapshot(name)
         if not snapshot.number:
@@ -199,7 +199,7 @@ class FolderTables:
         """Returns the folder of a table, or a path inside of it."""
         return self._root.joinpath(*(folder_name(part) for part in name), *inside)
 
-    def _read_snapshot(self, name: TableName) -> FolderSnapshot:
+    def _read_snapshot(self, name: TableName) -> LogSnapshot:
         """Reads the table as of now. Entries never change, so only new ones are read."""
         snapshot = self._snapshots.get(name, NO_TABLE)
         while (path := self._entry_path(name, snapshot.number + 1)).exists():
@@ -210,7 +210,7 @@ class FolderTables:
     def _entry_path(self, name: TableName, number: int) -> Path:
         return self.folder(name, "log", f"{number:08}.json")
 
-    def _append(self, name: TableName, snapshot: FolderSnapshot, entry: LogEntry) -> bool:
+    def _append(self, name: TableName, snapshot: LogSnapshot, entry: LogEntry) -> bool:
         """Appends `entry` right after `snapshot`. Returns False when another writer took that number."""
         path = self._entry_path(name, snapshot.number + 1)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +229,7 @@ class FolderTables:
         return True
 
 
-def _prepare(snapshot: FolderSnapshot, wanted: IcebergSchema, spec: TableSpec) -> _Preparation:
+def _prepare(snapshot: LogSnapshot, wanted: IcebergSchema, spec: TableSpec) -> _Preparation:
     if snapshot.number == 0 or not spec.replaces:
         decision = evolution_decision(snapshot.columns, wanted, snapshot.last_column_id, spec.evolution_rules)
         entry = LogEntry(columns=decision.columns, last_column_id=decision.last_id, slice_column=spec.slice_column)
@@ -254,7 +254,7 @@ def folder_name(name: str) -> str:
     return safe.replace(".", "%2E") if not safe.strip(".") else safe
 
 
-def _already_committed(snapshot: FolderSnapshot, load_id: str, part: StagedRows) -> CommittedRows | None:
+def _already_committed(snapshot: LogSnapshot, load_id: str, part: StagedRows) -> CommittedRows | None:
     """Returns the answer for a load that is in the table already, or that has nothing to commit. Else None."""
     if not snapshot.number:
         raise TableError(f"committing load {load_id}", f"there is no table {part.table}", stream=str(part.stream))
@@ -265,7 +265,7 @@ def _already_committed(snapshot: FolderSnapshot, load_id: str, part: StagedRows)
     return None
 
 
-def _load_entry(snapshot: FolderSnapshot, load_id: str, part: StagedRows) -> LogEntry:
+def _load_entry(snapshot: LogSnapshot, load_id: str, part: StagedRows) -> LogEntry:
     files = effective_files(part, holds_rows=snapshot.rows != 0)
     key_ids(snapshot.columns_of(part.branch_position.schema_id if part.branch_position else None), part.keys)
     for file in part.files:
@@ -286,14 +286,14 @@ def _load_entry(snapshot: FolderSnapshot, load_id: str, part: StagedRows) -> Log
     )
 
 
-def _committed(part: StagedRows, before: FolderSnapshot, after: FolderSnapshot) -> CommittedRows:
+def _committed(part: StagedRows, before: LogSnapshot, after: LogSnapshot) -> CommittedRows:
     kept = before.live_outside(part.slice) if part.write in REPLACING and part.is_shown else before.live
     replaced = before._replace(live=tuple(landed for landed in before.live if landed not in kept))
     deleted = replaced.count_rows(FileContent.ROWS) if replaced.rows is None else replaced.rows
     return CommittedRows(part.stream, str(after.number), was_there=False, deleted=deleted, table_rows=after.rows)
 
 
-def _deleted_positions(snapshot: FolderSnapshot, read: _ReadFile) -> dict[str, set[int]]:
+def _deleted_positions(snapshot: LogSnapshot, read: _ReadFile) -> dict[str, set[int]]:
     """Returns the deleted rows of each file.
 
     Position deletes come with the rows of their own load, so age is no matter.
@@ -307,7 +307,7 @@ def _deleted_positions(snapshot: FolderSnapshot, read: _ReadFile) -> dict[str, s
 
 
 def _deleted_keys(
-    snapshot: FolderSnapshot, read: _ReadFile
+    snapshot: LogSnapshot, read: _ReadFile
 ) -> dict[tuple[str | None, tuple[str, ...]], dict[tuple[object, ...], int]]:
     """Returns by slice and key columns each deleted key, with the number of the last entry that deletes it.
 
@@ -327,7 +327,7 @@ def _key_tuples(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[object
     return zip(*(rows[column].to_pylist() for column in columns), strict=True)
 
 
-def _with_slice_column(rows: pa.Table, snapshot: FolderSnapshot, entry: LogEntry) -> pa.Table:
+def _with_slice_column(rows: pa.Table, snapshot: LogSnapshot, entry: LogEntry) -> pa.Table:
     """Adds the column of the slice, which files do not have."""
     if snapshot.slice_column is None:
         return rows

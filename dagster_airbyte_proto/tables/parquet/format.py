@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.care import TableRewinder
-    from dagster_airbyte_proto.tables.folder.care import FolderCare
+    from dagster_airbyte_proto.tables.parquet.care import ParquetCare
     from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
@@ -31,10 +31,10 @@ class ParquetFormat:
 
         return ParquetTables(Path(settings.warehouse_location), catalog=settings.catalog)
 
-    def care(self, tables: "ParquetTables") -> "FolderCare":
-        from dagster_airbyte_proto.tables.folder.care import FolderCare
+    def care(self, tables: "ParquetTables") -> "ParquetCare":
+        from dagster_airbyte_proto.tables.parquet.care import ParquetCare
 
-        return FolderCare(tables.folders, self.abilities.format)
+        return ParquetCare(tables.folders, self.abilities.format)
 
     def rewinder(self, tables: "ParquetTables") -> "TableRewinder":  # noqa: ARG002 - as Format has it
         raise no_rewinder()

@@ -31,9 +31,9 @@ from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedR
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder.log import FolderSnapshot
 from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.parquet import ABILITIES
+from dagster_airbyte_proto.tables.parquet.log import LogSnapshot
 from dagster_airbyte_proto.tables.part_checks import check_mode
 from dagster_airbyte_proto.tables.sql_names import qualified
 
@@ -124,7 +124,7 @@ def _version(number: int) -> str:
     return f"v{number:08}"
 
 
-def _make_version(folder: Path, snapshot: FolderSnapshot) -> None:
+def _make_version(folder: Path, snapshot: LogSnapshot) -> None:
     """Makes the folder of a version. It is there under its name only when it is whole."""
     version_folder = folder / _version(snapshot.number)
     if version_folder.exists():
@@ -148,7 +148,7 @@ def _point_current_to(folder: Path, number: int) -> None:
     _sync_folder(folder)
 
 
-def _remove_old_versions(folder: Path, snapshot: FolderSnapshot) -> None:
+def _remove_old_versions(folder: Path, snapshot: LogSnapshot) -> None:
     """Removes versions that have not been current for a while, and the files that only they had."""
     versions = sorted(folder.glob("v[0-9]*"))
     young = time.time() - _KEEP_SECONDS
@@ -165,7 +165,7 @@ def _remove_old_versions(folder: Path, snapshot: FolderSnapshot) -> None:
                 path.unlink()
 
 
-def _linked_files(snapshot: FolderSnapshot) -> Iterator[tuple[str, Path]]:
+def _linked_files(snapshot: LogSnapshot) -> Iterator[tuple[str, Path]]:
     """Yields for each live file its name in a version's folder, which sorts by age, and its path."""
     for (number, entry), file in snapshot.files(FileContent.ROWS):
         yield f"{number:08}-{entry.files.index(file):05}.parquet", Path(without_file_scheme(file.path))

@@ -1,4 +1,4 @@
-"""The log of a folder table: its entries, and the table that they add up to."""
+"""The log of a table in a folder: its entries, and the table that they add up to."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class NumberedEntry(NamedTuple):
     entry: LogEntry
 
 
-class FolderSnapshot(NamedTuple):
+class LogSnapshot(NamedTuple):
     """A table as of an entry of its log.
 
     `live` are the entries whose files readers see, `branches` those of each branch. `loads` are all loads that ever
@@ -79,7 +79,7 @@ class FolderSnapshot(NamedTuple):
         for landed in self.live:
             yield from ((landed, file) for file in landed.entry.files if file.content is content)
 
-    def with_entry(self, number: int, entry: LogEntry) -> "FolderSnapshot":
+    def with_entry(self, number: int, entry: LogEntry) -> "LogSnapshot":
         """Returns the snapshot once `entry` is in the log."""
         if entry.dropped_branch is not None:
             return self._replace(number=number, branches=self._branches_without(entry.dropped_branch))
@@ -99,7 +99,7 @@ class FolderSnapshot(NamedTuple):
         live = self.live_outside(entry.slice) if entry.write in REPLACING else self.live
         return after._replace(live=(*live, landed))
 
-    def of_branch(self, branch: str | None) -> "FolderSnapshot":
+    def of_branch(self, branch: str | None) -> "LogSnapshot":
         """Returns the snapshot that a reader of a branch would have. Without a branch it is the one of all readers."""
         if branch is None:
             return self
@@ -119,7 +119,7 @@ class FolderSnapshot(NamedTuple):
         landed = self.branches.get(branch, ())
         return landed[-1].entry.load_id if landed else None
 
-    def _with_branch_entry(self, position: BranchPosition, landed: NumberedEntry) -> "FolderSnapshot":
+    def _with_branch_entry(self, position: BranchPosition, landed: NumberedEntry) -> "LogSnapshot":
         older = self.branches.get(position.branch, ()) if position.after is not None else ()
         others = self._branches_without(position.branch)
         if position.publishes:
@@ -134,4 +134,4 @@ class FolderSnapshot(NamedTuple):
         return () if replaced is None else tuple(landed for landed in self.live if landed.entry.slice != replaced)
 
 
-NO_TABLE = FolderSnapshot(0, {"type": "struct", "fields": []}, 0, None, (), {}, {}, {})
+NO_TABLE = LogSnapshot(0, {"type": "struct", "fields": []}, 0, None, (), {}, {}, {})

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.tables.folder.tables import FolderTables
 _TARGET_BYTES = 128 << 20
 
 
-class FolderCare:
+class ParquetCare:
     """The care of folder tables: they can be inspected only. They keep every log entry and every file for ever."""
 
     def __init__(self, tables: FolderTables, format_name: str) -> None:
