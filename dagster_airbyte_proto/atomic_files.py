@@ -22,3 +22,12 @@ def write_atomically(path: Path, content: bytes, *, overwrite: bool = True) -> N
             path.hardlink_to(unfinished)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

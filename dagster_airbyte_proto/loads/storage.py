@@ -89,6 +89,12 @@ def without_file_scheme(location: str) -> str:
     return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
 
 
+def folder_name(name: str) -> str:
+    """Returns a table's name as a folder's: escapes slashes, zero bytes, and names of dots alone."""
+    safe = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    return safe.replace(".", "%2E") if not safe.strip(".") else safe
+
+
 def is_s3(location: str) -> bool:
     """True if a location is in S3, or in a store with S3's interface."""
     scheme, separator, _ = location.partition("://")

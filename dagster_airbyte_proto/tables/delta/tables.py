@@ -27,7 +27,7 @@ from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, with_text_column, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedFile, StagedRows, TableTotals
-from dagster_airbyte_proto.loads.storage import LOCAL, is_local, without_file_scheme
+from dagster_airbyte_proto.loads.storage import LOCAL, folder_name, is_local, without_file_scheme
 from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableFit, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
@@ -45,7 +45,6 @@ from dagster_airbyte_proto.tables.delta.preparation import (
     next_preparation,
     with_published_columns,
 )
-from dagster_airbyte_proto.tables.folder.tables import folder_name
 from dagster_airbyte_proto.tables.part_checks import (
     check_mode,
     check_partitioning,

@@ -1,4 +1,4 @@
-"""The care of folder tables, and of plain Parquet tables, which have the same log."""
+"""The care of plain Parquet tables, and of others with the same log."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -15,15 +15,15 @@ from dagster_airbyte_proto.tables.care import (
     TableFacts,
     TableHistory,
 )
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
 
 _TARGET_BYTES = 128 << 20
 
 
 class ParquetCare:
-    """The care of folder tables: they can be inspected only. They keep every log entry and every file for ever."""
+    """The care of tables with such a log: they can be inspected only. They keep every log entry and every file."""
 
-    def __init__(self, tables: FolderTables, format_name: str) -> None:
+    def __init__(self, tables: LoggedTables, format_name: str) -> None:
         self._tables = tables
         self._format = format_name
 
@@ -38,7 +38,7 @@ class ParquetCare:
         return TableFacts(
             table=str(name),
             format=self._format,
-            rows=self._tables.rows(name).num_rows if view.rows is None else view.rows,
+            rows=self._tables.row_count(name),
             files=len(rows),
             small_files=sum(file.size_bytes < SMALL_SHARE * _TARGET_BYTES for file in rows),
             delete_files=len(files) - len(rows),

@@ -1,6 +1,6 @@
-"""Plain Parquet: folder tables that any reader takes by a plain path. No JVM; local disks.
+"""Plain Parquet: folders with a log that any reader takes by a plain path. No JVM; local disks.
 
-- The log of a folder table (`tables/folder/`) makes a commit land once and whole. Readers do not know the log, so each
+- The log (`logged_tables.py`) makes a commit land once and whole. Readers do not know the log, so each
   entry is then *shown* to them (docs/decisions/0006).
 - `current` is a link to a folder such as `v00000007`, which shows the log up to entry 7: hard links to the files that
   count, and one file without rows that has every column. That file comes first by name, because plain readers take the
@@ -13,7 +13,6 @@
 """
 
 import fcntl
-import os
 import shutil
 import time
 import uuid
@@ -25,15 +24,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
+from dagster_airbyte_proto.atomic_files import sync_folder
 from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema
 from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.parquet import ABILITIES
 from dagster_airbyte_proto.tables.parquet.log import LogSnapshot
+from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
 from dagster_airbyte_proto.tables.part_checks import check_mode
 from dagster_airbyte_proto.tables.sql_names import qualified
 
@@ -53,7 +53,7 @@ class ParquetTables:
     storage = LOCAL
 
     def __init__(self, root: Path, *, catalog: str = "spark_catalog", lock_seconds: float = 30.0) -> None:
-        self.folders = FolderTables(root)
+        self.folders = LoggedTables(root)
         self._catalog = catalog
         self._lock_seconds = lock_seconds
 
@@ -136,7 +136,7 @@ def _make_version(folder: Path, snapshot: LogSnapshot) -> None:
     pq.write_table(arrow_schema(snapshot.columns).empty_table(), unfinished / _COLUMNS)
     for name, path in _linked_files(snapshot):
         (unfinished / name).hardlink_to(path)
-    _sync_folder(unfinished)
+    sync_folder(unfinished)
     unfinished.rename(version_folder)
 
 
@@ -145,7 +145,7 @@ def _point_current_to(folder: Path, number: int) -> None:
     unfinished.unlink(missing_ok=True)
     unfinished.symlink_to(_version(number))
     unfinished.replace(folder / CURRENT)
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def _remove_old_versions(folder: Path, snapshot: LogSnapshot) -> None:
@@ -169,11 +169,3 @@ def _linked_files(snapshot: LogSnapshot) -> Iterator[tuple[str, Path]]:
     """Yields for each live file its name in a version's folder, which sorts by age, and its path."""
     for (number, entry), file in snapshot.files(FileContent.ROWS):
         yield f"{number:08}-{entry.files.index(file):05}.parquet", Path(without_file_scheme(file.path))
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
