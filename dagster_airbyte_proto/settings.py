@@ -66,13 +66,14 @@ class CatalogSettings(StrictModel):
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
         abilities = find_format(self.format).abilities
+        tables = f"tables of the format {abilities.format}"
         if abilities.is_local and _URL.match(self.warehouse):
             raise ValueError(
-                f"warehouse must be a local folder for tables of the format {self.format}, whose commits are exclusive "
+                f"warehouse must be a local folder for {tables}, whose commits are exclusive "
                 "on a file system alone; format: iceberg takes any warehouse that its catalog takes"
             )
         if abilities.uses_session_catalog and self.name not in ("", SESSION_CATALOG):
-            raise ValueError(f"name must be {SESSION_CATALOG}, or left out, for tables of the format {self.format}")
+            raise ValueError(f"name must be {SESSION_CATALOG}, or left out, for {tables}")
         return self
 
     def with_defaults(self, home: Path) -> "CatalogSettings":

@@ -6,6 +6,12 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings, SettingsFile
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+
+_TESTS_REMEDY = (
+    "Tests can name a format by its import path, module:NAME. That of folder tables, which need no JVM, is "
+    "dagster_airbyte_proto.testing.folder.format:FOLDER."
+)
 
 
 def load(folder: Path, text: str) -> Settings:
@@ -36,13 +42,13 @@ def test_what_the_file_says_is_taken(tmp_path: Path) -> None:
         """
 state_url: postgresql://me:word@host/db
 lease_seconds: 30
-catalog: {name: prod, format: folder, warehouse: ../rows}
+catalog: {name: prod, format: dagster_airbyte_proto.testing.folder.format:FOLDER, warehouse: ../rows}
 spark: {spark.master: "local[2]", spark.ui.enabled: false, spark.sql.shuffle.partitions: 4}
 """,
     )
     assert settings.state_url == "postgresql://me:word@host/db"
     assert settings.lease_seconds == 30.0
-    assert (settings.catalog.name, settings.catalog.format) == ("prod", "folder")
+    assert (settings.catalog.name, settings.catalog.format) == ("prod", FOLDER_FORMAT)
     assert settings.catalog.warehouse == str(tmp_path / ".." / "rows")
     assert settings.spark == {
         "spark.master": "local[2]",
@@ -67,7 +73,15 @@ def test_a_warehouse_that_is_whole_is_left_as_it_is(tmp_path: Path, warehouse: s
         ("lease_seconds: 0", "line 1, lease_seconds: must be at least 1"),
         (
             "catalog: {format: icebreg}",
-            'line 1, catalog.format: must be one of iceberg, delta, parquet, folder; did you mean "iceberg"?',
+            'line 1, catalog.format: must be one of iceberg, delta, parquet; did you mean "iceberg"?',
+        ),
+        (
+            "catalog: {format: folder}",
+            f"line 1, catalog.format: must be one of iceberg, delta, parquet\n{_TESTS_REMEDY}",
+        ),
+        (
+            "catalog: {format: 'dagster_airbyte_proto.model:ORC'}",
+            f"line 1, catalog.format: the module dagster_airbyte_proto.model has no ORC\n{_TESTS_REMEDY}",
         ),
         (
             "catalog: {name: my-lake}",

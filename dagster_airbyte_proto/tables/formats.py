@@ -28,7 +28,6 @@ _FORMATS = {
     "iceberg": "dagster_airbyte_proto.tables.iceberg.format:FORMAT",
     "delta": "dagster_airbyte_proto.tables.delta.format:FORMAT",
     "parquet": "dagster_airbyte_proto.tables.parquet.format:FORMAT",
-    "folder": "dagster_airbyte_proto.tables.folder.format:FORMAT",
 }
 FORMAT_NAMES = tuple(_FORMATS)
 """The formats that users can name."""
@@ -107,8 +106,8 @@ def find_format(name: str) -> Format[Any]:
 
 
 def formats() -> Iterator[Format[Any]]:
-    """The formats to choose from for a lake. Folder tables are for tests."""
-    return (find_format(name) for name in FORMAT_NAMES if name != "folder")
+    """The formats that users can name."""
+    return map(find_format, FORMAT_NAMES)
 
 
 def care_of(tables: "TableWriter") -> "TableCare":

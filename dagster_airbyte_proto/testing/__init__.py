@@ -1,1 +1,1 @@
-"""Fake connectors and crash points, for our tests and for those of users' pipelines. The engine imports none of it."""
+"""Fake connectors, crash points and folder tables, for tests of ours and of users. The engine imports none of it."""

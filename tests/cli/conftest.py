@@ -14,6 +14,7 @@ import pytest
 
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.testing import fake_source
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +112,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Place]:
-    yield from _place(tmp_path, monkeypatch, Place(tmp_path, capfd, {"format": "folder"}))
+    yield from _place(tmp_path, monkeypatch, Place(tmp_path, capfd, {"format": FOLDER_FORMAT}))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from tests.cli.conftest import Place
 
 REGISTRY = Path(__file__).parent / "oss_registry.json"
@@ -66,7 +67,7 @@ def _names(place: Place, *words: str) -> list[str]:
 def registered(place: Place) -> Place:
     """Its settings name the registry, by a path that starts at their folder."""
     (place.folder / "registries").symlink_to(REGISTRY.parent)
-    settings = f"catalog: {{format: folder}}\nregistry: registries/{REGISTRY.name}\n"
+    settings = f"catalog: {{format: {FOLDER_FORMAT}}}\nregistry: registries/{REGISTRY.name}\n"
     (place.folder / "airbyte-proto.yaml").write_text(settings)
     return place
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.cli.conftest import Place
 
 

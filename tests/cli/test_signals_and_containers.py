@@ -11,8 +11,8 @@ import pytest
 
 from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.testing import fake_source
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.cli.conftest import USERS, Place, Result, until
 from tests.support.containers.daemon_gate import Gate
 from tests.support.containers.images import Image, python_image

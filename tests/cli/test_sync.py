@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.testing import crash_points
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from tests.cli.conftest import USERS, Place, until
 
 HANGING: dict[str, Any] = {**USERS, "failure": {"kind": "hang", "after": 15}}
@@ -141,7 +142,7 @@ def test_a_second_sync_at_once_is_reported_who_holds_the_connection(place: Place
 
 def test_a_sync_dies_at_the_point_it_was_reported_and_recover_ends_its_load(place: Place, tmp_path: Path) -> None:
     log = tmp_path / "points"
-    Path("airbyte-proto.yaml").write_text("lease_seconds: 1\ncatalog: {format: folder}\n")
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
     file = place.connect(USERS)
     died = subprocess.run([*crash_points.command("load.announced:1", log), "sync", file], cwd=place.folder, check=False)
     assert died.returncode == -signal.SIGKILL

@@ -13,7 +13,8 @@ import yaml
 
 from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.support.containers.images import Image, python_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.connectors, pytest.mark.timeout(900)]
@@ -34,7 +35,7 @@ class House:
     def __init__(self, folder: Path, environments: Path) -> None:
         self.folder = folder
         self._environments = environments
-        (folder / "airbyte-proto.yaml").write_text("catalog: {format: folder}\n")
+        (folder / "airbyte-proto.yaml").write_text(f"catalog: {{format: {FOLDER_FORMAT}}}\n")
         (folder / ".airbyte-proto").mkdir()
         (folder / ".airbyte-proto" / "venvs").symlink_to(environments)
         self.tables = FolderTables(folder / ".airbyte-proto" / "warehouse")

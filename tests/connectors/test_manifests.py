@@ -16,7 +16,8 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.support.low_code import MANIFEST, SECRET, Api, running_api
 
 pytestmark = [pytest.mark.connectors, pytest.mark.timeout(900)]
@@ -51,7 +52,7 @@ def _connect(folder: Path, config: dict[str, Any]) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory, connector_environments: Path) -> Path:
     folder = tmp_path_factory.mktemp("manifest")
     (folder / "low code.yaml").write_text(MANIFEST)
-    (folder / "settings.yaml").write_text("catalog: {format: folder}\n")
+    (folder / "settings.yaml").write_text(f"catalog: {{format: {FOLDER_FORMAT}}}\n")
     (folder / "home").mkdir()
     (folder / "home" / "venvs").symlink_to(connector_environments)
     return folder
@@ -106,7 +107,7 @@ def test_the_manifest_stays_out_of_the_kept_config_the_logs_and_the_reports(sync
 
 def test_a_config_is_held_against_the_manifest_before_anything_is_installed(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "low code.yaml").write_text(MANIFEST)
-    (tmp_path / "settings.yaml").write_text("catalog: {format: folder}\n")
+    (tmp_path / "settings.yaml").write_text(f"catalog: {{format: {FOLDER_FORMAT}}}\n")
     _connect(tmp_path, {"url": 1, "client": "x", "client_id": "x", "client_secret": "y", "credentials": {}})
     with pytest.raises(ConfigError) as refused:
         _sync(tmp_path)

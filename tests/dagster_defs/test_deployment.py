@@ -18,7 +18,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connecto
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.launchers.docker.deployment import ImageRegistry
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.dagster_defs.support import proxied_source
 from tests.dagster_defs.support.folder_shop import Options, resources
 from tests.support.containers.images import Image, python_image

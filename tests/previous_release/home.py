@@ -25,8 +25,10 @@ from typing import Any
 import yaml
 
 from dagster_airbyte_proto.testing import fake_source
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 
-FORMATS = ("iceberg", "delta", "parquet", "folder")
+FORMATS = {"iceberg": "iceberg", "delta": "delta", "parquet": "parquet", "folder": FOLDER_FORMAT}
+"""The formats as the settings have them, by the names of their archives."""
 ROOT = Path("/tmp/airbyte-proto-previous-release")
 _TIMEOUT_SECONDS = 240.0
 
@@ -74,6 +76,7 @@ class PreviousHome:
     def unpack(self) -> None:
         with tarfile.open(self.archive) as archive:
             archive.extractall(self.folder, filter="data")
+        self._write_settings()
         self.bring_connector()
 
     def pack(self) -> None:
@@ -87,9 +90,7 @@ class PreviousHome:
 
     def configure(self) -> None:
         """Writes the settings and the connections."""
-        spark = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
-        catalog = {"format": self.format}
-        self._settings.write_text(yaml.safe_dump({"lease_seconds": 1, "catalog": catalog, "spark": spark}))
+        self._write_settings()
         incremental, whole = {"read": "incremental"}, {"read": "full_refresh", "write": "overwrite"}
         parted = {"partition_by": ["bucket(2, id)"]} if self.has_transforms else {}
         users = {**incremental, **parted, "write": "append"}
@@ -138,6 +139,11 @@ class PreviousHome:
             timeout=_TIMEOUT_SECONDS,
             check=False,
         )
+
+    def _write_settings(self) -> None:
+        spark = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
+        catalog = {"format": FORMATS[self.format]}
+        self._settings.write_text(yaml.safe_dump({"lease_seconds": 1, "catalog": catalog, "spark": spark}))
 
     @property
     def _settings(self) -> Path:

@@ -25,9 +25,9 @@ from dagster_airbyte_proto.checkpoints.sql.load_json import (
 )
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.parquet.log import ENTRY_DECODER
 from dagster_airbyte_proto.testing.fake_source import record_data
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.previous_release.home import (
     BOOKS,
     BOOKS_ANNOUNCED,

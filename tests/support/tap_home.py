@@ -17,7 +17,8 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ class Folders:
 
     def sync(self, home: Path) -> Mapping[str, int]:
         settings = home / "settings.yaml"
-        settings.write_text("catalog: {format: folder}\n")
+        settings.write_text(f"catalog: {{format: {FOLDER_FORMAT}}}\n")
         with Engine(Settings.load(home, settings)) as engine:
             report = sync_connection(engine, Connection.from_file(_file(home)))
         assert (report.status, report.warnings) == (SyncStatus.COMPLETE, ()), report

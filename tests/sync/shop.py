@@ -50,7 +50,7 @@ class Shop(FakeConnection):
         self.config: dict[str, Any] = {"password": SECRET}
         self.more: dict[str, Any] = {}
         self.program: list[str] | None = None
-        self.settings_written = {"catalog": {"format": "folder"}, "lease_seconds": 30, **(settings or {})}
+        self.settings_written = {"catalog": {"format": self.format}, "lease_seconds": 30, **(settings or {})}
 
     def offer(self, scenario: dict[str, Any]) -> None:
         """Sets what the source has from now on."""

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import EVERYTHING, REFRESH, Shop
 
@@ -90,7 +91,7 @@ def test_a_stream_that_replaces_its_table_opens_it(shop: OpenShop) -> None:
 
 def test_in_another_warehouse_tables_are_made_without_rows_too(shop: OpenShop, tmp_path: Path) -> None:
     place = _idle_shop(shop)
-    place.settings_written["catalog"] = {"format": "folder", "warehouse": str(tmp_path / "another")}
+    place.settings_written["catalog"] = {"format": FOLDER_FORMAT, "warehouse": str(tmp_path / "another")}
 
     _, opened = _sync(place, USERS)
 

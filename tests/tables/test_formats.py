@@ -8,6 +8,7 @@ import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, find_format
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 
 _NO_SPARK = "import sys; assert not {'pyspark', 'py4j'} & sys.modules.keys()"
 
@@ -24,6 +25,7 @@ def test_each_format_has_the_name_by_which_it_is_found() -> None:
     ("name", "found"),
     [
         ("orc", "'orc' is not known; use iceberg, delta, parquet"),
+        ("folder", "'folder' is not known; use iceberg, delta, parquet"),
         ("a b:FORMAT", "'a b:FORMAT' is not known"),
         ("no_such_module:FORMAT", "no_such_module:FORMAT cannot be imported: No module named 'no_such_module'"),
         ("dagster_airbyte_proto.model:FORMAT", "the module dagster_airbyte_proto.model has no FORMAT"),
@@ -34,19 +36,22 @@ def test_each_format_has_the_name_by_which_it_is_found() -> None:
 def test_a_format_that_is_not_found_is_a_config_error(name: str, found: str) -> None:
     with pytest.raises(ConfigError, match=found) as refused:
         find_format(name)
-    assert "module:NAME" in refused.value.remedy
+    assert f"module:NAME. That of folder tables, which need no JVM, is {FOLDER_FORMAT}." in refused.value.remedy
 
 
-@pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if name not in ("iceberg", "delta")])
-def test_tables_without_a_jvm_are_opened_without_spark(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "called"), [("parquet", "parquet"), (FOLDER_FORMAT, "folder")])
+def test_tables_without_a_jvm_are_opened_without_spark(name: str, called: str, tmp_path: Path) -> None:
     program = f"""
 from dagster_airbyte_proto.settings import CatalogSettings, Settings
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.tables.formats import care_of
 from pathlib import Path
 home = Path(sys.argv[1])
 settings = Settings(home=home, catalog=CatalogSettings(format={name!r}).with_defaults(home))
 with Engine(settings) as engine:
-    assert engine.tables.abilities.format == {name!r}
+    assert engine.tables.abilities.format == {called!r}
+    assert engine.tables_place.startswith({called!r})
+    assert not care_of(engine.tables).names()
 """
     _run(f"import sys{program}{_NO_SPARK}", str(tmp_path))
 

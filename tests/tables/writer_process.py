@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
 _WRITER = """
 import os, signal, sys

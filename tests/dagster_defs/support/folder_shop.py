@@ -17,7 +17,7 @@ from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.session import QueryResult

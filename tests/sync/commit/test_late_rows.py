@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import KeyQuery
 from dagster_airbyte_proto.model import FieldPath, PlannedStream, TableName, WriteMode
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.writer import TableWriter
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.staging.conftest import landed, plan, record
 
 _PROPERTIES = {

@@ -11,9 +11,10 @@ import yaml
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.model import StateScope, TableName
 from dagster_airbyte_proto.protocols.lookup import source_protocol
-from dagster_airbyte_proto.tables.folder.tables import FolderTables, read_file
 from dagster_airbyte_proto.testing import fake_tap
 from dagster_airbyte_proto.testing.fake_source import catalog_stream, command
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables, read_file
 
 _ONLY_IN_READS = ("state", "state_every", "interleave", "statuses", "late_states", "counts", "miscount")
 
@@ -35,7 +36,7 @@ class _Files:
 class FakeConnection:
     """One connection, `shop`, into folder tables."""
 
-    format = "folder"
+    format = FOLDER_FORMAT
     protocol = "airbyte"
 
     def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:

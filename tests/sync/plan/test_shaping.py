@@ -10,6 +10,7 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import Shop
 
@@ -139,7 +140,7 @@ def test_a_partitioned_table_has_each_row_once_wherever_it_moves(shop: OpenShop)
     assert place.loose_files() == []
 
 
-@pytest.mark.parametrize("tables", ["folder", "parquet"])
+@pytest.mark.parametrize("tables", [FOLDER_FORMAT, "parquet"], ids=["folder", "parquet"])
 def test_every_format_has_files_in_order(tables: str, shop: OpenShop) -> None:
     place = shop(settings={"catalog": {"format": tables}})
     place.modes = {"users": {"write": "append", "sort_by": ["id desc"], "rename_columns": {"id": "number"}}}

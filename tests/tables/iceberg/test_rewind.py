@@ -12,10 +12,10 @@ from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.tables.care import TableRewinder
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
 from dagster_airbyte_proto.tables.formats import rewinder_of
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.conformance.table_rows import SCHEMA, Reader, before_commit, names, part, table_name
 
 pytestmark = pytest.mark.spark

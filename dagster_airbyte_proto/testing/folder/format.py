@@ -1,20 +1,20 @@
-"""The format `folder`."""
+"""The format of folder tables."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.tables.folder import ABILITIES
 from dagster_airbyte_proto.tables.formats import SparkParts, no_rewinder
+from dagster_airbyte_proto.testing.folder import ABILITIES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.care import TableRewinder
-    from dagster_airbyte_proto.tables.folder.tables import FolderTables
     from dagster_airbyte_proto.tables.parquet.care import ParquetCare
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+    from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
 
 class FolderFormat:
@@ -28,7 +28,7 @@ class FolderFormat:
         session: "Callable[[], SparkSession] | None" = None,  # noqa: ARG002 - as Format has it
         labels: Mapping[str, str] | None = None,  # noqa: ARG002 - as Format has it
     ) -> "FolderTables":
-        from dagster_airbyte_proto.tables.folder.tables import FolderTables
+        from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
         return FolderTables(Path(settings.warehouse_location))
 
@@ -51,4 +51,4 @@ class FolderFormat:
         """Does nothing: Spark has no part in it."""
 
 
-FORMAT = FolderFormat()
+FOLDER = FolderFormat()

@@ -9,7 +9,7 @@ import pytest
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import TableName, WriteMode
-from dagster_airbyte_proto.tables.folder.tables import FolderTables
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import MODES, SCHEMA, Bench, names, part
 from tests.conformance.table_slices import SlicedTableConformance

@@ -18,10 +18,10 @@ from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedR
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.tables.folder import ABILITIES
 from dagster_airbyte_proto.tables.parquet.log import LogEntry, LogSnapshot
 from dagster_airbyte_proto.tables.parquet.logged_tables import ATTEMPTS, LoggedTables
 from dagster_airbyte_proto.tables.part_checks import check_mode
+from dagster_airbyte_proto.testing.folder import ABILITIES
 
 _ReadFile = Callable[[str], pa.Table]
 
