@@ -7,13 +7,15 @@
 - A stream needs no table target before its rows must be written: that is when a segment is full, or memory is. Then it
   is in `awaiting_target`. The caller gives it one with `set_target` before it adds the next chunk, so that memory stays
   bounded by the limit and a chunk. A cut and a flush need the target too (`needs_target`).
+- An exception that nobody foresaw fails one stream: it is in `faults`, its rows that are not cut are dropped, and later
+  ones are only counted. The caller must then let no state of the stream move, nor one that it shares.
 - `discard` and `close` delete the files that no `cut` has returned. The files of a cut belong to the caller.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -21,11 +23,13 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from dagster_airbyte_proto.errors import InternalError, ProtoError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.staging.faults import staging_fault
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_factor
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines, RecordLines
@@ -106,12 +110,18 @@ class Stage:
         self._unconfigured: Counter[StreamId] = Counter()
         self._awaiting_target: dict[StreamId, None] = {}
         self._memory_bytes = 0
+        self._faults: dict[StreamId, InternalError] = {}
         self.marked_bytes = 0
 
     @property
     def unconfigured(self) -> Mapping[StreamId, int]:
         """The number of records of each stream that the connection does not have. They do not land."""
         return sum((stage.foreign for stage in self._streams.values()), self._unconfigured)
+
+    @property
+    def faults(self) -> Mapping[StreamId, InternalError]:
+        """The streams whose rows our own code failed on."""
+        return self._faults
 
     @property
     def awaiting_target(self) -> Sequence[StreamId]:
@@ -125,6 +135,8 @@ class Stage:
     def set_target(self, stream: StreamId, target: TableTarget) -> None:
         """Gives a stream its table target, and writes the rows that waited for it."""
         self._awaiting_target.pop(stream, None)
+        if stream in self._faults:
+            return
         self._streams[stream].set_target(target)
         self._write_full(stream, self._streams[stream])
 
@@ -147,8 +159,10 @@ class Stage:
         stage = self._streams.get(stream)
         if stage is None:
             self._unconfigured[stream] += rows
+        elif stream in self._faults:
+            stage.count_only(rows, int(batch.nbytes))
         elif rows:
-            with self._updating_totals(stage):
+            with self._changing(stage):
                 stage.add_batch(batch)
             self._write_full(stream, stage)
         return rows
@@ -188,7 +202,7 @@ class Stage:
     def flush(self, stream: StreamId) -> None:
         """Writes all held rows of the stream to files. It must not need a target."""
         stage = self._streams[stream]
-        with self._updating_totals(stage):
+        with self._changing(stage):
             stage.flush()
 
     def change_columns(self, given: StreamInput) -> None:
@@ -197,7 +211,7 @@ class Stage:
         The rows so far must be flushed, and stay as they are. So the stream's key must stay the same.
         """
         stage = self._streams[given.planned.id]
-        with self._updating_totals(stage):
+        with self._changing(stage):
             stage.change_columns(given.planned, given.columns, given.target, given.hash_key)
 
     def mark(self, stream: StreamId) -> None:
@@ -213,8 +227,9 @@ class Stage:
         The late ones among them are an argument of the cut. The stream must not need a target.
         """
         stage = self._streams[stream]
-        with self._updating_totals(stage):
+        with self._changing(stage):
             return stage.marked_keys()
+        return None
 
     def cut(
         self, stream: StreamId, late_rows: LateRows = NONE_LATE, *, follows_on_branch: bool = False
@@ -226,8 +241,9 @@ class Stage:
         generation, which are on a branch of the table. The stream must not need a target.
         """
         stage = self._streams[stream]
-        with self._updating_totals(stage):
+        with self._changing(stage):
             return stage.cut(late_rows, follows_on_branch=follows_on_branch)
+        return None
 
     def uncut_bytes(self, stream: StreamId) -> int:
         """Estimates the size of a cut if all rows so far were marked."""
@@ -237,8 +253,9 @@ class Stage:
         """Drops all rows of the stream that are not cut, and deletes their files. Returns the number of rows."""
         self._awaiting_target.pop(stream, None)
         stage = self._streams[stream]
-        with self._updating_totals(stage):
+        with self._changing(stage):
             return stage.discard()
+        return 0
 
     def emitted(self, stream: StreamId) -> int:
         """Returns the number of records of the stream so far."""
@@ -271,6 +288,9 @@ class Stage:
         if stage is None:
             self._unconfigured[stream] += count
             return
+        if stream in self._faults:
+            stage.count_only(count, len(lines))
+            return
         stage.add(lines, count)
         self._memory_bytes += len(lines)
         self._write_full(stream, stage)
@@ -281,7 +301,7 @@ class Stage:
             if stage.needs_target:
                 self._awaiting_target[stream] = None
             else:
-                with self._updating_totals(stage):
+                with self._changing(stage):
                     stage.flush_segment()
         if self._memory_bytes > self._limits.held_bytes and not self._awaiting_target:
             self._free_memory()
@@ -306,7 +326,7 @@ class Stage:
                     return
                 if stage.needs_target:
                     continue
-                with self._updating_totals(stage):
+                with self._changing(stage):
                     step(stage)
         awaited_bytes = 0
         for stream, stage in sorted(self._streams.items(), key=lambda each: each[1].memory_bytes, reverse=True):
@@ -317,12 +337,20 @@ class Stage:
                 awaited_bytes += stage.memory_bytes
 
     @contextmanager
-    def _updating_totals(self, stage: StreamStage) -> Iterator[None]:
-        """Updates the totals of all streams after a change of one stream, also if it raises."""
+    def _changing(self, stage: StreamStage) -> Iterator[None]:
+        """Updates the totals of all streams after a change of one stream. An exception that nobody foresaw ends up in
+        `faults`."""
         self._memory_bytes -= stage.memory_bytes
         self.marked_bytes -= stage.marked_bytes
         try:
             yield
+        except (ProtoError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - it must not take the other streams down; the caller fails this one
+            self._faults.setdefault(stage.stream, staging_fault(str(stage.stream), error))
+            self._awaiting_target.pop(stage.stream, None)
+            with suppress(Exception):  # What stays of its files is an orphan, which the next run removes.
+                stage.discard()
         finally:
             self._memory_bytes += stage.memory_bytes
             self.marked_bytes += stage.marked_bytes

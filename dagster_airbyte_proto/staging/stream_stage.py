@@ -70,6 +70,10 @@ class StreamStage:
         self.foreign: Counter[StreamId] = Counter()
 
     @property
+    def stream(self) -> StreamId:
+        return self._stream_files.planned.id
+
+    @property
     def memory_bytes(self) -> int:
         """The memory that `flush` would free."""
         return self.held_bytes + self.waiting_bytes
@@ -125,6 +129,10 @@ class StreamStage:
         self._held_lines += count
         self.held_bytes += size
         self._unmarked_bytes += size
+        self.count_only(count, size)
+
+    def count_only(self, count: int, size: int) -> None:
+        """Counts records that are dropped."""
         self.emitted += count
         self.received_bytes += size
 
@@ -186,15 +194,14 @@ class StreamStage:
 
     def discard(self) -> int:
         """Drops everything that is not cut. Returns the number of rows."""
-        dropped = self._held_lines
-        for part in (self._marked_part, self._unmarked_part):
-            if part is not None:
-                dropped += part.lines
-                part.discard()
+        parts = [part for part in (self._marked_part, self._unmarked_part) if part is not None]
+        dropped = self._held_lines + sum(part.lines for part in parts)
         self._marked_part = self._unmarked_part = None
         self._take_chunks(len(self._held_chunks))
         self._marked_record_bytes = self._unmarked_bytes = self._marked_sources = 0
         self._sources.clear()
+        for part in parts:
+            part.discard()
         return dropped
 
     def _new_parser(self, hash_key: str) -> SegmentParser:

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.errors import InternalError, StagingError
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.model import PlannedStream, StreamId, WriteMode
 from dagster_airbyte_proto.points import arm
+from dagster_airbyte_proto.schema.columns import ShapingPlan
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.files.staging_folder import remove_orphan_files, run_staging_folder
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
@@ -234,6 +235,24 @@ def test_a_cut_without_a_target_is_a_bug_and_keeps_the_rows(stream_input: Inputs
         stage.cut(_USERS.id)
     stage.set_target(_USERS.id, target_of(_USERS, tmp_path))
     assert _ids(stage.cut(_USERS.id)) == [0, 1]
+
+
+def test_an_unforeseen_exception_fails_its_stream_alone(stream_input: Inputs, tmp_path: Path) -> None:
+    given = stream_input(_USERS)
+    broken = ShapingPlan(given.columns.parsed_columns, hashed=frozenset({"no such column"}))
+    columns = msgspec.structs.replace(given.columns, shaping_plan=broken)
+    stage = _stage(given._replace(columns=columns), stream_input(_ORDERS))
+    for first in range(0, 100, 10):
+        stage.add(_run(first, 10))
+        stage.add(_run(first, 10, "orders"))
+        stage.mark(_USERS.id)
+        stage.mark(_ORDERS.id)
+    assert stage.cut(_USERS.id) is None
+    assert _ids(stage.cut(_ORDERS.id)) == list(range(100))
+    assert list(stage.faults) == [_USERS.id]
+    assert "KeyError in staging/rows/shaping.py" in str(stage.faults[_USERS.id])
+    assert (stage.emitted(_USERS.id), stage.discard(_USERS.id), stage.marked_bytes) == (100, 0, 0)
+    assert not [path for path in _files(tmp_path) if "users" in Path(path).name]
 
 
 def test_rejected_rows_alone_make_a_part_without_files(stream_input: Inputs) -> None:

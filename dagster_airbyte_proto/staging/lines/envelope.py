@@ -12,7 +12,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.model import FieldPath
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import CHANGES, Column
-from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members
+from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, members, members_struct
 
 _Tree = dict[str, Any]
 
@@ -62,10 +62,10 @@ def raw_decoder(
     record_wire: RecordWire, names: Sequence[str]
 ) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
     """Returns a decoder of lines that cuts out the raw text of these members of the data, and a getter for each."""
-    fields = [(f"field{number}", Raw, MISSING) for number in range(len(names))]
-    rename = {f"field{number}": name for number, name in enumerate(names)}
-    data = msgspec.defstruct("Data", fields, rename=rename, gc=False)
-    path = ".".join("inner" for _ in record_wire.data)
+    path, data = ".".join("inner" for _ in record_wire.data), members_struct(names)
+    if data is None:
+        decoder, members_of = member_names_decoder(record_wire.data)
+        return decoder, [_member_getter(members_of, name) for name in names]
     return msgspec.json.Decoder(_wrapper_struct(data, record_wire.data)), [
         attrgetter(f"{path}.field{number}") for number in range(len(names))
     ]
@@ -88,6 +88,10 @@ def data_members(line: bytes, data: FieldPath) -> Mapping[str, Raw]:
     """Returns the members of a line's data; none where the line is not a record. Reads odd lines too."""
     levels = list(_levels(line, data))
     return levels[-1] if len(levels) > len(data) else {}
+
+
+def _member_getter(members_of: Callable[[Any], Mapping[str, Raw]], name: str) -> Callable[[Any], Raw]:
+    return lambda record: members_of(record).get(name, MISSING)
 
 
 def _wrapper_struct(inner: Any, path: FieldPath) -> Any:

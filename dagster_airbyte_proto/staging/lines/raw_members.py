@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from json.decoder import scanstring  # type: ignore[attr-defined]  # it is there, undocumented since Python 2.6
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,6 +39,19 @@ def elements(text: Raw) -> Sequence[Raw]:
         return _ELEMENTS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return [element for _, element in _scan(bytes(text), "[")]
+
+
+def members_struct(names: Sequence[str]) -> Any:
+    """Returns a struct for msgspec that cuts out the members of these names, as its attributes `field0`, `field1`, …
+
+    None if msgspec does not find a member by one of the names: it compares them as they are written, so no name may
+    have a character that JSON escapes. Decode a dictionary then.
+    """
+    fields = {f"field{number}": name for number, name in enumerate(names)}
+    try:
+        return msgspec.defstruct("Members", [(field, Raw, MISSING) for field in fields], rename=fields, gc=False)
+    except ValueError:
+        return None
 
 
 def text_array(raws: Sequence[Raw]) -> pa.Array:

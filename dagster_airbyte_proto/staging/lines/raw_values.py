@@ -23,7 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.schema.columns import DECIMAL_SCALE, Column, Member, ValueKind, ValueType
-from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, elements, members, text_array
+from dagster_airbyte_proto.staging.lines.raw_members import (
+    MISSING,
+    Raw,
+    elements,
+    members,
+    members_struct,
+    text_array,
+)
 from dagster_airbyte_proto.staging.rows.changes import (
     SIZE_LIMITATION,
     TYPECAST_ERROR,
@@ -112,9 +119,10 @@ def _objects(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, ch
 
 @cache
 def _struct_decoder(inside: tuple[Member, ...]) -> tuple[msgspec.json.Decoder[Any], Sequence[Callable[[Any], Raw]]]:
-    names = {f"field{number}": member.source for number, member in enumerate(inside)}
-    made: Any = msgspec.defstruct("Object", [(name, Raw, MISSING) for name in names], rename=names, gc=False)
-    return msgspec.json.Decoder(list[made | None]), [attrgetter(name) for name in names]
+    made: Any = members_struct([member.source for member in inside])
+    if made is None:
+        return msgspec.json.Decoder(list[dict[str, Raw] | None]), [_member_getter(member.source) for member in inside]
+    return msgspec.json.Decoder(list[made | None]), [attrgetter(f"field{number}") for number in range(len(inside))]
 
 
 def _member_getter(name: str) -> Callable[[Any], Raw]:
@@ -312,7 +320,9 @@ def _decimal(text: bytes, digits: int) -> Decimal:
     if not _NUMBER.fullmatch(text):
         raise ValueDoesNotFit
     number = Decimal(text.decode())
-    if number and number.adjusted() >= digits:
+    if not number:
+        return Decimal(0)  # A zero may have any exponent, and Arrow takes none above 38.
+    if number.adjusted() >= digits:
         raise ValueDoesNotFit(SIZE_LIMITATION)
     return number
 

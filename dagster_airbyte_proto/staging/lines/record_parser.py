@@ -4,14 +4,14 @@ It rejects only lines that are not records. A value that does not fit its column
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
-from dagster_airbyte_proto.schema.columns import CHANGES, Columns
+from dagster_airbyte_proto.schema.columns import CHANGES, Column, Columns
 from dagster_airbyte_proto.staging.lines.raw_members import MISSING, Raw, elements, members
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_line import DECODE_ERRORS, Envelope, RecordParts, split_lines
@@ -26,8 +26,15 @@ _TEXT = msgspec.json.Decoder(str)
 _NUMBERS = msgspec.json.Decoder(list[float | None])
 
 
-def parse_by_record(segment: bytes, columns: Columns, record_wire: RecordWire, stream: StreamId) -> WireRows:
-    """Parses all records of a segment. Never raises for what the connector sent."""
+def parse_by_record(
+    segment: bytes,
+    columns: Columns,
+    record_wire: RecordWire,
+    stream: StreamId,
+    read_column: Callable[[Column, Sequence[Raw], Changes], pa.Array] = wire_array,
+) -> WireRows:
+    """Parses all records of a segment, the values of each column by `read_column`. Never raises for what the connector
+    sent."""
     rejected: Counter[str] = Counter()
     foreign: Counter[StreamId] = Counter()
     records = list(
@@ -41,7 +48,7 @@ def parse_by_record(segment: bytes, columns: Columns, record_wire: RecordWire, s
     ignored = Counter(name for data in fields for name in declared.undeclared_in(data))
     return WireRows(
         arrays=tuple(
-            wire_array(column, [data.get(column.path[0], MISSING) for data in fields], changes)
+            read_column(column, [data.get(column.path[0], MISSING) for data in fields], changes)
             for column in columns.parsed_columns
         ),
         emitted_at=_emitted_at([record.emitted_at for record in records], record_wire),

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.schema.columns import CHANGES
 NULLED = "NULLED"
 TRUNCATED = "TRUNCATED"
 TYPECAST_ERROR = "DESTINATION_TYPECAST_ERROR"
+SERIALIZATION_ERROR = "DESTINATION_SERIALIZATION_ERROR"
 SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 
 _Positions = Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]

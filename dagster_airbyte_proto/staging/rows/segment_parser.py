@@ -30,6 +30,7 @@ from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
 from dagster_airbyte_proto.staging.rows.changes import Changes
 from dagster_airbyte_proto.staging.rows.coercion import coerce
+from dagster_airbyte_proto.staging.rows.faulty_values import wire_array_around_faults
 from dagster_airbyte_proto.staging.rows.metadata import (
     RawIdGenerator,
     SegmentTimes,
@@ -102,8 +103,22 @@ class SegmentParser:
     ) -> ParsedBatch:
         """Parses a segment of so many `lines`, of which the first came at `since_microseconds`.
 
-        Never raises for what the connector sent.
+        Never raises for what the connector sent. Where our own code fails on a value, that value is nulled.
         """
+        since = now_microseconds if since_microseconds is None else since_microseconds
+        times = SegmentTimes(self._began_at, since, now_microseconds)
+        try:
+            return self._coerce(self._parse_wire(segment, lines), times)
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - raised again below, unless it came from values that can be left out
+            self.segments_by_record += 1
+            wire = parse_by_record(
+                segment, self._columns, self._record_wire, self._planned.id, wire_array_around_faults
+            )
+            return self._coerce(wire, times)
+
+    def _parse_wire(self, segment: bytes, lines: int) -> WireRows:
         if self._columnar is None:
             first_line = segment[: segment.find(b"\n") + 1]
             self._columnar = ColumnarParser(self._columns, self._record_wire, self._planned.id, first_line)
@@ -111,12 +126,14 @@ class SegmentParser:
         if wire is None:
             self.segments_by_record += 1
             wire = parse_by_record(segment, self._columns, self._record_wire, self._planned.id)
-        since = now_microseconds if since_microseconds is None else since_microseconds
+        return wire
+
+    def _coerce(self, wire: WireRows, times: SegmentTimes) -> ParsedBatch:
         arrays = {
             column.name: coerce(column, array, wire.changes)
             for column, array in zip(self._columns.parsed_columns, wire.arrays, strict=True)
         }
-        return self._build_batch(wire, arrays, SegmentTimes(self._began_at, since, now_microseconds))
+        return self._build_batch(wire, arrays, times)
 
     def parse_batch(self, batch: pa.RecordBatch, now_microseconds: int, since_microseconds: int) -> ParsedBatch:
         """Takes in a batch of a connector that sends Arrow, which came at `since_microseconds`."""

@@ -10,12 +10,12 @@ The rules of exactly-once that this module keeps:
   over.
 - A shared state (GLOBAL, LEGACY) covers every incremental stream. Once one of them has failed, no later state counts
   for any of them. Where one of them lands only at the end, the others wait for it: none may land rows that no state can
-  follow. For the same reason none of them lands when the table of one refuses.
+  follow. For the same reason none of them lands when the table of one refuses, or our own code fails on rows of one.
 - A state of a stream with the status INCOMPLETE does not count.
 - `why_incomplete` decides whether a stream is complete.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dagster_airbyte_proto.checkpoints.ledger import CountMismatch
 from dagster_airbyte_proto.errors import ConnectorError, ProtoError
@@ -59,8 +59,9 @@ class CommitScheduler:
         self._scope: StateScope | None = None
 
     def poll(self) -> None:
-        """Records the outcome of a load whose commit has ended meanwhile. Never waits."""
+        """Records the outcome of a load whose commit has ended meanwhile, and fails faulty streams. Never waits."""
         self._loader.poll()
+        self._loader.fail_faulty()
 
     def count_all(self) -> None:
         """Updates the counts of every stream."""
@@ -75,6 +76,7 @@ class CommitScheduler:
 
     def receive_state(self, state: State, record_count: float | None) -> CountMismatch | None:
         """Takes in a state, and closes the load if it is due. `record_count` is the source's own count of records."""
+        self._loader.fail_faulty()
         self._scope = check_scope(self._scope, state)
         covered = self._covered(state)
         if covered is None:
@@ -127,7 +129,7 @@ class CommitScheduler:
                 self._ledger.completed(stream)
             elif run.is_refused or not (is_checkpointed(run.planned) or self._waits_for_states(stream)):
                 self._stage.discard(stream)
-        self._loader.close_load(list(self._runs), is_last=True)
+        self._loader.close_load(list(self._runs), self._tied, is_last=True)
         self._loader.wait_for_commit()
         # Changes that a generation made in its table are reported only once it is published.
         self._wait_for_tables(run for run in self._runs.values() if run.outcome.last_commit is not None)
@@ -151,7 +153,7 @@ class CommitScheduler:
 
     def _close_load(self, streams: Iterable[StreamId] = ()) -> None:
         self._check_tables(run for run in self._runs.values() if run.counts.emitted)
-        self._loader.close_load(tuple(dict.fromkeys((*self._marked_at_states, *self._resumable, *streams))))
+        self._loader.close_load(tuple(dict.fromkeys((*self._marked_at_states, *self._resumable, *streams))), self._tied)
 
     def _waits_for_states(self, stream: StreamId) -> bool:
         """True when the generation of the stream can be resumed from its states. With a shared state it cannot."""
@@ -173,6 +175,11 @@ class CommitScheduler:
     @property
     def _shares_state(self) -> bool:
         return self._scope in (StateScope.GLOBAL, StateScope.LEGACY)
+
+    @property
+    def _tied(self) -> Collection[StreamId]:
+        """The streams of a shared state."""
+        return self._incremental if self._shares_state else ()
 
     @property
     def _has_shared_failure(self) -> bool:
@@ -201,6 +208,7 @@ class CommitScheduler:
         """Finds out which tables refuse, before a load is cut. The rows of their streams cannot land in this run."""
         self._loader.wait_for_commit()
         self._wait_for_tables(runs)
+        self._loader.fail_faulty()
         refused = {stream for stream, run in self._runs.items() if run.is_refused}
         if self._shares_state and not refused.isdisjoint(self._incremental):
             # No shared state could follow the rows of the others.

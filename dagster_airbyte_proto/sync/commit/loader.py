@@ -3,12 +3,14 @@
 - At most one load is being committed and one being staged.
 - A generation that replaces a table may land in several loads, on a branch that readers do not see. Its last load
   publishes the branch.
+- Rows that our own code failed on are in no load (`fail_faulty`), and with them none of the streams that share a state
+  with theirs: no state could follow those.
 - A generation that fits into one load replaces the table directly. If it also changes the columns of the table, it goes
   to a branch and is published in the same commit.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
@@ -18,7 +20,7 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import ConnectorError, ProtoError
 from dagster_airbyte_proto.loads.load import BranchPosition, Load, ResumePoint, StagedRows
 from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE
@@ -88,19 +90,30 @@ class Loader:
         """True when rows of this size are worth a load on a branch, without a state."""
         return size_bytes >= max(self._limits.max_bytes, MIN_BRANCH_LOAD_BYTES)
 
-    def close_load(self, streams: Sequence[StreamId], *, is_last: bool = False) -> None:
+    def fail_faulty(self) -> None:
+        """Fails the streams whose rows the stage failed on. None of their rows land any more in this sync."""
+        for stream, error in self._stage.faults.items():
+            if not self._runs[stream].is_refused:
+                self._runs[stream].fail_table(error)
+                self._ledger.failed(stream)
+
+    def close_load(
+        self, streams: Sequence[StreamId], tied: Collection[StreamId] = (), *, is_last: bool = False
+    ) -> None:
         """Cuts a load up to the marks and starts its commit, once the load before it is committed.
 
+        The `tied` streams share a state: where the rows of one cannot be staged, those of none of them land.
         The last load of a sync only lands. After `wait_for_commit` it is `last_landed`, and `promote_last` must follow.
         """
         self.wait_for_commit()
         self._opened = time.monotonic()
         run_id = self._lease.run_id
         load_id = f"{run_id}-{uuid4().hex[:12]}"
-        parts = tuple(part for stream in streams if (part := self._cut(stream, load_id, is_last=is_last)) is not None)
+        parts = self._cut_all(streams, tied, load_id, is_last=is_last)
         if not is_last:
             release_free_memory()
-        states = tuple(map(self._complete_state, self._ledger.freed_by(rows_of(parts))))
+        freed = self._ledger.freed_by(rows_of(parts))
+        states = tuple(self._complete_state(state) for state in freed if not self._is_faulty(state, tied))
         resume_points = tuple(self._resume_points(parts))
         if not parts and not states and not resume_points:
             return
@@ -138,6 +151,24 @@ class Loader:
             self.wait_for_commit()
         self._pool.shutdown(wait=True)
 
+    def _cut_all(
+        self, streams: Sequence[StreamId], tied: Collection[StreamId], load_id: str, *, is_last: bool
+    ) -> tuple[StagedRows, ...]:
+        parts = [part for stream in streams if (part := self._cut(stream, load_id, is_last=is_last)) is not None]
+        self.fail_faulty()
+        if self._stage.faults.keys().isdisjoint(tied):
+            return tuple(parts)
+        for stream in tied:
+            self._runs[stream].fail_table(_shared_fault(stream))
+            self._ledger.failed(stream)
+            self._stage.discard(stream)
+        # Nobody announces the files of the other parts: they are orphans, which the next run removes.
+        return tuple(part for part in parts if part.stream not in tied)
+
+    def _is_faulty(self, state: State, tied: Collection[StreamId]) -> bool:
+        """True for a state of a faulty stream. It may cover no row, and yet a table that was to be replaced was not."""
+        return not self._stage.faults.keys().isdisjoint(tied if state.stream is None else (state.stream,))
+
     def _cut(self, stream: StreamId, load_id: str, *, is_last: bool) -> StagedRows | None:
         run = self._runs[stream]
         if run.is_refused:
@@ -149,6 +180,8 @@ class Loader:
         late_rows = NONE_LATE if keys is None else self._committer.find_late_rows(keys, branch)
         part = self._stage.cut(stream, late_rows, follows_on_branch=branch is not None)
         is_whole = is_last and run.is_complete
+        if stream in self._stage.faults:
+            return None
         if part is None and is_whole and replaces_table(run.planned):
             # A complete generation without rows must still empty its table, or its slice.
             planned = run.planned
@@ -211,3 +244,8 @@ class Loader:
 
     def _runs_covered_by(self, state: State) -> Iterable[StreamRun]:
         return self._runs.values() if state.stream is None else (self._runs[state.stream],)
+
+
+def _shared_fault(stream: StreamId) -> ConnectorError:
+    found = "it shares its state with a stream whose rows could not be staged"
+    return ConnectorError("staging its rows", found, stream=str(stream), retryable=True)

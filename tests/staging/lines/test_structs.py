@@ -78,6 +78,15 @@ def test_an_object_lands_member_by_member_also_in_lists() -> None:
     assert row["_airbyte_meta"]["changes"] == []
 
 
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a\x00b", "a\x7fb", ""])
+def test_a_name_of_any_characters_is_found(name: str) -> None:
+    leaf = {"type": "object", "properties": {name: {"type": "object"}, "n": {"type": "integer"}}}
+    value = {name: {"n": 1}, "n": 5}
+    parsed = _agreed(_plan({name: leaf, "id": {"type": "object"}}), record(json.dumps({name: value, "id": {}})))
+    found, *_ = _row(parsed).values()
+    assert (list(found.values()), _noted(parsed), parsed.ignored) == ([json.dumps({"n": 1}), 5], [], {})
+
+
 def test_a_clean_struct_is_never_parsed_by_record() -> None:
     planned = _plan()
     parser = SegmentParser(planned, table_columns(planned), SHAPE, sync_id=7, seed=b"123456789")

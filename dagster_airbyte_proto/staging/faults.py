@@ -1,0 +1,22 @@
+"""Turns an exception that nobody foresaw into the error of the one stream in whose rows it arose."""
+
+import traceback
+from pathlib import Path
+
+from dagster_airbyte_proto.errors import InternalError
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def staging_fault(stream: str, error: Exception) -> InternalError:
+    """Returns the error of a stream whose rows could not be staged, with the place in our code."""
+    # Without the exception's message: it may quote a value of a record.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
+    where = f" in {Path(frames[-1].filename).relative_to(_PACKAGE)}, line {frames[-1].lineno}" if frames else ""
+    return InternalError(
+        "staging its rows",
+        f"{type(error).__name__}{where}: none of its rows since its last load were written",
+        remedy="This is a bug. Please report it with the output of `airbyte-proto version`. The other streams go on;"
+        " exclude this one, or the column that is the cause, until it is fixed.",
+        stream=stream,
+    )
