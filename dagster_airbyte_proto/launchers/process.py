@@ -1,10 +1,9 @@
-"""The interface of launchers: a running connector gives bytes, then an exit report, and leaves nothing behind."""
+"""The interface of launchers: a running connector takes and gives bytes, then reports its exit, and leaves nothing."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
 
@@ -51,10 +50,28 @@ class LaunchOptions(NamedTuple):
 
 
 class RunningConnector(Protocol):
-    """A connector that runs. Only one thread may call `read`; any thread may call `stop`."""
+    """A connector that runs. Only one thread may call `read`, and one `write`: the same one, in turn, if it likes.
+
+    Any thread may call `stop`.
+    """
 
     def read(self, timeout_seconds: float) -> bytes | None:
         """Returns up to about 1 MiB of stdout; b"" at its end; None if nothing came in time."""
+        ...
+
+    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:
+        """Returns how many bytes the connector's stdin took, from 1 to all; 0 if it was full for that long.
+
+        Only if the invocation has `takes_input`. Raises ConnectorError if the connector has closed its stdin or ended:
+        `wait` then knows more. A replay raises ConfigError at the first line that was not recorded so.
+        """
+        ...
+
+    def close_input(self) -> None:
+        """Ends the connector's stdin. Safe to call twice, and after the connector has ended.
+
+        A replay raises ConfigError if more was written in the recorded run.
+        """
         ...
 
     def stop(self) -> None:
@@ -71,28 +88,6 @@ class RunningConnector(Protocol):
         A container's file is known only after the container has ended.
         """
         ...
-
-
-@runtime_checkable
-class ConnectorWithInput(RunningConnector, Protocol):
-    """A running connector whose invocation has `takes_input`. One thread may write and read in turn."""
-
-    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:
-        """Returns how many bytes the connector's stdin took, from 1 to all; 0 if it was full for that long.
-
-        Raises ConnectorError if the connector has closed its stdin or ended: `wait` then knows more.
-        """
-        ...
-
-    def close_input(self) -> None:
-        """Ends the connector's stdin. Safe to call twice, and after the connector has ended."""
-        ...
-
-
-def refuse_input(invocation: Invocation, kind: str) -> None:
-    """Raises ConfigError if the invocation takes input: connectors of this kind are only read."""
-    if invocation.takes_input:
-        raise ConfigError("starting the connector", f"{kind} takes no input", remedy="Launch a program or a package.")
 
 
 class Launcher(Protocol):

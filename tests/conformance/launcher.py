@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.launchers.process import ConnectorWithInput, ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.launchers.fake_connector import LINE
 
@@ -174,13 +174,11 @@ class LiveLauncherConformance(LauncherConformance):
         assert report_of(connector).stderr_tail == ("x" * 2000,)
 
 
-def start_with_input(launcher: Launcher, behaviour: str) -> ConnectorWithInput:
-    connector = launcher.launch(Invocation((behaviour,), takes_input=True), environment={})
-    assert isinstance(connector, ConnectorWithInput)
-    return connector
+def start_with_input(launcher: Launcher, behaviour: str) -> RunningConnector:
+    return launcher.launch(Invocation((behaviour,), takes_input=True), environment={})
 
 
-def fill(connector: ConnectorWithInput) -> int:
+def fill(connector: RunningConnector) -> int:
     """Writes until nothing more is taken. Returns how much that was."""
     taken = 0
     while found := connector.write(b"x" * 65536, 0.2):
@@ -188,7 +186,7 @@ def fill(connector: ConnectorWithInput) -> int:
     return taken
 
 
-def exchange(connector: ConnectorWithInput, block: bytes, times: int) -> bytes:
+def exchange(connector: RunningConnector, block: bytes, times: int) -> bytes:
     """Writes the block so many times and reads in turn, in one thread. Returns all of the output."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     chunks: list[bytes] = []
@@ -208,26 +206,31 @@ ALL_BYTES = bytes(range(256)) * 4096
 """A mebibyte of every byte there is."""
 
 
+RECORDED_EXCHANGES = {"echo": 16, "write_first": 4, "read_first": 16, "read_slowly": 4}
+"""How often each behaviour gets ALL_BYTES."""
+
+
 class InputConformance:
-    """A launcher whose connectors take input. Fixture: `launcher`."""
+    """Any launcher, replays too. Fixture: `launcher`."""
 
     def test_more_than_the_pipes_hold_comes_back_in_one_thread(self, launcher: Launcher) -> None:
         connector = start_with_input(launcher, "echo")
-        assert exchange(connector, ALL_BYTES, 16) == ALL_BYTES * 16
+        assert exchange(connector, ALL_BYTES, RECORDED_EXCHANGES["echo"]) == ALL_BYTES * 16
         report = report_of(connector)
         assert (report.code, report.stderr_tail) == (0, ("end of input",))
 
     def test_one_that_writes_before_it_reads_does_not_deadlock(self, launcher: Launcher) -> None:
         connector = start_with_input(launcher, "write_first")
-        assert exchange(connector, ALL_BYTES, 4) == b"x" * 8_000_000 + ALL_BYTES * 4
+        assert exchange(connector, ALL_BYTES, RECORDED_EXCHANGES["write_first"]) == b"x" * 8_000_000 + ALL_BYTES * 4
 
     def test_one_that_reads_before_it_writes_gets_all(self, launcher: Launcher) -> None:
         connector = start_with_input(launcher, "read_first")
-        assert exchange(connector, ALL_BYTES, 16) == b"%d" % (16 << 20)
+        assert exchange(connector, ALL_BYTES, RECORDED_EXCHANGES["read_first"]) == b"%d" % (16 << 20)
 
     def test_one_that_reads_slowly_gets_all_in_order(self, launcher: Launcher) -> None:
         connector = start_with_input(launcher, "read_slowly")
-        assert exchange(connector, ALL_BYTES, 4) == hashlib.sha256(ALL_BYTES * 4).hexdigest().encode()
+        digest = exchange(connector, ALL_BYTES, RECORDED_EXCHANGES["read_slowly"])
+        assert digest == hashlib.sha256(ALL_BYTES * 4).hexdigest().encode()
 
 
 class LiveInputConformance(InputConformance):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
@@ -14,18 +13,22 @@ from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
-from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import (
+    ALL_BYTES,
     RECORDED_BEHAVIOURS,
+    RECORDED_EXCHANGES,
+    InputConformance,
     LauncherConformance,
     Leftovers,
     LiveInputConformance,
     LiveLauncherConformance,
     LocalInputConformance,
     LocalLauncherConformance,
+    exchange,
     read_all,
     report_of,
     start,
+    start_with_input,
 )
 from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
 from tests.support.containers.images import Image
@@ -57,6 +60,10 @@ def _replay(folder: Path, options: LaunchOptions) -> Launcher:
         connector = start(recorder, behaviour)
         read_all(connector)
         report_of(connector)
+    for behaviour, times in RECORDED_EXCHANGES.items():
+        connector = start_with_input(recorder, behaviour)
+        exchange(connector, ALL_BYTES, times)
+        report_of(connector)
     return ReplayLauncher(folder / "recording")
 
 
@@ -69,17 +76,11 @@ class TestLocalLaunchers(LocalLauncherConformance):
 
 
 @pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("make", [_local, _pypi, _manifest])
+@pytest.mark.parametrize("make", [_local, _pypi, _manifest, _recording])
 class TestInputOfLocalLaunchers(LocalInputConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
         return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
-
-
-@pytest.mark.parametrize("make", [_recording, _replay])
-def test_a_launcher_without_input_refuses_an_invocation_that_takes_it(make: MakeLauncher, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="takes no input"):
-        make(tmp_path, LaunchOptions()).launch(Invocation(("lines",), takes_input=True), environment={})
 
 
 @pytest.mark.docker
@@ -97,7 +98,7 @@ class TestDockerLauncher(LiveLauncherConformance, LiveInputConformance):
 
 
 @pytest.mark.parametrize("make", [_replay], scope="class")
-class TestOtherLaunchers(LauncherConformance):
+class TestOtherLaunchers(LauncherConformance, InputConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def launcher(cls, make: MakeLauncher, tmp_path_factory: pytest.TempPathFactory) -> Launcher:

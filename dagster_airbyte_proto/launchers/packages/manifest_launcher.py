@@ -20,8 +20,8 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.manifest_file import Manifest, read_manifest
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.process import LaunchOptions, RunningConnector
-from dagster_airbyte_proto.launchers.recordings.recording import RecordedRun
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayedConnector
+from dagster_airbyte_proto.launchers.recordings.run_files import RecordedRun
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 INJECTED_KEY_PREFIX = "__injected_"

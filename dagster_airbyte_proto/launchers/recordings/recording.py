@@ -1,14 +1,7 @@
-"""Records the output of a real connector, to be replayed without a connector.
-
-A recording is a folder that a person can read. For the first `read`:
-
-    read-1.stdout.jsonl   the bytes of stdout, secrets masked
-    read-1.files/         the files it was given (config, catalog, state), secrets masked
-    read-1.json           its arguments, how it ended, the last lines of stderr; written last: if it exists, the rest
-                          is complete
-"""
+"""Records both directions of a real connector, to be replayed without a connector. See run_files.py for the files."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,8 +10,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from dagster_airbyte_proto.errors import StagingError
-from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector, refuse_input
+from dagster_airbyte_proto.errors import ConnectorError, StagingError
+from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.launchers.recordings.run_files import RecordedRun, RunFiles, Turn, verb_of
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 Mask = Callable[[bytes], bytes]
@@ -26,29 +20,6 @@ Mask = Callable[[bytes], bytes]
 _LONG_LINE_BYTES = 16 * 1024 * 1024
 _LONGEST_SECRET_BYTES = 64 * 1024
 _CHUNK_BYTES = 1024 * 1024
-
-
-class RecordedRun(msgspec.Struct, frozen=True):
-    """The content of `VERB-N.json`. A file argument is written as `{"file": name}`."""
-
-    verb: str
-    arguments: tuple[str | dict[str, str], ...]
-    code: int | None
-    signal: int | None
-    stopped: bool
-    seconds: float
-    stderr_tail: tuple[str, ...]
-
-
-def verb_of(invocation: Invocation) -> str:
-    """The request of an invocation: its first word (`read`), or all its options (`config-discover`) if there is none.
-
-    Recordings have it in their file names, where the two requests for a spec must differ.
-    """
-    words = [argument for argument in invocation.arguments if isinstance(argument, str)]
-    options = [word.lstrip("-") for word in words if word.startswith("-")]
-    verb = words[0] if words and not words[0].startswith("-") else "-".join(options) or "run"
-    return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in verb)
 
 
 class RecordingLauncher:
@@ -61,18 +32,17 @@ class RecordingLauncher:
         self._inner = inner
         self._folder = folder
         self._mask = mask
-        self._stems: list[Path] = []
+        self._runs: list[RunFiles] = []
 
     def identity(self) -> str:
         return self._inner.identity()
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
-        refuse_input(invocation, "a connector that is recorded")
         try:
             recorder = _RunRecorder(self._folder, invocation, self._mask)
         except OSError as error:
             raise _recording_error(self._folder, error) from error
-        self._stems.append(recorder.stem)
+        self._runs.append(recorder.files)
         try:
             return _RecordedConnector(self._inner.launch(invocation, environment=environment), recorder)
         except BaseException:
@@ -85,9 +55,8 @@ class RecordingLauncher:
         Called at the end, and after an error too: a connector may get a new token while it runs, and log it before the
         message that tells us.
         """
-        for stem in self._stems:
-            own_files = stem.parent.glob(f"{stem.name}.*")
-            for path in [file for own in own_files for file in (own.iterdir() if own.is_dir() else (own,))]:
+        for run in self._runs:
+            for path in run.masked():
                 try:
                     self._mask_file(path)
                 except OSError as error:
@@ -96,14 +65,14 @@ class RecordingLauncher:
     def _mask_file(self, path: Path) -> None:
         masked = path.with_name(f"{path.name}.masked")
         with path.open("rb") as file:
-            output = MaskedOutput(os.fdopen(_create(masked), "wb"), self._mask)
+            output = MaskedFile(_create(masked), self._mask)
             while chunk := file.read(_CHUNK_BYTES):
                 output.write(chunk)
             output.close()
         masked.replace(path)
 
 
-class MaskedOutput:
+class MaskedFile:
     """Writes a stream of chunks with its secrets masked, also those that span two chunks.
 
     Whole lines are masked at once. A line over 16 MiB is masked in pieces, and the last 64 KiB of a piece wait for the
@@ -133,6 +102,37 @@ class MaskedOutput:
         self._file.close()
 
 
+class _InputRecorder:
+    """Writes what the connector's stdin took, and the order of that and its output."""
+
+    def __init__(self, files: RunFiles, mask: Mask) -> None:
+        self._stdin = MaskedFile(_create(files.stdin), mask)
+        self._turns = _create(files.turns)
+        self._turn = Turn(0, 0)
+        self._written_lines = 0
+        self.was_closed = False
+
+    def write(self, data: bytes) -> None:
+        self._stdin.write(data)
+        self._written_lines += data.count(b"\n")
+
+    def note_output(self, chunk: bytes) -> None:
+        if self.was_closed:
+            return  # The end of the input is the last turn, and has no lines.
+        if self._written_lines > self._turn.stdin_lines:
+            self._write_turn()
+        self._turn = Turn(self._written_lines, self._turn.stdout_lines + chunk.count(b"\n"))
+
+    def close(self) -> None:
+        self._stdin.close()
+        self._write_turn()
+        self._turns.close()
+
+    def _write_turn(self) -> None:
+        if self._turn.stdout_lines:
+            self._turns.write(msgspec.json.encode(self._turn) + b"\n")
+
+
 class _RunRecorder:
     """Writes the files of one run."""
 
@@ -140,18 +140,33 @@ class _RunRecorder:
         self._invocation = invocation
         self._mask = mask
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.stem, self._stdout = _next_free(folder, verb_of(invocation))
-        self._output = MaskedOutput(os.fdopen(_create(self._stdout), "wb"), mask)
-        self._files = self.stem.with_name(f"{self.stem.name}.files")
+        self.files = _next_free(folder, verb_of(invocation))
+        self._output = MaskedFile(_create(self.files.stdout), mask)
+        self._input = _InputRecorder(self.files, mask) if invocation.takes_input else None
         for name, content in invocation.files.items():
-            self._files.mkdir(mode=0o700, exist_ok=True)
-            _write(self._files / name, mask(content))
+            self.files.given.mkdir(mode=0o700, exist_ok=True)
+            _write(self.files.given / name, mask(content))
 
-    def write(self, chunk: bytes) -> None:
+    def read(self, chunk: bytes) -> None:
+        """Records a chunk of output."""
         try:
             self._output.write(chunk)
+            if self._input is not None:
+                self._input.note_output(chunk)
         except OSError as error:
-            raise _recording_error(self._stdout, error) from error
+            raise _recording_error(self.files.stdout, error) from error
+
+    def write(self, data: bytes) -> None:
+        """Records input that was taken."""
+        if self._input is not None:
+            try:
+                self._input.write(data)
+            except OSError as error:
+                raise _recording_error(self.files.stdin, error) from error
+
+    def close_input(self) -> None:
+        if self._input is not None:
+            self._input.was_closed = True
 
     def finish(self, report: ExitReport) -> None:
         run = RecordedRun(
@@ -165,38 +180,41 @@ class _RunRecorder:
             stopped=report.stopped,
             seconds=report.seconds,
             stderr_tail=tuple(self._mask(line.encode()).decode(errors="replace") for line in report.stderr_tail),
+            input_closed=None if self._input is None else self._input.was_closed,
         )
         try:
-            self._output.close()
-            unfinished = self.stem.with_name(f"{self.stem.name}.json.part")
-            _write(unfinished, msgspec.json.format(msgspec.json.encode(run)) + b"\n")
-            unfinished.replace(unfinished.with_suffix(""))
+            self._close_streams()
+            _write(self.files.unfinished, msgspec.json.format(msgspec.json.encode(run)) + b"\n")
+            self.files.unfinished.replace(self.files.about)
         except OSError as error:
-            raise _recording_error(self._stdout, error) from error
+            raise _recording_error(self.files.stdout, error) from error
+
+    def _close_streams(self) -> None:
+        self._output.close()
+        if self._input is not None:
+            self._input.close()
 
     def discard(self) -> None:
         with suppress(OSError):
-            self._output.close()
-            for name in self._invocation.files:
-                (self._files / name).unlink()
-            if self._files.exists():
-                self._files.rmdir()
-            self._stdout.unlink()
+            self._close_streams()
+            shutil.rmtree(self.files.given, ignore_errors=True)
+            for path in (self.files.stdin, self.files.turns, self.files.stdout):
+                path.unlink(missing_ok=True)
 
 
-def _next_free(folder: Path, verb: str) -> tuple[Path, Path]:
+def _next_free(folder: Path, verb: str) -> RunFiles:
     number = 1
-    while (stdout := folder / f"{verb}-{number}.stdout.jsonl").exists():
+    while (files := RunFiles(folder, f"{verb}-{number}")).stdout.exists():
         number += 1
-    return folder / f"{verb}-{number}", stdout
+    return files
 
 
-def _create(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _create(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
 def _write(path: Path, content: bytes) -> None:
-    with os.fdopen(_create(path), "wb") as file:
+    with _create(path) as file:
         file.write(content)
 
 
@@ -210,16 +228,35 @@ class _RecordedConnector:
         self._recorder: _RunRecorder | None = recorder
         self._report: ExitReport | None = None
         self._read_whole = False
+        self._takes_no_more = False
         self._lock = threading.Lock()
 
     def read(self, timeout_seconds: float) -> bytes | None:
         chunk = self._inner.read(timeout_seconds)
         with self._lock:
             if chunk and self._recorder is not None:
-                self._recorder.write(chunk)
+                self._recorder.read(chunk)
             self._read_whole = self._read_whole or chunk == b""
             self._finish()
         return chunk
+
+    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:
+        try:
+            taken = self._inner.write(data, timeout_seconds)
+        except ConnectorError:
+            self._takes_no_more = True
+            raise
+        with self._lock:
+            if taken and self._recorder is not None:
+                self._recorder.write(bytes(data[:taken]))
+        return taken
+
+    def close_input(self) -> None:
+        with self._lock:
+            has_ended = self._takes_no_more or self._read_whole or self._report is not None
+            if self._recorder is not None and not has_ended:
+                self._recorder.close_input()
+        self._inner.close_input()
 
     def stop(self) -> None:
         self._inner.stop()

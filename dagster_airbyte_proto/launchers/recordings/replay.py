@@ -1,17 +1,20 @@
-"""The launcher of recordings: it replays the bytes of a real run, without a program."""
+"""The launcher of recordings: it replays the bytes of a real run and compares its input, without a program."""
 
 import hashlib
 import signal
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.process import ExitReport, refuse_input
-from dagster_airbyte_proto.launchers.recordings.recording import RecordedRun, verb_of
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, InternalError
+from dagster_airbyte_proto.launchers.process import ExitReport
+from dagster_airbyte_proto.launchers.recordings.recorded_input import RecordedInput
+from dagster_airbyte_proto.launchers.recordings.run_files import RecordedRun, RunFiles, verb_of
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
 _CHUNK_BYTES = 1024 * 1024
@@ -28,16 +31,14 @@ class ReplayLauncher:
     def identity(self) -> str:
         digest = hashlib.sha256()
         for path in self._run_files():
-            stdout = _stdout_of(path)
-            about = stdout.stat()
-            large = about.st_size > _MAX_DIGESTED_BYTES  # a long read: its size and time must do
-            for part in (path.name.encode(), path.read_bytes(), str(about.st_size).encode()):
-                digest.update(part + b"\0")
-            digest.update(str(about.st_mtime_ns).encode() if large else stdout.read_bytes())
+            files = _files_of(path)
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+            for stream in (files.stdout, files.stdin, files.turns):
+                if stream.exists():
+                    _add_to_digest(digest, stream)
         return f"{self._folder.name}-{digest.hexdigest()[:16]}"
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "ReplayedConnector":  # noqa: ARG002 - no program runs that would read it
-        refuse_input(invocation, "a recording")
         verb = verb_of(invocation)
         runs = [(path, _read_run(path)) for path in self._run_files()]
         of_verb = [(path, run) for path, run in runs if run.verb == verb]
@@ -49,10 +50,11 @@ class ReplayLauncher:
                 remedy=f"Record {verb!r} from the real connector, into the same folder.",
             )
         path, run = max(of_verb, key=lambda found: _number(found[0]))
-        return ReplayedConnector(_stdout_of(path).open("rb"), run)
+        recorded_input = _open_input(path, run) if invocation.takes_input else None
+        return ReplayedConnector(_files_of(path).stdout.open("rb"), run, recorded_input)
 
     def _run_files(self) -> list[Path]:
-        metas = sorted(path for path in self._folder.glob("*-*.json") if _stdout_of(path).is_file())
+        metas = sorted(path for path in self._folder.glob("*-*.json") if _files_of(path).stdout.is_file())
         if not metas:
             raise ConfigError(
                 "opening a recording",
@@ -62,8 +64,24 @@ class ReplayLauncher:
         return metas
 
 
-def _stdout_of(meta: Path) -> Path:
-    return meta.with_name(f"{meta.stem}.stdout.jsonl")
+def _files_of(meta: Path) -> RunFiles:
+    return RunFiles(meta.parent, meta.stem)
+
+
+def _add_to_digest(digest: "hashlib._Hash", stream: Path) -> None:
+    about = stream.stat()
+    digest.update(str(about.st_size).encode() + b"\0")
+    large = about.st_size > _MAX_DIGESTED_BYTES  # a long read: its size and time must do
+    digest.update(str(about.st_mtime_ns).encode() if large else stream.read_bytes())
+
+
+def _open_input(meta: Path, run: RecordedRun) -> RecordedInput:
+    doing = f"replaying {run.verb!r} from {meta.parent}"
+    if run.input_closed is None:
+        raise ConfigError(doing, f"{meta.name} was recorded without input", remedy="Record it again, with input.")
+    files = _files_of(meta)
+    stdin, turns = files.stdin.open("rb"), files.turns.open("rb")
+    return RecordedInput(stdin, turns, doing=doing, is_cut=not run.input_closed)
 
 
 def _number(meta: Path) -> int:
@@ -80,30 +98,97 @@ def _read_run(path: Path) -> RecordedRun:
         ) from error
 
 
+class _PacedOutput:
+    """The recorded output, given out in chunks and not beyond a line."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._held = b""
+        self._lines = 0
+
+    def read(self, up_to_lines: int | None) -> bytes:
+        """Returns the next chunk; b"" at the end, or if the first `up_to_lines` lines were given. None is no limit."""
+        left = None if up_to_lines is None else up_to_lines - self._lines
+        if left == 0:
+            return b""
+        chunk = self._held or self._file.read(_CHUNK_BYTES)
+        # Fewer line ends than allowed: what follows the last one is the beginning of a line that may come.
+        beyond = chunk.split(b"\n", left)[left:] if left is not None else []
+        self._held = beyond[0] if beyond else b""
+        given = chunk[: len(chunk) - len(self._held)]
+        self._lines += given.count(b"\n")
+        return given
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class ReplayedConnector:
     """A replayed run. Like a real connector, it ends after its output has been read, or when it is stopped."""
 
-    def __init__(self, stdout: BinaryIO, run: RecordedRun) -> None:
-        self._stdout = stdout
+    def __init__(self, stdout: BinaryIO, run: RecordedRun, recorded_input: RecordedInput | None = None) -> None:
+        self._output = _PacedOutput(stdout)
         self._run = run
-        self._lock = threading.Lock()
+        self._input = recorded_input
+        self._input_closed = False
+        self._difference: ConfigError | None = None
+        self._changed = threading.Condition()
         self._ended = False
         self._stopped = False
 
-    def read(self, timeout_seconds: float) -> bytes | None:  # noqa: ARG002 - a file is never late
-        with self._lock:
-            chunk = b"" if self._ended else self._stdout.read(_CHUNK_BYTES)
-            if not chunk:
-                self._end()
-            return chunk
+    def read(self, timeout_seconds: float) -> bytes | None:
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            while not self._ended:
+                limit = None if self._input is None else self._input.released_lines()
+                if chunk := self._output.read(limit):
+                    return chunk
+                if limit is None:
+                    self._end()
+                elif not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                    return None
+            return b""
+
+    def write(self, data: bytes | memoryview, timeout_seconds: float) -> int:  # noqa: ARG002 - a file is never full
+        with self._changed:
+            if self._input is None or self._input_closed:
+                found = "its invocation takes no input" if self._input is None else "its input was closed"
+                raise InternalError("writing to the connector", found)
+            if self._ended or self._input.is_complete:
+                raise ConnectorError("writing to the connector", "it has ended")
+            with self._remembered_difference():
+                self._input.write(bytes(data))
+            self._changed.notify_all()
+            return len(data)
+
+    def close_input(self) -> None:
+        with self._changed:
+            if self._input is None or self._input_closed or self._ended or self._difference is not None:
+                return
+            self._input_closed = True
+            with self._remembered_difference():
+                self._input.close()
+            self._changed.notify_all()
+
+    @contextmanager
+    def _remembered_difference(self) -> Iterator[None]:
+        """Only the first difference tells something: it is raised again by what follows."""
+        if self._difference is not None:
+            raise self._difference
+        try:
+            yield
+        except ConfigError as error:
+            self._difference = error
+            raise
 
     def stop(self) -> None:
-        with self._lock:
+        with self._changed:
             self._stopped = self._stopped or not self._ended
             self._end()
+            self._changed.notify_all()
 
     def wait(self, timeout_seconds: float) -> ExitReport | None:  # noqa: ARG002 - it ends by being read, not by time
-        with self._lock:
+        with self._changed:
             if not self._ended:
                 return None
             if self._stopped:
@@ -116,4 +201,6 @@ class ReplayedConnector:
 
     def _end(self) -> None:
         self._ended = True
-        self._stdout.close()
+        self._output.close()
+        if self._input is not None:
+            self._input.release()

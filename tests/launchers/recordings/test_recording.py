@@ -14,7 +14,8 @@ from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.launchers.recordings import recording
-from dagster_airbyte_proto.launchers.recordings.recording import MaskedOutput, RecordingLauncher, verb_of
+from dagster_airbyte_proto.launchers.recordings.recording import MaskedFile, RecordingLauncher
+from dagster_airbyte_proto.launchers.recordings.run_files import verb_of
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.conformance.launcher import read_all, report_of
 
@@ -130,7 +131,7 @@ def test_no_secret_slips_through_wherever_chunks_are_cut(text: bytes, cuts: list
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(recording, "_LONG_LINE_BYTES", long_line_bytes)
         patched.setattr(recording, "_LONGEST_SECRET_BYTES", len(_SECRET))
-        output = MaskedOutput(file, _mask)
+        output = MaskedFile(file, _mask)
         borders = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
         for start, end in pairwise(borders):
             output.write(text[start:end])
