@@ -97,6 +97,16 @@ class StoredConfig(NamedTuple):
     based_on: str
 
 
+class ConfigChange(NamedTuple):
+    """One change of the config that a connector wrote back. `config` is None where it was dropped."""
+
+    version: int
+    config: Mapping[str, Any] | None
+    changed_at: datetime
+    who: str
+    run_id: str
+
+
 class StreamChange(NamedTuple):
     """A change of a stream's profile, and the run that found it."""
 
@@ -283,6 +293,14 @@ class StateStore(Protocol):
 
     def save_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
         """Stores a config that the connector has rewritten. `based_on` is a digest of the user's own config."""
+        ...
+
+    def drop_config(self, lease: Lease, *, who: str) -> bool:
+        """Drops the config that the connector rewrote. False if there is none."""
+        ...
+
+    def config_changes(self, connection: str) -> Sequence[ConfigChange]:
+        """The last 20 changes of the config that the connector rewrote, newest first."""
         ...
 
     def stream_profiles(self, connection: str) -> Mapping[StreamId, StreamProfile]:

@@ -21,6 +21,12 @@ def state() -> None:
     """Shows, changes and rolls back the connector's checkpoints."""
 
 
+@program.group("config")
+@common_options
+def config() -> None:
+    """Shows and drops what a connector wrote back of its config."""
+
+
 @program.group("loads")
 @common_options
 def loads() -> None:

@@ -98,7 +98,7 @@ def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
     assert place.json("version")["state_store_schema"] is None
     place.run("state", "list")
     versions = place.json("version")
-    assert versions["state_store_schema"] == 4
+    assert versions["state_store_schema"] == 5
     assert {"airbyte_proto", "python", "pyspark", "iceberg_runtime", "java", "pyarrow", "dagster"} <= set(versions)
 
 
@@ -255,6 +255,19 @@ def test_a_token_that_rotates_while_it_is_recorded_is_masked_too(place: Place, t
     assert {name for name, text in files.items() if "got ***" in text} == {"read-1.stdout.jsonl", "config.json"}
     assert {name for name, text in files.items() if "tok-en-2" in text} == set()
     assert not [name for name in files if name.endswith((".masked", ".part"))]
+
+
+def test_a_config_that_was_written_back_is_listed_without_its_values_and_dropped(place: Place) -> None:
+    later = place.folder / "later.json"
+    later.write_text(json.dumps(USERS))
+    file = place.connect({**USERS, "new_config": {"scenario": str(later), "password": "renewed-1"}})
+    place.json("sync", file)
+    [change] = place.json("config", "history", "shop")["history"]
+    assert (change["version"], change["who"], change["keys"]) == (1, "connector", ["password", "scenario"])
+    assert place.json("config", "reset", "shop")["dropped"] is True
+    shown = place.run("config", "history", "shop")
+    assert "(dropped)" in shown.out and "renewed-1" not in shown.out
+    assert place.json("config", "reset", "shop")["dropped"] is False
 
 
 def test_an_answer_survives_a_reader_that_has_seen_enough(place: Place) -> None:

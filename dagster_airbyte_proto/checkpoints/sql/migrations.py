@@ -179,7 +179,20 @@ def _fill_protocols(tx: Connection) -> None:
         tx.execute(note, {"protocol": "singer" if is_singer else "airbyte", "connection": connection})
 
 
-MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS)
+_CONFIG_HISTORY = """
+CREATE TABLE airbyte_proto_config_history (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    version INTEGER NOT NULL,
+    config TEXT,
+    based_on TEXT NOT NULL,
+    kept_at {time} NOT NULL,
+    who TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (connection, version)
+)
+"""
+
+MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS, _CONFIG_HISTORY)
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
 

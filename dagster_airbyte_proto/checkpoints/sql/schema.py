@@ -179,6 +179,18 @@ kept_configs = Table(
     Column("run_id", Text, nullable=False),
 )
 
+config_history = Table(
+    "airbyte_proto_config_history",
+    metadata,
+    _connection(),
+    Column("version", Integer, primary_key=True),
+    Column("config", Text),
+    Column("based_on", Text, nullable=False),
+    Column("kept_at", UtcTime, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+)
+
 profiles = Table(
     "airbyte_proto_shapes",
     metadata,

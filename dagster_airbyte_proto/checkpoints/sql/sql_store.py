@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, select, update
 
+from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
 from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
@@ -20,7 +20,7 @@ from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
 from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
 from dagster_airbyte_proto.checkpoints.sql.counters import last_number
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
-from dagster_airbyte_proto.checkpoints.sql.schema import connections, kept_configs
+from dagster_airbyte_proto.checkpoints.sql.schema import connections
 from dagster_airbyte_proto.checkpoints.sql.states import (
     ChangeNote,
     StateKey,
@@ -31,6 +31,7 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     states_of_last_kind,
 )
 from dagster_airbyte_proto.checkpoints.store import (
+    ConfigChange,
     Lease,
     LoadStatus,
     LoggedLoad,
@@ -256,15 +257,23 @@ class SqlStore:
 
     def stored_config(self, connection: str) -> StoredConfig | None:
         with self._database.read() as tx:
-            row = tx.execute(select(kept_configs).where(kept_configs.c.connection == connection)).one_or_none()
-            return None if row is None else StoredConfig(msgspec.json.decode(row.config), row.based_on)
+            return sql_configs.stored_config(tx, connection)
 
     def save_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
-        text = msgspec.json.encode(config).decode()
         with self._fenced(lease) as tx:
-            saved = {"connection": lease.connection, "run_id": lease.run_id, "kept_at": self._database.now(tx)}
-            tx.execute(delete(kept_configs).where(kept_configs.c.connection == lease.connection))
-            tx.execute(insert(kept_configs).values(config=text, based_on=based_on, **saved))
+            now = self._database.now(tx)
+            sql_configs.replace_config(tx, lease, StoredConfig(config, based_on), who="connector", now=now)
+
+    def drop_config(self, lease: Lease, *, who: str) -> bool:
+        with self._fenced(lease) as tx:
+            is_there = sql_configs.stored_config(tx, lease.connection) is not None
+            if is_there:
+                sql_configs.replace_config(tx, lease, None, who=who, now=self._database.now(tx))
+            return is_there
+
+    def config_changes(self, connection: str) -> Sequence[ConfigChange]:
+        with self._database.read() as tx:
+            return sql_configs.changes(tx, connection)
 
     def stream_profiles(self, connection: str) -> Mapping[StreamId, StreamProfile]:
         with self._database.read() as tx:

@@ -96,7 +96,7 @@ def _drain(running: "RunningConnector", source: "Source") -> tuple[int, Any]:
             for line in demux.feed(chunk or b""):
                 event = source.protocol.event(line) if isinstance(line, bytes) else None
                 if isinstance(event, ConfigEvent):
-                    source.accept_rewritten_config(event)
+                    source.try_rewritten_config(event)
             if time.monotonic() - reported_at >= _REPORT_SECONDS:
                 reported_at = time.monotonic()
                 sys.stderr.write(f"{size_text(size_bytes)} recorded\n")
@@ -105,6 +105,6 @@ def _drain(running: "RunningConnector", source: "Source") -> tuple[int, Any]:
         running.stop()
     rewritten = parse_config_file(running.rewritten_file() or b"")
     if rewritten is not None:
-        source.accept_rewritten_config(rewritten)
+        source.try_rewritten_config(rewritten)
     report = report or running.wait(0)
     return size_bytes, report.code if report else None

@@ -1,4 +1,6 @@
-"""`state list|show|set|reset|history|rollback`. Slow modules are imported when a command runs; see call.py.
+"""`state list|show|set|reset|history|rollback` and `config history|reset`.
+
+Slow modules are imported when a command runs; see call.py.
 
 Manual changes take the connection's lease, so they never collide with a sync. The history names the OS user.
 """
@@ -18,6 +20,7 @@ import click
 from dagster_airbyte_proto.cli.call import Call, Target, command_in
 from dagster_airbyte_proto.cli.commands.state_view import HISTORY_COLUMNS, StateView, state_change_answer, states_of
 from dagster_airbyte_proto.cli.output import Answer, Grid
+from dagster_airbyte_proto.cli.program import config as config_group
 from dagster_airbyte_proto.cli.program import state as group
 from dagster_airbyte_proto.errors import ConfigError
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
+_CONFIG_HISTORY = ("version", "changed", "who", "run", "keys")
 _REWOUND = ("table", "snapshot", "")
 
 
@@ -130,6 +134,42 @@ def history(call: Call, connection: str, limit: int) -> Answer:
     rows = [shown.change_row(change) for change in changes]
     value = {"connection": target.name, "history": [shown.change_value(change) for change in changes]}
     return Answer(value, (Grid(HISTORY_COLUMNS, rows),))
+
+
+@command_in(config_group, "history")
+@click.argument("connection", metavar="C")
+def config_history(call: Call, connection: str) -> Answer:
+    """Lists the last configs that a connector wrote back: when, in which run, with which keys."""
+    target = call.known_connection_target(connection)
+    # No value is shown: any may be secret.
+    changes = [
+        {
+            "version": change.version,
+            "changed_at": change.changed_at.isoformat(),
+            "who": change.who,
+            "run_id": change.run_id,
+            "keys": None if change.config is None else sorted(change.config),
+        }
+        for change in call.store().config_changes(target.name)
+    ]
+    rows = [(*(str(value) for value in list(change.values())[:-1]), _keys_text(change["keys"])) for change in changes]
+    return Answer({"connection": target.name, "history": changes}, (Grid(_CONFIG_HISTORY, rows),))
+
+
+def _keys_text(keys: Any) -> str:
+    return "(dropped)" if keys is None else ", ".join(keys)
+
+
+@command_in(config_group, "reset")
+@click.argument("connection", metavar="C")
+def reset_config(call: Call, connection: str) -> Answer:
+    """Drops what a connector wrote back of its config: the next run uses the connection's own."""
+    target = call.known_connection_target(connection)
+    store = call.store()
+    with _lease(call, store, target.name) as lease:
+        was_there = store.drop_config(lease, who=_user())
+    done = "dropped what the connector wrote back of its config" if was_there else "the connector wrote no config back"
+    return Answer({"connection": target.name, "dropped": was_there}, (f"{target.name}: {done}",))
 
 
 @command_in(group, "rollback")

@@ -29,6 +29,8 @@ from dagster_airbyte_proto.sync.run_log import RunLog
 
 _SCHEMA_EVENTS = msgspec.json.Decoder(list[SchemaEvent])
 
+_STAYS = "It is not kept: the config of before stays in use."
+
 
 class Source:
     """The connector of one connection, with its config.
@@ -77,8 +79,31 @@ class Source:
         self._use_config(config)
 
     def accept_rewritten_config(self, event: ConfigEvent) -> None:
-        """Uses a config that the connector sent back from now on."""
-        self._use_config(self.config.with_rewritten(event.config))
+        """Uses a config that the connector sent back from now on.
+
+        Raises ConfigError if it is empty or the connector's own spec refuses it: no run could start with it.
+        """
+        config = self.config.with_rewritten(event.config)
+        if config is self.config:
+            return
+        self._mask_more(config.secrets)
+        spec = self.spec()
+        self._mask_more(secret_values(config.current, spec.config_schema))
+        where = "taking the config that the connector wrote back"
+        if not config.current and self.config.current:
+            raise ConfigError(where, "it is empty", remedy=_STAYS)
+        try:
+            check_config(config.current, spec.config_schema, where=where)
+        except ConfigError as error:
+            raise ConfigError(error.doing, error.found, remedy=_STAYS) from None
+        self._use_config(config)
+
+    def try_rewritten_config(self, event: ConfigEvent) -> None:
+        """The same, with a warning in the log in the place of the error."""
+        try:
+            self.accept_rewritten_config(event)
+        except ConfigError as error:
+            self._log.write("WARN", str(error))
 
     @property
     def has_unsaved_config(self) -> bool:
@@ -103,7 +128,7 @@ class Source:
         if cached is not None:
             spec = self.protocol.spec_from_message(msgspec.json.decode(cached))
         else:
-            spec = query_connector(self.connector, self.protocol.spec(), SpecEvent, self._listener)
+            spec = query_connector(self.connector, self.protocol.spec(), SpecEvent, self._spec_listener)
             self._cache.keep_spec(self.identity, msgspec.json.encode(spec.message))
         self.connector = self.connector._replace(protocol=self.protocol.adapted_to(spec))
         self._knows_spec = True
@@ -113,11 +138,15 @@ class Source:
         """Checks the config against the connector's own spec. Raises ConfigError with every fault and its path."""
         spec = self.spec()
         self._mask_secrets(spec)
-        origin = self.connection.config_file or self.connection.origin
-        where = f"config in {origin}" if origin else f"config of connection {self.connection.name}"
+        where = self._config_origin()
         try:
             warnings = check_config(self.config.current, spec.config_schema, where=where)
         except ConfigError as error:
+            if self.config.rewritten is not None:
+                remedy = (
+                    f"airbyte-proto config reset {self.connection.name} drops it; the connection's own is used then."
+                )
+                raise ConfigError(error.doing, error.found, remedy=remedy) from None
             if not self.config.has_open_templates:
                 raise
             remedy = "Its templates stand as they are written, for no partition was named. Name one with --partition."
@@ -128,6 +157,12 @@ class Source:
             self._log.write("NOTE", f"{where} was not checked: the connector does not describe its config")
         if self.config.has_open_templates:
             self._log.write("NOTE", f"{where}: the connector gets the templates as they are written")
+
+    def _config_origin(self) -> str:
+        if self.config.rewritten is not None:
+            return f"config that the connector of {self.connection.name} wrote back"
+        origin = self.connection.config_file or self.connection.origin
+        return f"config in {origin}" if origin else f"config of connection {self.connection.name}"
 
     def check(self) -> CheckEvent:
         """Checks the config against the spec, then lets the connector try it. Returns the connector's verdict."""
@@ -169,7 +204,13 @@ class Source:
 
     @property
     def _listener(self) -> QueryListener:
-        return QueryListener(self._log, self.mask, self.accept_rewritten_config)
+        return QueryListener(self._log, self.mask, self.try_rewritten_config)
+
+    @property
+    def _spec_listener(self) -> QueryListener:
+        # The connector got no config, and without the spec none could be checked.
+        found = "the connector sent a config with its spec: it is not kept"
+        return QueryListener(self._log, self.mask, lambda _: self._log.write("WARN", found))
 
     def _usable_message(self, answer: CachedAnswer) -> bytes | None:
         if answer.warning:

@@ -176,3 +176,18 @@ class StateTests(StoreFixtures):
         store.save_config(lease, {"token": "one"}, based_on="a")
         store.save_config(lease, {"token": "two", "at": {"n": [1, None, "ä"]}}, based_on="b")
         assert store.stored_config("shop") == StoredConfig({"token": "two", "at": {"n": [1, None, "ä"]}}, "b")
+
+    def test_a_dropped_config_stays_in_the_history(self, store: StateStore, lease: Lease) -> None:
+        assert store.drop_config(lease, who="ann") is False
+        store.save_config(lease, {"token": "one"}, based_on="a")
+        assert store.drop_config(lease, who="ann") is True
+        assert store.stored_config("shop") is None
+        found = [(change.version, change.config, change.who) for change in store.config_changes("shop")]
+        assert found == [(2, None, "ann"), (1, {"token": "one"}, "connector")]
+
+    def test_the_history_of_configs_has_the_last_ones_only(self, store: StateStore, lease: Lease) -> None:
+        for number in range(25):
+            store.save_config(lease, {"token": number}, based_on="a")
+        assert [change.config for change in store.config_changes("shop")] == [
+            {"token": number} for number in range(24, 4, -1)
+        ]

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.cli.main import main
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.connector_config import connector_config
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.testing.fake_source import error
 from tests.sync.conftest import OpenShop
@@ -130,3 +136,41 @@ def test_secrets_are_masked_in_errors(shop: OpenShop) -> None:
         place.sync_of(users(3, answers={"discover": {"lines": [json.dumps(told)], "exit_code": 1}}))
     assert "no access with ***" in str(raised.value)
     assert SECRET not in repr(raised.value.args)
+
+
+_PASSWORD = {"type": "object", "required": ["password"], "properties": {"password": {"type": "string", "minLength": 3}}}
+_STRICT = {"spec": {"lines": [json.dumps({"type": "SPEC", "spec": {"connectionSpecification": _PASSWORD}})]}}
+
+
+@pytest.mark.parametrize("new", [{}, {"scenario": "x"}, {"password": "a", "scenario": "x"}])
+def test_a_config_that_the_spec_refuses_is_not_kept(new: dict[str, Any], shop: OpenShop) -> None:
+    place = shop()
+    report = place.sync_of(users(3, new_config=new, answers=_STRICT))
+    assert (report.status, place.store.stored_config("shop")) == (SyncStatus.COMPLETE, None)
+    [warning] = report.warnings
+    assert "taking the config that the connector wrote back" in warning
+    assert place.sync().status is SyncStatus.COMPLETE
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_an_empty_config_is_kept_of_no_connector(protocol: str, shop: OpenShop) -> None:
+    place = shop()
+    place.protocol = protocol
+    place.sync_of(users(3, new_config={}))
+    assert place.store.stored_config("shop") is None
+    assert place.sync().status is SyncStatus.COMPLETE
+
+
+def test_a_kept_config_that_no_longer_fits_is_told_as_the_connectors_and_dropped_by_hand(shop: OpenShop) -> None:
+    place = shop()
+    place.sync_of(users(3, answers=_STRICT))
+    with Engine(Settings.load(place.home, place.home / "settings.yaml")) as engine:
+        based_on = connector_config(Connection.from_file(place.connection_file), {}).digest
+        with acquire_lease(engine.store, "shop", "by-hand", 30) as keeper:
+            engine.store.save_config(keeper.lease, {"seen": 1}, based_on=based_on)
+    with pytest.raises(ConfigError) as raised:
+        place.sync()
+    assert "config that the connector of shop wrote back: password: is missing" in str(raised.value)
+    assert "airbyte-proto config reset shop drops it" in str(raised.value)
+    assert main(["--home", str(place.home), "config", "reset", "shop"]) == 0
+    assert place.sync().status is SyncStatus.COMPLETE
