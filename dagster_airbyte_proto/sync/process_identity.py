@@ -26,21 +26,34 @@ def is_dead(holder: str) -> bool:
 
 
 def is_alive(holder: str) -> bool | None:
-    """True if the process is alive; a stopped one is. None if it belongs to another machine or pid namespace, of which
-    nothing is known."""
+    """True if the process is alive; a stopped one is. None if nothing is known of it: it belongs to another machine or
+    pid namespace, or the kernel hides it from us."""
     found = _PATTERN.fullmatch(holder)
     if found is None or found[3] != _kernel_id():
         return None
     try:
         return _start_time(int(found[1])) == found[2]
-    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+    except psutil.ZombieProcess:
         return False
+    except (psutil.Error, OSError):
+        # With `hidepid`, /proc has no processes of other users. Whether there is one, the kernel tells anyway.
+        return None if _is_there(int(found[1])) else False
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # EPERM: there is one, of another user.
+        return True
+    return True
 
 
 def _start_time(pid: int) -> str:
     process = psutil.Process(pid)
     if process.status() == psutil.STATUS_ZOMBIE:
-        raise psutil.NoSuchProcess(pid)
+        raise psutil.ZombieProcess(pid)
     if psutil.LINUX:
         # Field 22 of stat, in ticks since boot. psutil converts it to a time of day, which moves when the clock is set.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

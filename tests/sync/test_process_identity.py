@@ -3,8 +3,10 @@
 import os
 import signal
 import subprocess
+import sys
 
 import psutil
+import pytest
 
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
 from tests.sync.shop import until
@@ -41,3 +43,24 @@ def test_of_other_machines_and_other_words_nothing_is_known() -> None:
     elsewhere = this_process()[:-9] + "00000000)"
     assert not is_dead(elsewhere.replace(f"pid {os.getpid()} ", "pid 999999999 "))
     assert not is_dead("somebody")
+
+
+_HIDDEN = """
+mount -t tmpfs none /proc/$1 || exit 77
+exec "$2" -c "import os, sys; from dagster_airbyte_proto.sync.process_identity import is_alive
+if int(sys.argv[2]): os.setuid(int(sys.argv[2]))
+print(is_alive(sys.argv[1]))" "$3" "$4"
+"""
+
+
+@pytest.mark.parametrize("user", [0, 65534])
+def test_a_process_that_the_kernel_hides_is_not_dead(user: int) -> None:
+    """As under `hidepid`: nothing of it in /proc, and for another user no right to signal it either."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        words = [str(child.pid), sys.executable, name_of(child.pid), str(user)]
+        command = ["unshare", "--mount", "sh", "-c", _HIDDEN, "sh", *words]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        child.kill()
+    if ended.returncode in (1, 77) and "is_alive" not in ended.stderr:
+        pytest.skip("no right to make a mount namespace")
+    assert ended.stdout == "None\n", ended.stderr
