@@ -1,8 +1,9 @@
-"""Measures reading a connector in a container beside reading it in a process: `python -m bench.transport`.
+"""Measures the transport to and from a connector in a container beside one in a process: `python -m bench.transport`.
 
 The same program sends the same file, and its output is discarded: once from an image with a shell, whose output does
-not pass the daemon, and once from an image without. CPU seconds for a gigabyte: of this process, which reads, and of
-the daemon with what it runs beside a container. Rounds alternate; medians.
+not pass the daemon, and once from an image without. Another program discards the same file, written to its stdin. CPU
+seconds for a gigabyte: of this process, and of the daemon with what it runs beside a container. Rounds alternate;
+medians.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.process import Launcher
+from dagster_airbyte_proto.launchers.process import Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 from tests.support.containers.images import python_image
 
@@ -35,10 +36,12 @@ _DATA = _ROOT / ".bench" / "data"
 _PROGRAM = Path(replay_source.__file__)
 _MARK = "transport"
 _TIMES = 4
+_BLOCK_BYTES = 1 << 20
+_DISCARD = "import collections, os; collections.deque(iter(lambda: os.read(0, 1 << 20), bytes()), 0)"
 
 
-class Read(NamedTuple):
-    """One reading of a connector's whole output."""
+class Transfer(NamedTuple):
+    """One reading of a connector's whole output, or one writing of its input."""
 
     size_bytes: int
     wall_seconds: float
@@ -57,33 +60,54 @@ def _daemons_seconds() -> dict[int, float]:
     return found
 
 
-def _read(launcher: Launcher, recording: str, catalog: str) -> Read:
+def _measure(connector: RunningConnector, transfer: Callable[[RunningConnector], int]) -> Transfer:
+    """Measures what a transfer takes. It returns its size, and reads the output to its end."""
+    began, ours, theirs = time.monotonic(), time.process_time(), _daemons_seconds()
+    size = transfer(connector)
+    wall, ours = time.monotonic() - began, time.process_time() - ours
+    theirs_since = sum(seconds - theirs.get(pid, 0.0) for pid, seconds in _daemons_seconds().items())
+    report = connector.wait(60)
+    if report is None or not report.ended_cleanly:
+        raise RuntimeError(f"the connector {report.how_it_ended if report else 'does not end'}")
+    return Transfer(size, wall, ours, theirs_since)
+
+
+def _read(launcher: Launcher, recording: str, catalog: str) -> Transfer:
     streams = [{"stream": {"name": "users"}}]
     files = {
         "config.json": json.dumps({"recording": recording, "catalog": catalog, "repeat": _TIMES}).encode(),
         "catalog.json": json.dumps({"streams": streams}).encode(),
     }
     arguments = ("read", "--config", FileArgument("config.json"), "--catalog", FileArgument("catalog.json"))
-    connector = launcher.launch(Invocation(arguments, files), environment={})
-    began, ours, theirs, size = time.monotonic(), time.process_time(), _daemons_seconds(), 0
+    return _measure(launcher.launch(Invocation(arguments, files), environment={}), _read_all)
+
+
+def _read_all(connector: RunningConnector) -> int:
+    size = 0
     while chunk := connector.read(60):
         size += len(chunk)
-    wall, ours = time.monotonic() - began, time.process_time() - ours
-    theirs_since = sum(seconds - theirs.get(pid, 0.0) for pid, seconds in _daemons_seconds().items())
-    read = Read(size, wall, ours, theirs_since)
-    report = connector.wait(60)
-    if report is None or not report.ended_cleanly:
-        raise RuntimeError(f"the connector {report.how_it_ended if report else 'does not end'}")
-    return read
+    return size
+
+
+def _write(launcher: Launcher, data: bytes) -> Transfer:
+    def write_all(connector: RunningConnector) -> int:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[connector.write(rest[:_BLOCK_BYTES], 60) :]
+        connector.close_input()
+        return len(data) + _read_all(connector)
+
+    return _measure(launcher.launch(Invocation((), takes_input=True), environment={}), write_all)
 
 
 @contextmanager
-def _contenders(recording: Path, catalog: Path) -> Iterator[dict[str, Callable[[], Read]]]:
+def _contenders(recording: Path, catalog: Path) -> Iterator[dict[str, Callable[[], Transfer]]]:
     volumes = (f"{recording}:/recording:ro", f"{catalog}:/catalog:ro")
     program = ["-S", "/replay_source.py"]
     with (
         python_image({"/replay_source.py": _PROGRAM}, program) as image,
         python_image({"/replay_source.py": _PROGRAM}, program, has_shell=False) as bare,
+        python_image({}, ["-S", "-c", _DISCARD]) as destination,
     ):
         process = LocalLauncher((sys.executable, "-S", str(_PROGRAM)))
         confinement = Confinement(network="none", volumes=volumes)
@@ -91,16 +115,21 @@ def _contenders(recording: Path, catalog: Path) -> Iterator[dict[str, Callable[[
             "docker": DockerLauncher(image.launched(), confinement),
             "docker, by its daemon": DockerLauncher(bare.launched(), confinement),
         }
-        yield {"local": lambda: _read(process, str(recording), str(catalog))} | {
-            name: partial(_read, launcher, "/recording", "/catalog") for name, launcher in contained.items()
+        transfers: dict[str, Callable[[], Transfer]] = {"local": partial(_read, process, str(recording), str(catalog))}
+        transfers |= {name: partial(_read, launcher, "/recording", "/catalog") for name, launcher in contained.items()}
+        written: dict[str, Launcher] = {
+            "local, written": LocalLauncher((sys.executable, "-S", "-c", _DISCARD)),
+            "docker, written": DockerLauncher(destination.launched(), Confinement(network="none")),
         }
+        data = recording.read_bytes()
+        yield transfers | {name: partial(_write, launcher, data) for name, launcher in written.items()}
 
 
-def _row(name: str, reads: list[Read]) -> tuple[str, ...]:
-    gigabytes = reads[0].size_bytes / GIGABYTE
-    seconds = (statistics.median(getattr(each, field) for each in reads) for field in Read._fields[1:])
+def _row(name: str, transfers: list[Transfer]) -> tuple[str, ...]:
+    gigabytes = transfers[0].size_bytes / GIGABYTE
+    seconds = (statistics.median(getattr(each, field) for each in transfers) for field in Transfer._fields[1:])
     wall, ours, daemons = seconds
-    told = f"{daemons / gigabytes:.2f}" if name != "local" else ""
+    told = f"{daemons / gigabytes:.2f}" if not name.startswith("local") else ""
     return name, f"{gigabytes:.2f}", f"{1000 * gigabytes / wall:.0f}", f"{ours / gigabytes:.2f}", told
 
 
@@ -117,13 +146,13 @@ def main() -> None:
     _DATA.mkdir(parents=True, exist_ok=True)
     recipe = Recipe()
     made = generate(recipe, _DATA / f"{recipe.name}.jsonl")
-    reads: dict[str, list[Read]] = {}
+    transfers: dict[str, list[Transfer]] = {}
     with _contenders(made.path, made.catalog_path) as contenders:
         for _ in range(chosen.rounds):
-            for name, read in contenders.items():
-                reads.setdefault(name, []).append(read())
+            for name, transfer in contenders.items():
+                transfers.setdefault(name, []).append(transfer())
     heads = ["launch", "GB", "MB/s", "our CPU s per GB", "the daemon's"]
-    text = table(heads, [_row(name, each) for name, each in reads.items()])
+    text = table(heads, [_row(name, each) for name, each in transfers.items()])
     print(text)
     if chosen.write:
         put_into(chosen.write, text, mark=_MARK)

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.frames import FrameDecoder
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
-from tests.conformance.launcher import read_all, report_of, start, until
+from tests.conformance.launcher import fill, read_all, report_of, start, start_with_input, until
 from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
 from tests.support.containers.images import Image, python_image
 from tests.support.needs import lacks
@@ -190,6 +190,17 @@ def test_one_that_somebody_kills_has_ended_so(fake_image: Image) -> None:
     assert read_all(connector) == b""
     limit = "the 2g that `memory` in its launch gives it"
     assert report_of(connector).how_it_ended == f"was ended by signal 9: it may have taken more than {limit}"
+    assert fake_image.leftovers() == []
+
+
+def test_one_that_closed_its_stdin_takes_nothing_more_and_can_be_stopped(fake_image: Image) -> None:
+    """Its init holds the other end, so that a write meets no error."""
+    connector = start_with_input(confined(fake_image), "close_stdin")
+    assert connector.read(60)
+    assert fill(connector) <= 4 << 20
+    assert connector.write(b"x", 0) == 0
+    connector.stop()
+    assert report_of(connector).stopped
     assert fake_image.leftovers() == []
 
 

@@ -2,8 +2,8 @@
 
 1. The container is made with `StdinOnce`: the daemon closes its stdin when the one attached client stops writing. Only
    our direction is shut, and only of this socket, so stdout and stderr are read to their ends.
-2. What is written waits in the socket (208 KiB), the daemon (32 KiB) and two pipes (64 KiB each). Then the socket is
-   full, and stays so while the connector does not read.
+2. What is written waits in the socket, the daemon and two pipes, some 450 kB in all. Then the socket is full, and stays
+   so while the connector does not read.
 3. The daemon does not notice a container that ended until somebody writes to it, and not at all if it was writing then.
    So whoever sees the end has to `cut` the socket: that wakes a writer who waits for room.
 """
