@@ -46,7 +46,8 @@ class TableSpec(NamedTuple):
     the sort order or clustering that a format applies when it compacts the table, if the format supports it.
 
     A stream that `replaces` all rows may change the columns in the same step (`schema/replacement.py`), in formats that
-    can do so. `resumed_branch` is the branch of an incomplete generation that this run continues.
+    can do so. `resumed_branch` is the branch of an incomplete generation that this run continues,
+    `resumed_schema_id` the schema with which this run began its generation, before the stream gained columns.
     """
 
     name: TableName
@@ -59,6 +60,7 @@ class TableSpec(NamedTuple):
     ordering: Ordering = Ordering()
     replaces: bool = False
     resumed_branch: str | None = None
+    resumed_schema_id: int | None = None
 
 
 def spec_digest(spec: TableSpec, place: str) -> str:
@@ -66,7 +68,7 @@ def spec_digest(spec: TableSpec, place: str) -> str:
     fields = [
         (field.name, str(field.type), field.nullable, sorted((field.metadata or {}).items())) for field in spec.schema
     ]
-    values = (place, fields, spec._replace(schema=None, resumed_branch=None))
+    values = (place, fields, spec._replace(schema=None, resumed_branch=None)[:-1])  # No digest ever had the last one.
     return hashlib.sha256(msgspec.msgpack.encode(values, order="deterministic")).hexdigest()[:16]
 
 

@@ -40,7 +40,8 @@ class ReplacedTable(NamedTuple):
     """A table whose rows are to be replaced.
 
     `known_schemas` are all schemas of the table by id: the one that readers see, and those of generations.
-    `resumed_schema_id` is the schema with which the generation began, if this run resumes one.
+    `resumed_schema_id` is the schema with which the generation began, if this run resumes one, or its stream has gained
+    columns since.
     """
 
     columns: IcebergSchema

@@ -24,7 +24,6 @@ from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
-from dagster_airbyte_proto.sync.plan.stream_plan import may_land_on_branch
 from dagster_airbyte_proto.sync.plan.stream_schemas import schema_properties, with_schema
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules
 from dagster_airbyte_proto.sync.read.completeness import READING
@@ -80,7 +79,10 @@ class SchemaUpdates:
         """Has the table prepared for the columns, and the next rows staged with them."""
         planned = run.planned
         rules = evolution_rules(self._context, planned, columns)
-        self._targets.prepare(planned.id, table_spec(planned, columns, rules, self._plan.continued.get(planned.id)))
+        spec = table_spec(planned, columns, rules, self._plan.continued.get(planned.id))
+        # The rows so far may have columns that readers do not have yet. Those must keep their ids.
+        begun_with = run.table.schema_id if self._stage.emitted(planned.id) else None
+        self._targets.prepare(planned.id, spec._replace(resumed_schema_id=begun_with))
         self._stage.change_columns(StreamInput(planned, columns, hash_key=self._plan.hash_key))
 
     def _with_whole_record_column(self, planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
@@ -98,13 +100,6 @@ class SchemaUpdates:
         if self._stage.needs_target(run.planned.id):
             self._stage.set_target(run.planned.id, self._targets.target(run))
         self._stage.flush(run.planned.id)
-        # The loads on a branch may have columns that readers do not have yet. A second preparation of the table would
-        # give these columns other ids.
-        if may_land_on_branch(run.planned) and (
-            run.table.schema_id is not None or run.generation.newest_load is not None
-        ):
-            new_columns = sorted(_names(columns) - _names(before))
-            _check_compatible(run, [f"column {name} is new" for name in new_columns])
         self._loader.wait_for_commit()
         self._profiles.record_interim_changes(run)
 
@@ -127,10 +122,6 @@ def _incompatibilities(before: Columns, now: Columns) -> list[str]:
     if before.keys and before.keys != now.keys:
         found.append(f"its key was {', '.join(before.keys)}, is {', '.join(now.keys) or 'none'}")
     return found
-
-
-def _names(columns: Columns) -> set[str]:
-    return {column.name for column in columns.all}
 
 
 def _check_compatible(run: StreamRun, incompatibilities: Iterable[str]) -> None:

@@ -70,6 +70,7 @@ def _propose_columns(doing: str, snapshot: DeltaSnapshot, spec: TableSpec, wante
         metadata.columns,
         metadata.last_column_id,
         known_schemas=metadata.proposed_columns,
+        resumed_schema_id=spec.resumed_schema_id,
         layout_columns=metadata.partition_columns,
     )
     decision, number = replacement_schema(before, wanted, spec.evolution_rules)

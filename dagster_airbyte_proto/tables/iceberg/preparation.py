@@ -34,6 +34,7 @@ class RequestedTable(NamedTuple):
     ordering: Ordering | None = None
     replaces: bool = False
     resumed_branch: str | None = None
+    resumed_schema_id: int | None = None
 
     def check(self, doing: str, log: TableLog) -> None:
         """Raises TableError for an existing table with another partitioning."""
@@ -47,7 +48,9 @@ class RequestedTable(NamedTuple):
         return evolution_decision(log.columns, self.columns, log.last_column_id, self.evolution_rules)
 
     def replacement(self, log: TableLog) -> Replacement:
-        resumed = log.schema_of(self.resumed_branch) if self.resumed_branch else None
+        resumed = self.resumed_schema_id
+        if resumed is None and self.resumed_branch:
+            resumed = log.schema_of(self.resumed_branch)
         before = ReplacedTable(
             log.columns, log.last_column_id, log.known_columns, resumed, tuple(log.layout_column_ids)
         )

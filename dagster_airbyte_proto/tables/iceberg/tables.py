@@ -90,6 +90,7 @@ class IcebergTables:
             ordering=spec.ordering,
             replaces=spec.replaces,
             resumed_branch=spec.resumed_branch,
+            resumed_schema_id=spec.resumed_schema_id,
         )
         return self._target(requested)
 

@@ -173,9 +173,11 @@ def _prepare(snapshot: LogSnapshot, wanted: IcebergSchema, spec: TableSpec) -> _
         decision = evolution_decision(snapshot.columns, wanted, snapshot.last_column_id, spec.evolution_rules)
         entry = LogEntry(columns=decision.columns, last_column_id=decision.last_id, slice_column=spec.slice_column)
         return _Preparation(decision, entry if snapshot.number == 0 or decision.columns != snapshot.columns else None)
-    branch_schema_id = snapshot.branch_schema_id(spec.resumed_branch) if spec.resumed_branch else None
+    resumed = spec.resumed_schema_id
+    if resumed is None and spec.resumed_branch:
+        resumed = snapshot.branch_schema_id(spec.resumed_branch)
     decision, number = replacement_schema(
-        ReplacedTable(snapshot.columns, snapshot.last_column_id, snapshot.known_columns, branch_schema_id),
+        ReplacedTable(snapshot.columns, snapshot.last_column_id, snapshot.known_columns, resumed),
         wanted,
         spec.evolution_rules,
     )
