@@ -82,8 +82,19 @@ def test_a_value_alone_is_the_state_of_the_whole(place: Place) -> None:
     place.json("state", "set", "shop", json.dumps(shared))
     assert states(place) == {None: shared}
     assert place.json("sync", file)["streams"]["users"]["emitted"] == 20
+    place.json("state", "reset", "shop", "users")
+    [rest] = states(place).values()
+    assert rest == {"shared_state": {"total": 25}, "stream_states": []}
+    assert place.json("sync", file)["streams"]["users"]["emitted"] == 25
+    refused = place.json("state", "reset", "shop", "orders", code=2)
+    assert refused["error"]["kind"] == "ConfigError"
+
+
+def test_a_legacy_state_is_reset_as_a_whole_alone(place: Place) -> None:
+    place.json("sync", place.connect({**USERS, "state": "legacy"}))
     refused = place.json("state", "reset", "shop", "users", code=2)
     assert refused["error"]["kind"] == "ConfigError"
+    assert "a single stream cannot be removed" in refused["error"]["message"]
 
 
 def test_streams_with_a_namespace_go_by_their_full_name_or_their_bare_one(place: Place) -> None:

@@ -88,6 +88,31 @@ def test_a_stream_that_a_global_state_resets_stays_reset() -> None:
     assert _streams(merged[0]) == {"users": None}
 
 
+def test_a_stream_is_reset_by_leaving_it_out_of_a_global_state() -> None:
+    whole = _state(
+        b'{"type":"GLOBAL","id":9,"global":{"z":1.0,"shared_state":{"lsn":2.0},"stream_states":['
+        b'{"stream_descriptor":{"name":"a","namespace":"eu"},"stream_state":{"n":1}},'
+        b'{"stream_descriptor":{"name":"a"},"stream_state":{"n": 2.50}}]}}'
+    )
+    rest = _source.states.without_stream(whole, StreamId.of("a", "eu"))
+    assert rest is not None
+    assert rest.message == (
+        b'{"type":"GLOBAL","id":9,"global":{"z":1.0,"shared_state":{"lsn":2.0},"stream_states":['
+        b'{"stream_descriptor":{"name":"a"},"stream_state":{"n": 2.50}}]}}'
+    )
+    assert _source.states.without_stream(rest, StreamId.of("a", "eu")) is None
+    last = _source.states.without_stream(_global(None, a={"n": 1}), StreamId.of("a"))
+    assert last is not None
+    assert last.is_reset
+    assert _source.states.without_stream(_state(b'{"data":{"a":1}}'), StreamId.of("a")) is None
+
+
+@pytest.mark.parametrize("message", [b"{}", b'{"type":null}', b'{"sourceStats":{"recordCount":1.0}}'])
+def test_a_state_of_nothing_is_a_legacy_reset(message: bytes) -> None:
+    state = _state(message)
+    assert (state.scope, state.is_reset, _handed_back(state)) == (StateScope.LEGACY, True, None)
+
+
 def test_a_global_state_of_null_forgets_every_stream() -> None:
     reset = _state(b'{"type":"GLOBAL","global":null}')
     assert _source.states.merge((_global({"lsn": 1}, users={"a": 1}),), reset) == (reset,)

@@ -1,13 +1,14 @@
 """Airbyte's states: opaque, kept byte for byte, handed back as they came.
 
 1. A state is STREAM, GLOBAL or LEGACY. Its `type` says which (`state_type` in the old specification). Without either it
-   is LEGACY if it has `data`, and invalid otherwise.
+   is LEGACY if it has `data`, or nothing at all: `{}` is a LEGACY state of null. Anything else is invalid.
 2. A connection keeps the last STREAM state of each stream, or the last GLOBAL or LEGACY state. A GLOBAL state that does
    not name a stream did not read it this time: the part of the state before it is carried over.
 3. A state of another scope replaces everything before it. This happens when a connector moves from LEGACY to STREAM
    between two syncs: no reader looks at both. Within one sync it is a violation (`check_scope` in state_codec.py).
 4. A null state is a reset. It is kept, so that the history shows it, but never sent to a connector: the oldest and the
-   newest CDK in use (0.88, 6) refuse a message with an empty body, and sending no state means the same.
+   newest CDK in use (0.88, 6) refuse a message with an empty body, and sending no state means the same. For the same
+   reason a stream that is reset by hand is left out of a GLOBAL state. A LEGACY state can be reset only as a whole.
 5. States go back as a list of messages. But connectors of the protocol's first version know neither types nor lists:
    their state file is the bare `data` of their LEGACY state. Such a connector sends states without a type, or its spec
    has a `protocol_version` below 2. CDK 0.1.50 takes a list for a state of its own, reads everything again and writes
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, array, items, members, value, with_member
 
+_STATISTICS = {"sourceStats", "source_stats", "destinationStats", "destination_stats"}
 _SCOPES = {scope.name: scope for scope in StateScope}
 
 
@@ -93,8 +95,16 @@ class AirbyteStates:
     def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - what is shared is one position
         return None
 
-    def without_stream(self, state: State, stream: StreamId) -> State | None:  # noqa: ARG002 - what is shared is one position
-        return None
+    def without_stream(self, state: State, stream: StreamId) -> State | None:
+        """A GLOBAL state without its part for the stream; the position that all streams share stays."""
+        if state.scope is not StateScope.GLOBAL:
+            return None
+        whole = (members(state.message) or {}).get("global", b"null")
+        named = _substates(whole)
+        kept = [item for substate, item in named if substate.stream != stream]
+        if len(kept) == len(named):
+            return None
+        return parse_state(with_member(state.message, "global", with_member(whole, "stream_states", array(kept))))
 
     def streams_sharing_position(
         self,
@@ -124,7 +134,7 @@ def _value_for_people(state: State) -> Any:
 
 def _scope(parts: dict[str, bytes]) -> StateScope:
     named = [value(parts[key]) for key in ("type", "state_type") if not _is_null(parts, key)]
-    if not named and "data" in parts:
+    if not named and ("data" in parts or not parts.keys() - _STATISTICS - {"type", "state_type"}):
         return StateScope.LEGACY
     if not named:
         raise MemberError("the state has neither a type nor data")
