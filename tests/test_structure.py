@@ -83,6 +83,21 @@ def test_no_docstring_begins_with_a_noun_clause(trees: dict[Path, ast.Module]) -
     assert found == []
 
 
+def test_crash_points_are_armed_by_testing_alone(trees: dict[Path, ast.Module]) -> None:
+    """No setting and no variable of the environment kills a sync: only a program that imports `testing` does."""
+    armed = {
+        _name(path)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.ImportFrom)
+        and ("arm" in {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else node.attr == "arm")
+    }
+    assert armed == {"dagster_airbyte_proto/testing/crash_points.py"}
+    points = trees[PACKAGE / "points.py"]
+    imported = {node.module for node in ast.walk(points) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"collections.abc"} and not any(isinstance(node, ast.Import) for node in ast.walk(points))
+
+
 def test_the_picture_of_the_rooms_is_that_of_the_code() -> None:
     assert rooms.PICTURE.read_text() == rooms.drawing(), "make docs draws it anew"
 

@@ -1,5 +1,6 @@
 """The log of one run, a file under the home folder: the connector's messages with secrets masked, bounded in size."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -13,11 +14,21 @@ from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.staging.files.staging_folder import raising_staging_error
 
 _KEPT_RUNS = 20
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")
+# All that a terminal obeys or that hides text: control characters, line separators of Unicode, writing directions.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _NO_MASK = Mask(())
 
 
 def ignore_line(level: str, text: str) -> None:
     """An `on_line` that does nothing."""
+
+
+def _printable(text: str) -> str:
+    """The text without colours, with other control characters as escapes, and its further lines set in: no line of a
+    connector's looks like one of ours."""
+    plain = _COLOURS.sub("", text.replace("\r\n", "\n"))
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], plain).replace("\n", "\n    ")
 
 
 def new_run_id() -> str:
@@ -70,7 +81,7 @@ class RunLog:
         self._mask = mask
 
     def write(self, level: str, text: str) -> None:
-        text = self._mask.text(text)
+        text = _printable(self._mask.text(text))
         self._on_line(level, text)
         with self._lock:
             if self.write_error or (self._bytes_left <= 0 and level not in ("ERROR", "FATAL")):

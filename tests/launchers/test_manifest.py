@@ -143,3 +143,21 @@ def test_all_that_is_missing_is_told_at_once_and_so_is_a_missing_file(tmp_path: 
     assert all(f"\n  {key}: is missing" in message for key in ("type", "version", "check", "streams", "spec"))
     with pytest.raises(ConfigError, match=r"(?s)there is no such file.*starts at the connection file's folder"):
         ManifestLauncher(tmp_path / "none.yaml", cache=tmp_path).identity()
+
+
+def test_a_manifest_whose_aliases_or_references_double_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    aliases = "bomb:\n  a0: &a0 [x]\n" + "".join(
+        f"  a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 13)
+    )
+    assert "has more than 1000000 values, once its aliases are written out" in _refusal(tmp_path, MANIFEST + aliases)
+    references = "bomb:\n  a0: {x: 1}\n" + "".join(
+        f"  a{level}: {{x: {{$ref: '#/bomb/a{level - 1}'}}, y: {{$ref: '#/bomb/a{level - 1}'}}}}\n"
+        for level in range(1, 41)
+    )
+    text = MANIFEST.replace("\nspec:\n", "\nschemas:\n") + references
+    text += "spec: {type: Spec, connection_specification: {$ref: '#/bomb/a40'}}\n"
+    assert "has more than 1000000 values, once its references are written out" in _refusal(tmp_path, text)
+    merged = "bomb:\n  a0: &a0 {x: 1}\n" + "".join(
+        f"  a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 10)}]}}\n" for level in range(1, 13)
+    )
+    assert "has more than 1000000 values" in _refusal(tmp_path, MANIFEST + merged)

@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from dagster_airbyte_proto.checkpoints.sql.migrations import is_current, migrate
+from dagster_airbyte_proto.checkpoints.sql.network_disk import network_file_system
 from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateUnavailable
 
@@ -41,6 +43,7 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "The disk is full. Make room, then run again.",
     sqlite3.SQLITE_IOERR: "The disk or its file system failed. Look at it, then run again.",
 }
+_LOCAL = "Put the home folder on a local disk, name another file by state_url, or use PostgreSQL."
 _MISCONFIGURED = {
     sqlite3.SQLITE_PERM: "Make the file and its folder writable, or name another state_url.",
     sqlite3.SQLITE_READONLY: "Make the file and its folder writable, or name another state_url.",
@@ -124,6 +127,10 @@ class Database:
     def _create_file(self, path: Path) -> None:
         """Creates the file, readable only by its owner since stored configs hold secrets. SQLite gives its side files
         the same mode."""
+        if kind := network_file_system(path, psutil.disk_partitions(all=True)):
+            raise self._config_error(
+                f"{path} is on a network file system ({kind}), where two machines corrupt it", _LOCAL
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # An existing file must not be opened here: POSIX locks belong to the process, so closing a second

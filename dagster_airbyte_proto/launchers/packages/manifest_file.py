@@ -20,6 +20,8 @@ from dagster_airbyte_proto.json_references import referenced_value
 _TYPE = "DeclarativeSource"
 _CUSTOM, _CLASS = "Custom", "class_name"
 _SPEC_MEMBERS = (("documentation_url", "documentationUrl"), ("advanced_auth", "advanced_auth"))
+# Real manifests have some thousands. Ten aliases to a list of ten aliases, and so on, are a billion after nine levels.
+_MAX_VALUES = 1_000_000
 _CODE_REMEDY = (
     "Such a component is Python code that runs with all that the connector may do. If you trust it, write "
     "`custom_components: true` beside `path`; a components.py beside the manifest is taken with it."
@@ -50,7 +52,7 @@ def read_manifest(path: Path, *, allows_code: bool) -> Manifest:
     code = [] if allows_code else list(lines.custom_code())
     if code:
         raise config_error(where, code, remedy=_CODE_REMEDY)
-    spec = _resolve_references(content["spec"], content, ())
+    spec = _References(content).resolve(content["spec"], ())
     answer = {"connectionSpecification": spec["connection_specification"]}
     answer |= {spec_name: spec[name] for name, spec_name in _SPEC_MEMBERS if spec.get(name)}
     return Manifest({**content, "spec": spec}, answer, hashlib.sha256(raw).hexdigest())
@@ -72,6 +74,10 @@ def _parse(raw: bytes, where: str) -> tuple[yaml.Node, dict[str, Any]]:
     try:
         loader = yaml.SafeLoader(raw)  # not libyaml's loader: it is five times as fast, but crashes on deep nesting
         node = loader.get_single_node()
+        if node and _expanded_size(node, {}) > _MAX_VALUES:
+            raise config_error(
+                where, [Fault((), f"has more than {_MAX_VALUES} values, once its aliases are written out")]
+            )
         content = node and msgspec.to_builtins(loader.construct_document(node), str_keys=True)
     except yaml.MarkedYAMLError as error:
         raise config_error(where, [syntax_fault(error)]) from None
@@ -83,6 +89,17 @@ def _parse(raw: bytes, where: str) -> tuple[yaml.Node, dict[str, Any]]:
         found = "is empty" if content is None else f"must be a mapping of keys to values; found {kind_of(content)}"
         raise config_error(where, [Fault((), found)])
     return node, content
+
+
+def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """The number of values below a node with each alias written out. Each node is counted once."""
+    if id(node) not in sizes:
+        parts = {id(part): part for member in _members(node) for part in member[:2]}
+        below = [id(part) for member in _members(node) for part in dict.fromkeys(member[:2])]
+        for part in parts.values():
+            _expanded_size(part, sizes)
+        sizes[id(node)] = 1 + sum(sizes[part] for part in below)
+    return sizes[id(node)]
 
 
 def _missing_keys(content: Mapping[str, Any]) -> Iterator[Fault]:
@@ -102,7 +119,10 @@ def _missing_keys(content: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _spec_faults(content: Mapping[str, Any]) -> Iterator[Fault]:
     try:
-        spec = _resolve_references(content.get("spec"), content, ())
+        spec = _References(content).resolve(content.get("spec"), ())
+    except OverflowError:
+        yield Fault(("spec",), f"has more than {_MAX_VALUES} values, once its references are written out")
+        return
     except LookupError as error:
         yield Fault(("spec",), f"refers to {error.args[0]}, which is not there")
         return
@@ -112,23 +132,30 @@ def _spec_faults(content: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(("spec", "connection_specification"), "is missing: it says what config the connector takes")
 
 
-def _resolve_references(value: Any, root: Mapping[str, Any], within: tuple[str, ...]) -> Any:
-    """Replaces references in a value as the interpreter does.
+class _References:
+    """Replaces the references of one value as the interpreter does, counting the values that come of it."""
 
-    Raises LookupError with a reference that leads nowhere.
-    """
-    if isinstance(value, list):
-        return [_resolve_references(item, root, within) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    own = {key: _resolve_references(item, root, within) for key, item in value.items() if key != "$ref"}
-    reference = value.get("$ref")
-    if not isinstance(reference, str):
-        return own
-    if reference in within:
-        raise LookupError(f"{reference} within itself")
-    found = _resolve_references(referenced_value(root, reference), root, (*within, reference))
-    return {**found, **own} if isinstance(found, Mapping) else found
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._values_left = _MAX_VALUES
+
+    def resolve(self, value: Any, within: tuple[str, ...]) -> Any:
+        """Raises LookupError with a reference that leads nowhere, OverflowError for too many values."""
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise OverflowError
+        if isinstance(value, list):
+            return [self.resolve(item, within) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        own = {key: self.resolve(item, within) for key, item in value.items() if key != "$ref"}
+        reference = value.get("$ref")
+        if not isinstance(reference, str):
+            return own
+        if reference in within:
+            raise LookupError(f"{reference} within itself")
+        found = self.resolve(referenced_value(self._root, reference), (*within, reference))
+        return {**found, **own} if isinstance(found, Mapping) else found
 
 
 class _ManifestLines:
