@@ -38,6 +38,8 @@ class RecordedInput:
         self._lines = 0
         self._pending: list[bytes] = []
         self.is_complete = False
+        if is_cut:
+            self._look_for_cut(b"")
 
     def write(self, data: bytes) -> None:
         """Takes input. Raises ConfigError at the first difference."""

@@ -1,14 +1,19 @@
 """Recordings of both directions: what is written on replay is compared, and the output comes in its turn."""
 
+import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, InternalError
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, RunningConnector
+from dagster_airbyte_proto.launchers.recordings.recorded_input import RecordedInput
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
@@ -148,6 +153,31 @@ def test_where_a_secret_was_masked_anything_may_stand(tmp_path: Path, written: b
             connector.write(written, 0)
 
 
+_TEXTS = st.lists(st.sampled_from([b"\n", b"a", b"hunter2", b'"', b"***"]), max_size=12).map(b"".join)
+
+
+@given(recorded=_TEXTS, written=_TEXTS, cuts=st.lists(st.integers(0, 60)), is_cut=st.booleans())
+def test_the_first_difference_is_the_same_wherever_chunks_are_cut(
+    recorded: bytes, written: bytes, cuts: list[int], is_cut: bool
+) -> None:
+    def verdict(borders: list[int]) -> str:
+        found = RecordedInput(io.BytesIO(_mask(recorded)), io.BytesIO(), doing="", is_cut=is_cut)
+        try:
+            for begin, end in pairwise(borders):
+                found.write(written[begin:end])
+            found.close()
+        except ConfigError as error:
+            return error.found
+        return ""
+
+    whole = verdict([0, len(written)])
+    assert verdict(sorted({0, len(written), *(cut for cut in cuts if cut < len(written))})) == whole
+    if written == recorded or (is_cut and written.startswith(recorded)):
+        assert whole == ""
+    elif b"***" not in _mask(recorded):
+        assert whole != ""
+
+
 def test_input_without_a_last_newline_is_compared_too(tmp_path: Path) -> None:
     replay = _record(tmp_path, b"1\n2", script="cat")
     connector = _launch(replay)
@@ -177,6 +207,15 @@ def test_one_that_ended_early_ends_early_again(tmp_path: Path) -> None:
     assert taken >= written
     assert read_all(connector) == b"failed\n"
     connector.close_input()
+    assert report_of(connector).code == 3
+
+
+def test_one_that_ended_before_it_got_any_input_ends_without(tmp_path: Path) -> None:
+    connector = _launch(_recorder(tmp_path, "echo failed; exit 3"))
+    assert read_all(connector) == b"failed\n"
+    report_of(connector)
+    connector = _launch(ReplayLauncher(tmp_path))
+    assert read_all(connector) == b"failed\n"
     assert report_of(connector).code == 3
 
 
