@@ -3,9 +3,11 @@
 The rules:
 
 - One run at a time holds a connection, by a lease. Every call that changes something passes the lease.
-- A lease has a fence number that only ever grows. A call with an old fence raises StateConflict and changes nothing, so
-  a run that slept through its lease can do no harm. The fence alone decides: a run may go on with an expired lease that
-  nobody took over. Expiry only permits others to take it over.
+- A lease has a fence number that only ever grows, and a random token. A call with another fence or token raises
+  StateConflict and changes nothing, so a run that slept through its lease can do no harm. They alone decide: a run may
+  go on with an expired lease that nobody took over. Expiry only permits others to take it over.
+- Fences repeat where a database is lost, restored, or fails over to a replica that lags. Tokens never do, so a run from
+  before holds no lease after.
 - One partition of a connection has either states of streams or one state of the whole connection, never both: a
   connector is handed one kind. The newest change decides. The states it displaces go to the history as reset, and a
   rollback brings them back.
@@ -28,13 +30,17 @@ NO_LIMIT = 1_000_000_000
 
 
 class Lease(NamedTuple):
-    """The right of one run to change a connection. `holder` names the process that holds it."""
+    """The right of one run to change a connection. `holder` names the process that holds it.
+
+    A random `token` tells two leases with the same fence apart.
+    """
 
     connection: str
     run_id: str
     holder: str
     fence: int
     expires_at: datetime
+    token: str
 
 
 class RunStart(NamedTuple):

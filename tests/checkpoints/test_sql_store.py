@@ -19,7 +19,8 @@ from dagster_airbyte_proto.checkpoints.sql.schema import metadata
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.model import State, StateScope
-from tests.conformance.state_store.fixtures import USERS, HandClock, OpenStore, stream_state
+from tests.conformance.state_store.fixtures import USERS, HandClock, OpenStore, load_of, stream_state
+from tests.conformance.state_store.lease_tests import FENCED
 from tests.conformance.state_store.suite import StateStoreConformance
 from tests.support.postgres import PostgresServer
 
@@ -132,6 +133,7 @@ class SqlStoreConformance(StateStoreConformance):
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
+            tx.exec_driver_sql("ALTER TABLE airbyte_proto_leases DROP COLUMN token")
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 1")
             for name in set(metadata.tables) - later:
                 tx.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {name.removeprefix('airbyte_proto_')}")
@@ -141,7 +143,7 @@ class SqlStoreConformance(StateStoreConformance):
             tx.exec_driver_sql("CREATE INDEX loads_of_run ON loads (connection, run_id)")
         found = SqlStore(state_url)
         assert [change.who for change in found.history("shop")] == ["ann"]
-        assert found.change_state(lease, USERS, None, who="bob").version == 2
+        assert found.change_state(lease._replace(token=""), USERS, None, who="bob").version == 2
         with Database(state_url).read() as tx:
             assert set(inspect(tx).get_table_names()) - {"sqlite_sequence"} == set(metadata.tables)
 
@@ -163,10 +165,28 @@ class SqlStoreConformance(StateStoreConformance):
         with Database(state_url).write() as tx:
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
             tx.exec_driver_sql("DROP TABLE airbyte_proto_config_history")
+            tx.exec_driver_sql("ALTER TABLE airbyte_proto_leases DROP COLUMN token")
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 3")
         found = SqlStore(state_url)
         protocols = {name: found.protocol(name) for name in states}
         assert protocols == {"shop": "airbyte", "tap": "singer", "old": "airbyte", "new": ""}
+
+    @pytest.mark.parametrize("call", FENCED)
+    def test_a_run_from_before_the_database_was_lost_changes_nothing(self, state_url: str, call: str) -> None:
+        """Fences begin at 1 again there, and repeat as well after a restored backup or a failover to an older replica."""
+        store = SqlStore(state_url)
+        before = self.acquired(store, "run-1")
+        with Database(state_url).write() as tx:
+            for table in reversed(metadata.sorted_tables):
+                if table.name != "airbyte_proto_schema_version":
+                    tx.execute(table.delete())
+        taker = self.acquired(store, "run-2")
+        store.announce(taker, load_of("open"))
+        assert taker.fence == before.fence
+        stored = self.stored_values(store, taker)
+        with pytest.raises(StateConflict, match="run-2 on host took it over"):
+            FENCED[call](store, before)
+        assert self.stored_values(store, taker) == stored
 
     def test_dagsters_tables_may_be_in_the_same_database(self, state_url: str) -> None:
         with Database(state_url).write() as tx:

@@ -1,7 +1,7 @@
 """SQL of leases and fences, inside a transaction that the caller has begun.
 
-Only the fence decides whether a lease is lost, never the clock: a run that renews late may go on if nobody took its
-lease over. The clock only says from when on another run may take it over.
+Only the fence and the token decide whether a lease is lost, never the clock: a run that renews late may go on if nobody
+took its lease over. The clock only says from when on another run may take it over.
 """
 
 from collections.abc import Callable
@@ -50,30 +50,30 @@ def renew(tx: Connection, lease: Lease, now: datetime, seconds: float) -> Lease:
     """Extends the lease. Does not lock the connection's row: waiting for a long promote on another thread could cost
     the lease."""
     renewed = lease._replace(expires_at=now + timedelta(seconds=seconds))
-    written = tx.execute(update(leases).where(*_has_fence(lease)).values(expires_at=renewed.expires_at))
+    written = tx.execute(update(leases).where(*_is(lease)).values(expires_at=renewed.expires_at))
     if written.rowcount != 1:
         raise _lost(tx, lease)
     return renewed
 
 
 def release(tx: Connection, lease: Lease) -> None:
-    tx.execute(delete(leases).where(*_has_fence(lease)))
+    tx.execute(delete(leases).where(*_is(lease)))
 
 
 def current_lease(tx: Connection, connection: str) -> Lease | None:
     """The stored lease of the connection, whoever holds it, expired or not."""
     row = tx.execute(_lease_of(connection)).one_or_none()
-    return None if row is None else Lease(row.connection, row.run_id, row.holder, row.fence, row.expires_at)
+    return None if row is None else Lease(row.connection, row.run_id, row.holder, row.fence, row.expires_at, row.token)
 
 
-def check_fence(tx: Connection, lease: Lease) -> None:
+def check_held(tx: Connection, lease: Lease) -> None:
     """Raises StateConflict when another run has the lease, or nobody."""
-    if tx.execute(select(leases.c.fence).where(*_has_fence(lease))).one_or_none() is None:
+    if tx.execute(select(leases.c.fence).where(*_is(lease))).one_or_none() is None:
         raise _lost(tx, lease)
 
 
-def _has_fence(lease: Lease) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return leases.c.connection == lease.connection, leases.c.fence == lease.fence
+def _is(lease: Lease) -> tuple[ColumnElement[bool], ...]:
+    return leases.c.connection == lease.connection, leases.c.fence == lease.fence, leases.c.token == lease.token
 
 
 def _lease_of(connection: str) -> Any:

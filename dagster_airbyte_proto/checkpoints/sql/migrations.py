@@ -192,7 +192,9 @@ CREATE TABLE airbyte_proto_config_history (
 )
 """
 
-MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS, _CONFIG_HISTORY)
+_LEASE_TOKENS = "ALTER TABLE airbyte_proto_leases ADD COLUMN token TEXT NOT NULL DEFAULT ''"
+
+MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS, _CONFIG_HISTORY, _LEASE_TOKENS)
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
 

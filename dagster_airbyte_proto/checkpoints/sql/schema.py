@@ -66,6 +66,7 @@ leases = Table(
     Column("holder", Text, nullable=False),
     Column("since", UtcTime, nullable=False),
     Column("expires_at", UtcTime, nullable=False),
+    Column("token", Text, nullable=False),
 )
 
 runs = Table(

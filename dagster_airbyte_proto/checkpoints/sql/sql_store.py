@@ -8,6 +8,7 @@ lease meanwhile is refused as soon as it has the lock.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from secrets import token_hex
 from typing import Any
 
 from sqlalchemy import Connection, select, update
@@ -78,7 +79,8 @@ class SqlStore:
         with self._database.write() as tx:
             sql_leases.lock_new_or_known(tx, connection)
             now = self._database.now(tx)
-            requested = Lease(connection, run_id, holder, fence=0, expires_at=now + timedelta(seconds=seconds))
+            expires_at = now + timedelta(seconds=seconds)
+            requested = Lease(connection, run_id, holder, fence=0, expires_at=expires_at, token=token_hex(16))
             return sql_leases.take(tx, requested, now, is_dead)
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
@@ -296,8 +298,8 @@ class SqlStore:
 
     @contextmanager
     def _fenced(self, lease: Lease) -> Iterator[Connection]:
-        """A write transaction that holds the lock of the connection, after a check of the lease's fence."""
+        """A write transaction that holds the lock of the connection, after a check that the lease still holds."""
         with self._database.write() as tx:
             sql_leases.lock_connection(tx, lease.connection)
-            sql_leases.check_fence(tx, lease)
+            sql_leases.check_held(tx, lease)
             yield tx
