@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
-from dagster_airbyte_proto.model import State, StreamId, TableName
+from dagster_airbyte_proto.model import State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
@@ -51,7 +51,7 @@ class RunStart(NamedTuple):
 
 
 class LoadStatus(StrEnum):
-    """The status of a load: announced, then either done or dropped."""
+    """The status of a load: announced, then done; or dropped, where somebody has resolved it as lost."""
 
     ANNOUNCED = "announced"
     DONE = "done"
@@ -59,7 +59,10 @@ class LoadStatus(StrEnum):
 
 
 class LoggedLoad(NamedTuple):
-    """One entry of the loads log. `reason` says why a load was dropped, `committed` what the tables reported."""
+    """One entry of the loads log.
+
+    `committed` is what the tables reported. `reason` says who resolved the load by hand, and how.
+    """
 
     load: Load
     status: LoadStatus
@@ -67,6 +70,16 @@ class LoggedLoad(NamedTuple):
     ended_at: datetime | None = None
     reason: str = ""
     committed: tuple[CommittedRows, ...] = ()
+
+
+class Resolution(NamedTuple):
+    """The word of a person on a load of which nobody else can tell whether it landed."""
+
+    as_landed: bool
+    who: str
+
+    def __str__(self) -> str:
+        return f"resolved as {'landed' if self.as_landed else 'lost'} by {self.who}"
 
 
 class StoredState(NamedTuple):
@@ -79,11 +92,23 @@ class StoredState(NamedTuple):
     partition: str = ""
 
 
+class LandedTable(NamedTuple):
+    """The table in which the last load of a stream landed, in one partition.
+
+    `is_covered` is false if that load moved no state: a state from before it says nothing of the table's rows.
+    """
+
+    table_id: str
+    load_id: str
+    write: WriteMode
+    is_covered: bool
+
+
 class StateChange(NamedTuple):
     """One entry of the history of states. `state` is None where it was reset.
 
-    `why` is sync, set, reset, rollback or recover. `run_id` is the run whose rows the state covers; for a change by
-    hand it is the run of the lease.
+    `why` is sync, set, reset, rollback, recover or resolve. `run_id` is the run whose rows the state covers; for a
+    change by hand it is the run of the lease.
     """
 
     version: int
@@ -237,7 +262,7 @@ class StateStore(Protocol):
         ...
 
     def referenced_files(self, connection: str, run_id: str) -> frozenset[str]:
-        """The paths of the files in the run's announced and done loads. A sweep must leave them."""
+        """The paths of the files in the run's loads. A sweep must leave them."""
         ...
 
     def announce(self, lease: Lease, load: Load, *, partition: str = "") -> None:
@@ -252,8 +277,18 @@ class StateStore(Protocol):
         """
         ...
 
-    def drop(self, lease: Lease, load: Load, reason: str) -> None:
-        """Ends an announced load of which no table has a row. Does nothing when it is dropped already."""
+    def resolve(
+        self,
+        lease: Lease,
+        load: Load,
+        states: Sequence[State],
+        committed: Sequence[CommittedRows],
+        resolution: Resolution,
+    ) -> None:
+        """Ends an announced load by the word of a person, as `promote` does, with the reason in the log.
+
+        A load that is lost as a whole ends as dropped. A sweep leaves its files all the same: the word may be wrong.
+        """
         ...
 
     def announced_loads(self, connection: str) -> Sequence[Load]:
@@ -270,6 +305,10 @@ class StateStore(Protocol):
 
     def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
         """The current states of the partition, or of every partition for None."""
+        ...
+
+    def landed_tables(self, connection: str, *, partition: str = "") -> Mapping[StreamId, LandedTable]:
+        """The tables of the streams whose state no person has changed since their last load landed."""
         ...
 
     def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]:

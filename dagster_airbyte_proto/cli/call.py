@@ -4,6 +4,7 @@ Here and in the commands, modules that are slow to import (SQLAlchemy, pydantic,
 the functions that need them, so that `--help` and the cheap commands answer at once. A test checks that.
 """
 
+import getpass
 import os
 import re
 import sys
@@ -178,3 +179,11 @@ def _set_home(context: click.Context, parameter: click.Parameter, value: str | N
     is_written = context.get_parameter_source("home") is not click.core.ParameterSource.ENVIRONMENT
     if is_written or context.parent is None:
         _set_path(context, parameter, value)
+
+
+def user_name() -> str:
+    """The name of the user who runs the command, for changes by hand."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in many containers
+        return f"uid {os.getuid()}"

@@ -30,7 +30,7 @@ def config() -> None:
 @program.group("loads")
 @common_options
 def loads() -> None:
-    """Shows the log of committed loads."""
+    """Shows the log of committed loads, and ends one by hand."""
 
 
 @program.group("table")

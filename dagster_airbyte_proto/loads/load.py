@@ -77,7 +77,8 @@ class StagedRows(msgspec.Struct, frozen=True):
     In a table with slices all rows are of one `slice`. The files have no column for it, and the part changes no other
     slice. `partitioned_by` lists the partition fields as a user writes them. Rows with a `branch_position` replace the
     table's rows when their generation is complete. `sources` are files of the connector that hold only these rows; they
-    are deleted after the commit.
+    are deleted after the commit. `table_id` is the identity of the table for which the files were staged, `connection`
+    the one whose load it is.
     """
 
     stream: StreamId
@@ -100,6 +101,8 @@ class StagedRows(msgspec.Struct, frozen=True):
     merge: MergeMode = MergeMode.ON_READ
     branch_position: BranchPosition | None = msgspec.field(default=None, name="aside")
     sources: tuple[str, ...] = ()
+    connection: str = ""
+    table_id: str = ""
 
     @property
     def is_shown(self) -> bool:

@@ -100,6 +100,8 @@ class TableTarget(NamedTuple):
 
     With a `schema_id` the table's metadata has this schema, but readers still have another one. They get this one in
     the change that publishes a branch with the same id (`BranchPosition.schema_id`).
+
+    `table_id` is the table's identity, as far as the format has one.
     """
 
     name: TableName
@@ -109,6 +111,17 @@ class TableTarget(NamedTuple):
     fit: TableFit = TableFit()
     storage: Storage = LOCAL
     schema_id: int | None = None
+    table_id: str = ""
+
+
+class Witness(NamedTuple):
+    """The word of a table's own log: its identity, and the newest load of one connection that the log still has.
+
+    The identity is another for a table that was dropped and made again.
+    """
+
+    table_id: str
+    newest_load: str | None
 
 
 class Freshness(NamedTuple):

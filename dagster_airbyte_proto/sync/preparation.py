@@ -48,7 +48,13 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     runs = {planned.id: StreamRun(planned) for planned in plan.streams}
     set_states_before(runs, plan.stored_states)
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
-    targets = TargetTables(context.engine, plan.specs, context.lease, context.options.cancel)
+    landed = context.store.landed_tables(context.connection, partition=context.request.partition)
+    remembered = {
+        stream: landed.get(stream) if run.state_before else None
+        for stream, run in runs.items()
+        if not replaces_table(run.planned)
+    }
+    targets = TargetTables(context.engine, plan.specs, context.lease, context.options.cancel, remembered)
     _keep_prepared_tables_closed(context, runs, targets)
     stage = Stage(
         [StreamInput(run.planned, plan.columns[stream], hash_key=plan.hash_key) for stream, run in runs.items()],

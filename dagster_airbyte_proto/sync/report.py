@@ -14,11 +14,14 @@ class SyncStatus(StrEnum):
     PARTIAL = "partial"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
 
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of one stream. Always `emitted == committed + rejected`.
+    """The report of one stream. Always `emitted == committed + rejected + unknown`.
 
+    - `unknown` rows belong to a load that is announced, and nobody can tell yet whether it has landed. The next run
+      does. The status is unknown too.
     - `rejections` counts the rejected rows by reason; `filtered` of them were left out by the stream's own filter.
     - `deleted`: in a mode that replaces the table, the rows that were replaced. Else the keys that the source reported
       as deleted, and that loads removed or, in `soft_delete`, marked. Nobody looks whether the table had those keys.
@@ -31,6 +34,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     emitted: int = 0
     committed: int = 0
     rejected: int = 0
+    unknown: int = 0
     changed: int = 0
     deleted: int = 0
     bytes: int = 0
@@ -104,6 +108,8 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def overall_status(statuses: list[SyncStatus], *, cancelled: bool, connector_failed: bool) -> SyncStatus:
     """The sync's status by those of its streams. It is complete only if nothing at all went wrong."""
+    if SyncStatus.UNKNOWN in statuses:
+        return SyncStatus.UNKNOWN
     if cancelled:
         return SyncStatus.CANCELLED
     good = sum(status is SyncStatus.COMPLETE for status in statuses)

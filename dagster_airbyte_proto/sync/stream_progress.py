@@ -33,6 +33,7 @@ class TableState:
     def __init__(self, name: str) -> None:
         self.name = name
         self.location = ""
+        self.table_id = ""
         self.fit: TableFit | None = None
         self.spec = ""
         # Set for a generation that changes the table's columns. Readers see those only once it is published.
@@ -53,7 +54,7 @@ class TableState:
     def set_target(self, target: TableTarget, spec: str) -> None:
         """Notes that the table is prepared, by the spec that has this digest."""
         self.name, self.location, self.fit = target.qualified, target.location, target.fit
-        self.schema_id, self.spec = target.schema_id, spec
+        self.schema_id, self.table_id, self.spec = target.schema_id, target.table_id, spec
 
 
 class GenerationProgress:
@@ -71,6 +72,7 @@ class CommitOutcome:
 
     def __init__(self) -> None:
         self.committed = 0
+        self.unknown = 0
         self.changed = 0
         self.deleted = 0
         self.rejections: Counter[str] = Counter()

@@ -49,6 +49,7 @@ class StreamRun:
         self.schema_changes: tuple[SchemaChange, ...] = ()
         self.is_complete = False
         self.is_refused = False
+        self.is_unknown = False
 
     @property
     def has_matching_table(self) -> bool:
@@ -70,6 +71,8 @@ class StreamRun:
 
     @property
     def status(self) -> SyncStatus:
+        if self.is_unknown:
+            return SyncStatus.UNKNOWN
         return SyncStatus.COMPLETE if self.is_complete and not self.has_failed else SyncStatus.FAILED
 
     def fail(self, error: ProtoError) -> None:
@@ -88,12 +91,19 @@ class StreamRun:
         self.outcome.reject(part.rows, REFUSED)
         self.fail_table(error)
 
+    def record_unknown(self, part: StagedRows) -> None:
+        """Counts the rows of a load as unknown: nobody can tell yet whether they have landed."""
+        self.outcome.add_counts(part)
+        self.outcome.unknown += part.rows
+        self.is_unknown = True
+
     def drop_uncommitted(self) -> None:
-        """Counts all rows that are not committed by now as rejected."""
+        """Counts all other rows that are not committed by now as rejected."""
         outcome = self.outcome
         if self.generation.can_be_resumed:
             outcome.reject(outcome.rows_on_branch, ON_BRANCH)
-        outcome.reject(self.counts.emitted - outcome.committed - outcome.rejections.total(), UNCOVERED)
+        ended = outcome.committed + outcome.unknown + outcome.rejections.total()
+        outcome.reject(self.counts.emitted - ended, UNCOVERED)
 
     def abandon(self, error: ProtoError) -> None:
         """Fails the stream because the whole sync ended before its last load was committed. The next sync reads the
@@ -113,6 +123,7 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
         emitted=run.counts.emitted,
         committed=outcome.committed,
         rejected=outcome.rejections.total(),
+        unknown=outcome.unknown,
         changed=outcome.changed,
         deleted=outcome.deleted,
         bytes=run.counts.bytes,

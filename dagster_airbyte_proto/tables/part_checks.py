@@ -92,6 +92,17 @@ def check_slice_column(doing: str, actual: str | None, expected: str | None, *, 
     raise TableError(doing, found, remedy=remedy, stream=stream)
 
 
+def check_table_id(doing: str, actual: str, part: StagedRows) -> None:
+    """Raises TableError if the table is not the one for which the part was staged. Older loads do not say."""
+    if part.table_id and actual and part.table_id != actual:
+        raise TableError(
+            doing,
+            "another table has its name now: it was dropped and made again after the rows were staged",
+            remedy="Sync again.",
+            stream=str(part.stream),
+        )
+
+
 def check_slice(doing: str, slice_column: str | None, part: StagedRows) -> None:
     """Raises TableError if the part has a slice and the table has none, or the other way round."""
     expected = None if part.slice is None else slice_column or SLICE_COLUMN

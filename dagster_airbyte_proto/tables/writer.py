@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
-from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget
+from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.abilities import Abilities
 
@@ -23,6 +23,8 @@ class TableWriter(Protocol):
     """Creates, changes and fills the tables of one catalog.
 
     Methods raise TableError when a table refuses a call, and CommitUnknown when the outcome of a commit is unknown.
+    A TableError of `commit` means that this call has changed nothing: from the commit point on every other error is a
+    CommitUnknown, unless the log was read afterwards and lacks the load.
     """
 
     @property
@@ -43,6 +45,18 @@ class TableWriter(Protocol):
         It may be called again for the same load. Readers see all of the part or nothing. Rows that it replaces stay
         until its own rows are there, without those that the part's position deletes remove.
         """
+        ...
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        """Returns what the table's log says of a load that an earlier run may have committed, or None if it lacks it.
+
+        None is certain: the whole log was read. Raises TableError where it cannot be read, or the table is not there,
+        and CommitUnknown where somebody's expiry has cut off a part of it that may have had the load.
+        """
+        ...
+
+    def witness(self, name: TableName, connection: str) -> Witness:
+        """Returns what the log of a prepared table says of the loads of a connection that readers see."""
         ...
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Fake connectors, crash points and folder tables, for tests of ours and of users. The engine imports none of it."""
+"""Fake connectors, failing calls, crash points and folder tables, for tests. The engine imports none of it."""

@@ -173,7 +173,7 @@ class SqlStoreConformance(StateStoreConformance):
 
     @pytest.mark.parametrize("call", FENCED)
     def test_a_run_from_before_the_database_was_lost_changes_nothing(self, state_url: str, call: str) -> None:
-        """Fences begin at 1 again there, and repeat as well after a restored backup or a failover to an older replica."""
+        """Fences begin at 1 again there. They repeat as well after a restored backup, or a failover to a replica."""
         store = SqlStore(state_url)
         before = self.acquired(store, "run-1")
         with Database(state_url).write() as tx:

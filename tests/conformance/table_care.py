@@ -13,7 +13,7 @@ from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import WriteMode
 from dagster_airbyte_proto.tables.care import ProtectedFiles, TableCare
 from dagster_airbyte_proto.tables.formats import care_of, rewinder_of
-from tests.conformance.table_rows import Bench, before_commit, names, part, part_of, position_deletes, staged
+from tests.conformance.table_rows import Bench, NewTable, before_commit, names, part, part_of, position_deletes, staged
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=9)
 
@@ -40,7 +40,7 @@ def _left_behind(target: TableTarget, name: str) -> str:
     return str(path)
 
 
-class CaredForTableConformance:
+class CaredForTableConformance(NewTable):
     @pytest.fixture
     def care(self, bench: Bench) -> TableCare:
         return care_of(bench.writer)

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.table import TableTarget
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -38,6 +39,14 @@ class Bench(NamedTuple):
     writer: TableWriter
     other: TableWriter
     read: Reader
+
+
+class NewTable:
+    """A new table of the bench, with a key."""
+
+    @pytest.fixture
+    def target(self, bench: Bench) -> TableTarget:
+        return bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
 
 
 def table_name() -> TableName:

@@ -17,6 +17,7 @@ from tests.conformance.table_rows import (
     MODES,
     SCHEMA,
     Bench,
+    NewTable,
     Row,
     before_commit,
     deletion,
@@ -46,17 +47,13 @@ def needs(*modes: WriteMode) -> Callable[[Test], Test]:
     return note
 
 
-class TableWriterConformance:
+class TableWriterConformance(NewTable):
     @pytest.fixture(autouse=True)
     def _within_its_abilities(self, bench: Bench, request: pytest.FixtureRequest) -> None:
         abilities = bench.writer.abilities
         wanted = {*getattr(request.function, "needs", ()), *_parameters(request).values()} & set(WriteMode)
         if lacking := wanted - abilities.modes:
             pytest.skip(f"tables of the format {abilities.format} have no {', '.join(sorted(lacking))}")
-
-    @pytest.fixture
-    def target(self, bench: Bench) -> TableTarget:
-        return bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
 
     def test_a_new_table_has_the_columns_and_no_rows(self, bench: Bench, target: TableTarget) -> None:
         assert target.schema.names == SCHEMA.names

@@ -3,7 +3,6 @@
 A load is announced, then done or dropped. It never goes back.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +17,7 @@ from dagster_airbyte_proto.checkpoints.sql.load_json import (
 from dagster_airbyte_proto.checkpoints.sql.schema import loads
 from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, LoggedLoad
 from dagster_airbyte_proto.errors import ConfigError, InternalError
-from dagster_airbyte_proto.loads.load import CommittedRows, Load
+from dagster_airbyte_proto.loads.load import Load
 
 
 def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: datetime) -> None:
@@ -45,12 +44,10 @@ def row_to_end(tx: Connection, load: Load, status: LoadStatus) -> Row[Any] | Non
     return row
 
 
-def end_as_done(tx: Connection, load: Load, committed: Sequence[CommittedRows], now: datetime) -> None:
-    _end(tx, load, status=LoadStatus.DONE.value, committed=committed_to_json(committed), ended_at=now)
-
-
-def end_as_dropped(tx: Connection, load: Load, reason: str, now: datetime) -> None:
-    _end(tx, load, status=LoadStatus.DROPPED.value, reason=reason, ended_at=now)
+def end(tx: Connection, ended: LoggedLoad) -> None:
+    values: dict[str, Any] = {"status": ended.status.value, "committed": committed_to_json(ended.committed)}
+    values |= {"ended_at": ended.ended_at, "reason": ended.reason}
+    tx.execute(update(loads).where(loads.c.load_id == ended.load.load_id).values(values))
 
 
 def load_row(tx: Connection, load_id: str) -> Row[Any] | None:
@@ -70,7 +67,7 @@ def announced_loads(tx: Connection, connection: str) -> list[Load]:
 
 
 def referenced_files(tx: Connection, connection: str, run_id: str) -> frozenset[str]:
-    of_run = loads.c.connection == connection, loads.c.run_id == run_id, loads.c.status != LoadStatus.DROPPED.value
+    of_run = loads.c.connection == connection, loads.c.run_id == run_id
     bodies = tx.scalars(select(loads.c.body).where(*of_run))
     return frozenset(file.path for body in bodies for part in load_from_json(body).parts for file in part.files)
 
@@ -82,17 +79,14 @@ def check_none_announced(tx: Connection, connection: str, doing: str) -> None:
         raise ConfigError(
             doing,
             "one of its loads is announced and not finished, and finishing it would move the state again",
-            remedy=f"Run airbyte-proto recover {connection} first.",
+            remedy=f"Run airbyte-proto recover {connection} first. If it cannot tell whether the load landed, it says"
+            " how to end it by hand.",
         )
 
 
 def as_logged(row: Row[Any]) -> LoggedLoad:
     status, committed = LoadStatus(row.status), committed_from_json(row.committed)
     return LoggedLoad(load_from_json(row.body), status, row.announced_at, row.ended_at, row.reason, committed)
-
-
-def _end(tx: Connection, load: Load, **values: object) -> None:
-    tx.execute(update(loads).where(loads.c.load_id == load.load_id).values(values))
 
 
 def _out_of_order(doing: str, load: Load, found: str) -> InternalError:

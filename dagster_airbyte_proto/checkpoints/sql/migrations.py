@@ -194,7 +194,21 @@ CREATE TABLE airbyte_proto_config_history (
 
 _LEASE_TOKENS = "ALTER TABLE airbyte_proto_leases ADD COLUMN token TEXT NOT NULL DEFAULT ''"
 
-MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS, _CONFIG_HISTORY, _LEASE_TOKENS)
+_LANDED_TABLES = """
+CREATE TABLE airbyte_proto_landed_tables (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    partition_key TEXT NOT NULL,
+    table_id TEXT NOT NULL,
+    load_id TEXT NOT NULL,
+    write_mode TEXT NOT NULL,
+    is_covered INTEGER NOT NULL,
+    PRIMARY KEY (connection, namespace, stream, partition_key)
+)
+"""
+
+MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS, _CONFIG_HISTORY, _LEASE_TOKENS, _LANDED_TABLES)
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
 

@@ -153,6 +153,20 @@ state_history = Table(
     Column("run_id", Text, nullable=False),
 )
 
+landed_tables = Table(
+    "airbyte_proto_landed_tables",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("partition_key", Text, primary_key=True),
+    # Empty where the format has no identity of a table.
+    Column("table_id", Text, nullable=False),
+    Column("load_id", Text, nullable=False),
+    Column("write_mode", Text, nullable=False),
+    Column("is_covered", Integer, nullable=False),
+)
+
 loads = Table(
     "airbyte_proto_loads",
     metadata,

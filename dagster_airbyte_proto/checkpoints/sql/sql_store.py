@@ -11,10 +11,11 @@ from datetime import timedelta
 from secrets import token_hex
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Row, select, update
 
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
+from dagster_airbyte_proto.checkpoints.sql import landed_tables as sql_landed_tables
 from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
@@ -33,10 +34,12 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
 )
 from dagster_airbyte_proto.checkpoints.store import (
     ConfigChange,
+    LandedTable,
     Lease,
     LoadStatus,
     LoggedLoad,
     OpenGeneration,
+    Resolution,
     RunStart,
     StateChange,
     StoredConfig,
@@ -181,15 +184,25 @@ class SqlStore:
                 return
             now = self._database.now(tx)
             why = "sync" if row.fence == lease.fence else "recover"
-            changes = {StateKey(state.stream, row.partition_key): state for state in states_of_last_kind(states)}
-            move_states(tx, lease.connection, changes, ChangeNote(lease.holder, why, load.run_id, now))
-            sql_generations.record_landed(tx, load, {each.stream for each in committed}, now)
-            sql_loads.end_as_done(tx, load, committed, now)
+            ended = LoggedLoad(load, LoadStatus.DONE, row.announced_at, now, committed=tuple(committed))
+            _end_load(tx, ended, row, states, ChangeNote(lease.holder, why, load.run_id, now))
 
-    def drop(self, lease: Lease, load: Load, reason: str) -> None:
+    def resolve(
+        self,
+        lease: Lease,
+        load: Load,
+        states: Sequence[State],
+        committed: Sequence[CommittedRows],
+        resolution: Resolution,
+    ) -> None:
+        status = LoadStatus.DONE if resolution.as_landed or committed else LoadStatus.DROPPED
         with self._fenced(lease) as tx:
-            if sql_loads.row_to_end(tx, load, LoadStatus.DROPPED) is not None:
-                sql_loads.end_as_dropped(tx, load, reason, self._database.now(tx))
+            row = sql_loads.row_to_end(tx, load, status)
+            if row is None:
+                return
+            now = self._database.now(tx)
+            ended = LoggedLoad(load, status, row.announced_at, now, str(resolution), tuple(committed))
+            _end_load(tx, ended, row, states, ChangeNote(resolution.who, "resolve", load.run_id, now))
 
     def announced_loads(self, connection: str) -> Sequence[Load]:
         with self._database.read() as tx:
@@ -211,6 +224,10 @@ class SqlStore:
     def states(self, connection: str, *, partition: str | None = "") -> Sequence[StoredState]:
         with self._database.read() as tx:
             return current_states(tx, connection, partition)
+
+    def landed_tables(self, connection: str, *, partition: str = "") -> Mapping[StreamId, LandedTable]:
+        with self._database.read() as tx:
+            return sql_landed_tables.read(tx, connection, partition)
 
     def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]:
         with self._database.read() as tx:
@@ -235,6 +252,7 @@ class SqlStore:
                 changes |= {StateKey(one, partition): None for one in streams}
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
+            sql_landed_tables.forget(tx, lease.connection, list(changes))
             moved = move_states(tx, lease.connection, changes, note)
             return next(change for change in moved if change.stream == stream)
 
@@ -255,6 +273,7 @@ class SqlStore:
             changes = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection)
+            sql_landed_tables.forget(tx, lease.connection, list(changes))
             return move_states(tx, lease.connection, changes, note)
 
     def stored_config(self, connection: str) -> StoredConfig | None:
@@ -303,3 +322,13 @@ class SqlStore:
             sql_leases.lock_connection(tx, lease.connection)
             sql_leases.check_held(tx, lease)
             yield tx
+
+
+def _end_load(tx: Connection, ended: LoggedLoad, row: Row[Any], states: Sequence[State], note: ChangeNote) -> None:
+    """Moves the states of a load, in the partition of its row, and ends it."""
+    partition = row.partition_key
+    moved = {StateKey(state.stream, partition): state for state in states_of_last_kind(states)}
+    move_states(tx, ended.load.connection, moved, note)
+    sql_landed_tables.record(tx, ended, moved, partition)
+    sql_generations.record_landed(tx, ended.load, {each.stream for each in ended.committed}, note.changed_at)
+    sql_loads.end(tx, ended)

@@ -1,10 +1,10 @@
-"""`loads list` and `loads show`. Slow modules are imported when a command runs; see call.py."""
+"""`loads list`, `loads show` and `loads resolve`. Slow modules are imported when a command runs; see call.py."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.call import Call, command_in, user_name
 from dagster_airbyte_proto.cli.output import Answer, Grid, time_text
 from dagster_airbyte_proto.cli.program import loads
 from dagster_airbyte_proto.errors import ConfigError
@@ -72,6 +72,23 @@ def show_load(call: Call, load_id: str) -> Answer:
     return Answer(
         _load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), Grid(_SHOW, rows), *paths)
     )
+
+
+@command_in(loads, "resolve")
+@click.argument("load_id", metavar="ID")
+@click.option("--as", "word", required=True, type=click.Choice(["landed", "lost"]), help="What became of its rows.")
+def resolve_load(call: Call, load_id: str, word: str) -> Answer:
+    """Ends by hand a load of which nobody can tell whether it landed.
+
+    landed: its rows are in the table, its state moves. lost: they are not, and the connector sends them again.
+    """
+    from dagster_airbyte_proto.checkpoints.store import Resolution
+    from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
+
+    with call.engine() as engine:
+        entry = resolve_load(engine, load_id, Resolution(word == "landed", user_name()))
+    call.connection = entry.load.connection
+    return Answer(_load_value(entry), (f"{load_id} of {entry.load.connection}: {entry.status.value}, {entry.reason}",))
 
 
 def _load_value(entry: "LoggedLoad", *, whole: bool = False) -> dict[str, Any]:

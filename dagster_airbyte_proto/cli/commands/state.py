@@ -5,9 +5,7 @@ Slow modules are imported when a command runs; see call.py.
 Manual changes take the connection's lease, so they never collide with a sync. The history names the OS user.
 """
 
-import getpass
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from uuid import uuid4
 
 import click
 
-from dagster_airbyte_proto.cli.call import Call, Target, command_in
+from dagster_airbyte_proto.cli.call import Call, Target, command_in, user_name
 from dagster_airbyte_proto.cli.commands.state_view import HISTORY_COLUMNS, StateView, state_change_answer, states_of
 from dagster_airbyte_proto.cli.output import Answer, Grid
 from dagster_airbyte_proto.cli.program import config as config_group
@@ -102,7 +100,7 @@ def put_state(call: Call, target: Target, stream: "StreamId | None", value: Any)
         if stream is not None and new.stream is None:
             # This stream's part of a state that all streams share: the parts of the others stay.
             new = codec.merge(tuple(stored.state for stored in store.states(target.name)), new)[0]
-        return store.change_state(lease, new.stream, new, who=_user())
+        return store.change_state(lease, new.stream, new, who=user_name())
 
 
 @command_in(group, "reset")
@@ -118,7 +116,7 @@ def reset_state(call: Call, connection: str, stream: str | None) -> Answer:
     # If all streams share one state, any name passes: `reset_state` explains why one stream cannot be reset.
     chosen = None if stream is None else _stream_of(stream) if None in known else _known_stream(stream, known)
     with _lease(call, store, target.name) as lease:
-        change = reset_state(store, lease, chosen, who=_user())
+        change = reset_state(store, lease, chosen, who=user_name())
     return state_change_answer(target, store, [change])
 
 
@@ -167,7 +165,7 @@ def reset_config(call: Call, connection: str) -> Answer:
     target = call.known_connection_target(connection)
     store = call.store()
     with _lease(call, store, target.name) as lease:
-        was_there = store.drop_config(lease, who=_user())
+        was_there = store.drop_config(lease, who=user_name())
     done = "dropped what the connector wrote back of its config" if was_there else "the connector wrote no config back"
     return Answer({"connection": target.name, "dropped": was_there}, (f"{target.name}: {done}",))
 
@@ -183,7 +181,7 @@ def rollback(call: Call, connection: str, version: int, *, with_tables: bool) ->
         return _roll_back_with_tables(call, target, version)
     store = call.store()
     with _lease(call, store, target.name) as lease:
-        changes = store.rollback(lease, version, who=_user())
+        changes = store.rollback(lease, version, who=user_name())
     return state_change_answer(target, store, changes)
 
 
@@ -191,7 +189,7 @@ def _roll_back_with_tables(call: Call, target: Target, version: int) -> Answer:
     from dagster_airbyte_proto.sync.maintenance.rollback import roll_back
 
     with call.engine() as engine, _lease(call, engine.store, target.name) as lease:
-        done = roll_back(engine, lease, version, who=_user())
+        done = roll_back(engine, lease, version, who=user_name())
     answer = state_change_answer(target, call.store(), done.changes)
     tables = [
         {"table": str(each.table), "snapshot_id": each.snapshot_id, "has_moved": each.has_moved} for each in done.tables
@@ -254,10 +252,3 @@ def _json_value(written: str) -> Any:
         raise ConfigError(
             doing, f"it is not JSON: {error}", remedy='Write JSON such as {"next": 5}, or @FILE.'
         ) from error
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name, as in many containers
-        return f"uid {os.getuid()}"

@@ -171,7 +171,7 @@ def _in_partition(report: SyncReport, error: str | None) -> str | None:
 
 
 def _combined(reports: Sequence[StreamReport]) -> StreamReport:
-    summed = ("emitted", "committed", "rejected", "filtered", "changed", "deleted", "bytes")
+    summed = ("emitted", "committed", "rejected", "unknown", "filtered", "changed", "deleted", "bytes")
     sums = {name: sum(getattr(each, name) for each in reports) for name in summed}
     counted = ("rejections", "ignored_fields")
     counts = {name: dict(sum((Counter(getattr(each, name)) for each in reports), Counter())) for name in counted}

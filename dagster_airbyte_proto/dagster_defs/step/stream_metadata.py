@@ -29,6 +29,7 @@ class StreamMetadata(NamespacedMetadataSet):
     generation: int
     loads: int
     filtered: int | None = None
+    unknown: int | None = None
     seconds: float | None = None
     snapshot_id: str | None = None
     load_ids: str | None = None
@@ -114,6 +115,7 @@ def _numbers(report: StreamReport) -> dict[str, Any]:
         "committed": report.committed,
         "rejected": report.rejected,
         "filtered": report.filtered or None,
+        "unknown": report.unknown or None,
         "changed": report.changed,
         "deleted": report.deleted,
         "bytes": report.bytes,

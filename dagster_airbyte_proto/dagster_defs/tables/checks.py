@@ -151,6 +151,8 @@ def _outcome(name: str, inputs: CheckInput, checks: StreamChecks, answer: _Answe
 def _counts(inputs: CheckInput) -> _Outcome:
     report = inputs.report
     facts = (("emitted", report.emitted), ("committed", report.committed), ("rejected", report.rejected))
+    if report.unknown:
+        return _Outcome(False, f"Of {report.unknown} records nobody can tell yet whether they have landed.", facts)
     if report.emitted != report.committed + report.rejected:
         return _Outcome(False, "Records are not accounted for.", facts)
     if inputs.miscounts:

@@ -16,16 +16,20 @@ A crash anywhere is safe:
 
 A table that refuses fails only its own stream, unless a state is shared (GLOBAL, LEGACY). Then the load stays
 announced: part of it may have landed, and no state may move before the rest has.
+
+An error is not a refusal. Where nobody can tell whether a part has landed, its load stays announced and CommitUnknown
+ends the sync. The next run reads the table's log first: only a log that was read and lacks the load says that it has
+not landed (`TableWriter.find_load`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, StateStore
-from dagster_airbyte_proto.errors import CommitUnknown, ProtoError, StagingError, StateConflict, TableError
+from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration, Resolution, StateStore
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, ProtoError, StagingError, StateConflict, TableError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, is_local
 from dagster_airbyte_proto.model import State, StateScope, StreamId
@@ -98,7 +102,7 @@ class Committer:
             self._remove_files(load)
             raise
         reach("load.announced")
-        return self._commit_tables(load)
+        return self._commit_tables(load, _commit)
 
     def promote(self, outcome: LoadOutcome) -> LoadOutcome:
         """Moves the states of a landed load. Durable on return."""
@@ -109,6 +113,32 @@ class Committer:
             reach("load.sources_removed")
         self._store.promote(self._lease, outcome.load, outcome.moved, outcome.committed)
         reach("load.promoted")
+        return outcome
+
+    def resolve(self, load: Load, resolution: Resolution) -> LoadOutcome:
+        """Ends a load by the word of a person, for those of its tables that cannot be read. The others tell themselves.
+
+        Raises ConfigError where no person is needed, and where the word would double rows.
+        """
+        silent: dict[StreamId, ProtoError] = {}
+
+        def commit_if_readable(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
+            try:
+                return _find_or_commit(tables, load, part)
+            except CommitUnknown as error:
+                silent[part.stream] = error
+                return None
+
+        outcome = self._commit_tables(load, commit_if_readable)
+        if not silent:
+            raise ConfigError(
+                f"resolving load {load.load_id}",
+                "all its tables can be read and tell whether it landed",
+                remedy=f"Run `airbyte-proto recover {load.connection}`.",
+            )
+        if not resolution.as_landed:
+            outcome = _without_lost(outcome, silent)
+        self._store.resolve(self._lease, load, outcome.moved, outcome.committed, resolution)
         return outcome
 
     def recover(self) -> list[LoadOutcome]:
@@ -156,11 +186,11 @@ class Committer:
 
     def _recover(self, load: Load) -> LoadOutcome:
         reach("recover.begun")
-        return self.promote(self._commit_tables(load))
+        return self.promote(self._commit_tables(load, _find_or_commit))
 
-    def _commit_tables(self, load: Load) -> LoadOutcome:
+    def _commit_tables(self, load: Load, commit: "_CommitPart") -> LoadOutcome:
         tables = self._tables() if load.parts else None
-        attempts = {part.stream: self._pool.submit(tables.commit, load.load_id, part) for part in load.parts if tables}
+        attempts = {part.stream: self._pool.submit(commit, tables, load, part) for part in load.parts if tables}
         committed, refused = _wait_for_tables(attempts)
         reach("load.committed")
         shared = [state for state in load.states if state.scope is not StateScope.STREAM]
@@ -170,8 +200,56 @@ class Committer:
         return LoadOutcome(load, committed, moved, refused)
 
 
+_CommitPart = Callable[[TableWriter, Load, StagedRows], CommittedRows | None]
+
+
+def _commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
+    """Commits a part that nobody has tried to commit before."""
+    try:
+        return tables.commit(load.load_id, part)
+    except CommitUnknown as error:
+        remedy = error.remedy or (
+            f"The load stays announced. The next sync, or `airbyte-proto recover {load.connection}`, finds out whether"
+            " it landed."
+        )
+        raise CommitUnknown(error.doing, error.found, remedy=remedy, stream=error.stream) from error
+
+
+def _find_or_commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
+    """Commits a part that an earlier run may have committed. Raises CommitUnknown where its table cannot tell."""
+    try:
+        landed = tables.find_load(load.load_id, part)
+    except ProtoError as error:
+        raise CommitUnknown(
+            f"recovering load {load.load_id} of connection {load.connection}",
+            f"nobody can tell whether its rows are in table {part.table}: {error.found}",
+            remedy="Make the table readable and sync again: that finds out. If it never will be, look for the rows and"
+            f" run `airbyte-proto loads resolve {load.load_id} --as landed` (they are there, its state moves), or"
+            " `--as lost` (they are not, the connector sends them again).",
+            stream=str(part.stream),
+        ) from error
+    return landed or tables.commit(load.load_id, part)
+
+
+def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutcome:
+    """The outcome where the parts of these streams have not landed: their states do not move.
+
+    Raises ConfigError where a state covers them and streams that have landed.
+    """
+    shared = [state for state in outcome.moved if state.scope is not StateScope.STREAM]
+    if shared and outcome.committed:
+        landed = ", ".join(str(committed.stream) for committed in outcome.committed)
+        raise ConfigError(
+            f"resolving load {outcome.load.load_id} as lost",
+            f"its streams share one state, and the rows of {landed} have landed: they would come again",
+            remedy="Resolve it as landed, and read the other streams again with `sync --refresh --streams`.",
+        )
+    moved = tuple(state for state in outcome.moved if state.stream is not None and state.stream not in lost)
+    return outcome._replace(moved=moved)
+
+
 def _wait_for_tables(
-    attempts: Mapping[StreamId, Future[CommittedRows]],
+    attempts: Mapping[StreamId, Future[CommittedRows | None]],
 ) -> tuple[tuple[CommittedRows, ...], dict[StreamId, TableError]]:
     """Waits for every table, so that none is still committing when an error is raised. Raises all but refusals."""
     committed: list[CommittedRows] = []
@@ -179,7 +257,8 @@ def _wait_for_tables(
     unknown: list[ProtoError] = []
     for stream, attempt in attempts.items():
         try:
-            committed.append(attempt.result())
+            if (landed := attempt.result()) is not None:
+                committed.append(landed)
         except TableError as error:
             refused[stream] = error
         except ProtoError as error:

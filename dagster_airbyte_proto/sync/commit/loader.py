@@ -74,6 +74,7 @@ class Loader:
         self._complete_state = complete_state
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._running_commit: Future[LoadOutcome] | None = None
+        self._running_parts: tuple[StagedRows, ...] = ()
         self._last_landed: LoadOutcome | None = None
         self._opened = time.monotonic()
         self.committed_loads = 0
@@ -109,7 +110,8 @@ class Loader:
         self._opened = time.monotonic()
         run_id = self._lease.run_id
         load_id = f"{run_id}-{uuid4().hex[:12]}"
-        parts = self._cut_all(streams, tied, load_id, is_last=is_last)
+        cut = self._cut_all(streams, tied, load_id, is_last=is_last)
+        parts = tuple(self._addressed(part) for part in cut)
         if not is_last:
             release_free_memory()
         freed = self._ledger.freed_by(rows_of(parts))
@@ -118,6 +120,7 @@ class Loader:
         if not parts and not states and not resume_points:
             return
         load = Load(load_id, self._lease.connection, run_id, parts, states, resume_points)
+        self._running_parts = parts
         self._running_commit = self._pool.submit(
             self._measure, self._land_last if is_last else self._committer.commit, load
         )
@@ -127,7 +130,14 @@ class Loader:
         if self._running_commit is None:
             return
         running, self._running_commit = self._running_commit, None
-        self._record_outcome(running.result())
+        try:
+            outcome = running.result()
+        except ProtoError:
+            # Announced or not, landed or not: the next run finds out.
+            for part in self._running_parts:
+                self._runs[part.stream].record_unknown(part)
+            raise
+        self._record_outcome(outcome)
 
     def poll(self) -> None:
         """Records the outcome of the running commit if it has ended. Never waits."""
@@ -194,6 +204,10 @@ class Loader:
         )
         run.generation.newest_load = load_id
         return msgspec.structs.replace(part, branch_position=position)
+
+    def _addressed(self, part: StagedRows) -> StagedRows:
+        table_id = self._runs[part.stream].table.table_id
+        return msgspec.structs.replace(part, connection=self._lease.connection, table_id=table_id)
 
     def _resume_points(self, parts: Sequence[StagedRows]) -> Iterable[ResumePoint]:
         for state in self._ledger.resumable_by(rows_of(parts)):

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from dagster_airbyte_proto.checkpoints.store import Lease, OpenGeneration
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, OpenGeneration
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget, spec_digest
 from dagster_airbyte_proto.model import PlannedStream, StreamId
@@ -12,6 +12,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.staging.files.staging_folder import run_staging_folder
+from dagster_airbyte_proto.sync.commit.table_witness import check_witness
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import may_land_on_branch
 from dagster_airbyte_proto.sync.stream_run import StreamRun
@@ -28,6 +29,8 @@ class TargetTables:
     A table that refuses fails only its own stream. Rows of that stream go to the discard folder, a local folder that is
     no table's, so that the reading goes on for the others.
 
+    Tables of the streams in `remembered` are held against what the store remembers of them (`table_witness.py`).
+
     A sync that is cancelled while tables are being prepared waits only a few seconds more: a Spark session takes long
     to start and cannot be interrupted. Rows without a table have not landed, and the connector sends them again.
     """
@@ -38,11 +41,13 @@ class TargetTables:
         specs: Mapping[StreamId, TableSpec],
         lease: Lease,
         cancel: threading.Event,
+        remembered: Mapping[StreamId, LandedTable | None],
     ) -> None:
         self._engine = engine
         self._specs = dict(specs)
         self._store, self._lease = engine.store, lease
         self._cancel = cancel
+        self._remembered = remembered
         self._place = engine.tables_place
         self._ready_before: dict[StreamId, str] = {}
         self._is_started = False
@@ -135,7 +140,7 @@ class TargetTables:
             self._submit(stream)
 
     def _submit(self, stream: StreamId) -> None:
-        self._prepared[stream] = self._pool.submit(self._prepare, self._specs[stream])
+        self._prepared[stream] = self._pool.submit(self._prepare, stream, self._specs[stream])
 
     def _wait_for_target(self, stream: StreamId) -> TableTarget:
         self._ensure_submitted(stream)
@@ -152,11 +157,14 @@ class TargetTables:
             left = wait(prepared, _CANCELLED_WAIT_SECONDS if was_cancelled else _POLL_SECONDS).not_done
             self._has_stopped_waiting = was_cancelled and bool(left)
 
-    def _prepare(self, spec: TableSpec) -> TableTarget:
+    def _prepare(self, stream: StreamId, spec: TableSpec) -> TableTarget:
         tables = self._engine.tables
         if self._is_closed:
             raise TableError(f"preparing table {spec.name}", "the sync is over")
         target = tables.prepare(spec)
+        if stream in self._remembered:
+            witness = tables.witness(spec.name, self._lease.connection)
+            check_witness(self._store, self._lease, stream, witness, self._remembered[stream])
         reach("table.prepared")
         return target
 

@@ -46,6 +46,7 @@ _PROPERTIES = {
 class TableMetadata(msgspec.Struct, frozen=True, rename="camel"):
     """The `metaData` action, as far as we read it. `schema_string` is JSON within JSON."""
 
+    id: str = ""
     schema_string: str = '{"type": "struct", "fields": []}'
     partition_columns: tuple[str, ...] = ()
     configuration: Mapping[str, str] = {}

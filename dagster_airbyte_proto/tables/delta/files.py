@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows, TableTotals
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
+from dagster_airbyte_proto.loads.table import REPLACING
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, add_action, partition_value_text
 from dagster_airbyte_proto.tables.delta.deletion_vectors import deletion_vector
@@ -80,3 +81,11 @@ def _partition_values(metadata: TableMetadata, part: StagedRows, file: StagedFil
             "iceberg} in the settings.",
             stream=str(part.stream),
         ) from error
+
+
+def totals_after(before: TableTotals | None, part: StagedRows) -> TableTotals | None:
+    """Returns the totals of a table once a part is in by reference. None for a replacement: no files pile up there."""
+    if before is None or part.write in REPLACING:
+        return None
+    rows = [file for file in part.files if file.content is FileContent.ROWS]
+    return TableTotals(before.data_files + len(rows), 0, before.size_bytes + sum(file.size_bytes for file in rows))

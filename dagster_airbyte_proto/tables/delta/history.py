@@ -18,16 +18,19 @@ import msgspec
 from pyarrow import fs
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
+from dagster_airbyte_proto.loads.table import Freshness
 
 # Keys of the user metadata in our commits.
 COMPACTION = "airbyte-proto.compaction"
 OLDEST_KEPT = "airbyte-proto.kept-from"
+CONNECTION = "airbyte-proto.connection"
 LOAD_ID = "airbyte-proto.load-id"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 REWOUND_TO = "airbyte-proto.rewound-to"
 TABLE_ROWS = "airbyte-proto.table-rows"
 REWOUND_AT = "airbyte-proto.rewound-at-version"
 
+_SEARCHED_COMMITS = 100
 _COMMIT_FILE = re.compile(r"(\d{20})\.json")
 # A UUID of 16 bytes in base 85: five letters for each four bytes.
 _UUID_CHARACTERS = 20
@@ -184,6 +187,30 @@ def read_commit(storage: fs.FileSystem, folder: str, version: int) -> Commit | N
             return _commit(version, stream.read().splitlines())
     except FileNotFoundError:
         return None
+
+
+def newest_load(log: tuple[fs.FileSystem, str], version: int, connection: str) -> str | None:
+    """Returns the last load of a connection up to a version; None where the newest commits have none."""
+    # As a rule it is the newest commit or the one before it: the others are compactions and expiries.
+    for each in range(version, max(-1, version - _SEARCHED_COMMITS), -1):
+        if (commit := read_commit(*log, each)) is None:
+            return None
+        if commit.user_metadata.get(CONNECTION) == connection:
+            return commit.user_metadata.get(LOAD_ID)
+    return None
+
+
+def logged_freshness(log: tuple[fs.FileSystem, str], version: int) -> Freshness:
+    """Returns what the last commit that changed rows says of them; `has_rows` is not filled in.
+
+    As a rule that is the last commit. Compactions and expiries after it change no row.
+    """
+    for each in range(version, -1, -1):
+        if (commit := read_commit(*log, each)) is None:
+            break
+        if commit.changes_rows:
+            return Freshness(False, str(each), commit.high_water_mark)
+    return Freshness(False)
 
 
 def read_commits(storage: fs.FileSystem, folder: str) -> Iterator[Commit]:

@@ -18,7 +18,8 @@ from dagster_airbyte_proto.loads.column_ids import without_column
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import REPLACING
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
-from dagster_airbyte_proto.tables.spark.columns import spark_schema
+from dagster_airbyte_proto.tables.delta.preparation import WidenedColumns
+from dagster_airbyte_proto.tables.spark.columns import spark_schema, spark_type
 from dagster_airbyte_proto.tables.sql_names import quoted, text_literal
 
 _IS_ROW = "airbyte-proto is row"
@@ -73,6 +74,14 @@ def run_write_job(
     if job.slice_predicate and job.part.write in REPLACING:
         writer = writer.option("replaceWhere", job.slice_predicate)
     writer.save(job.location)
+
+
+def widen(session: SparkSession, table: str, widened: WidenedColumns) -> None:
+    """Widens the types of columns, each in a commit of its own."""
+    session.sql(f"alter table {table} set tblproperties ('delta.enableTypeWidening' = 'true')")
+    for path, kind in widened:
+        column = ".".join(map(quoted, path))
+        session.sql(f"alter table {table} alter column {column} type {spark_type(kind, lambda _: {})}")
 
 
 def _merge(session: SparkSession, job: WriteJob) -> None:

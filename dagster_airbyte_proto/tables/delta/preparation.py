@@ -37,6 +37,7 @@ class DeltaPreparation(NamedTuple):
     schema_id: int | None = None
     widened: WidenedColumns = ()
     action: str | None = None
+    table_id: str = ""
 
     @property
     def is_done(self) -> bool:

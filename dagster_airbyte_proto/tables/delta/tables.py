@@ -26,34 +26,48 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, with_text_column, without_column
-from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedFile, StagedRows, TableTotals
-from dagster_airbyte_proto.loads.storage import LOCAL, folder_name, is_local, without_file_scheme
-from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableFit, TableSpec, TableTarget
+from dagster_airbyte_proto.loads.load import CommittedRows, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.storage import LOCAL, folder_name, without_file_scheme
+from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableFit, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.delta import ABILITIES
 from dagster_airbyte_proto.tables.delta.actions import txn_action
-from dagster_airbyte_proto.tables.delta.files import add_actions_of, can_add_by_reference, files_to_add, net_rows
-from dagster_airbyte_proto.tables.delta.history import HIGH_WATER_MARK, LOAD_ID, TABLE_ROWS, read_commit
-from dagster_airbyte_proto.tables.delta.jobs import WriteJob, run_write_job
+from dagster_airbyte_proto.tables.delta.files import (
+    add_actions_of,
+    can_add_by_reference,
+    files_to_add,
+    net_rows,
+    totals_after,
+)
+from dagster_airbyte_proto.tables.delta.history import (
+    CONNECTION,
+    HIGH_WATER_MARK,
+    LOAD_ID,
+    TABLE_ROWS,
+    logged_freshness,
+    newest_load,
+)
+from dagster_airbyte_proto.tables.delta.jobs import WriteJob, run_write_job, widen
 from dagster_airbyte_proto.tables.delta.jvm import DeltaSnapshot, JavaDelta, Removal
 from dagster_airbyte_proto.tables.delta.partitions import check_delta_partitioning, partitioned_by, slice_predicate
 from dagster_airbyte_proto.tables.delta.preparation import (
     DeltaPreparation,
-    WidenedColumns,
     check_no_branch,
     next_preparation,
     with_published_columns,
 )
+from dagster_airbyte_proto.tables.delta.warehouse import check_is_local
+from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
     check_mode,
     check_partitioning,
     check_slice_column,
+    check_table_id,
     effective_files,
     high_water_mark_after,
 )
-from dagster_airbyte_proto.tables.spark.columns import spark_type
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -83,7 +97,7 @@ class DeltaTables:
         *,
         labels: dict[str, str] | None = None,
     ) -> None:
-        _check_is_local(settings.warehouse_location)
+        check_is_local(settings.warehouse_location)
         self._session = LazySession(session)
         self.catalog = settings.catalog
         self._warehouse = settings.warehouse_location
@@ -100,7 +114,13 @@ class DeltaTables:
             self._register(spec.name)
         schema = arrow_schema(without_column(preparation.columns, spec.slice_column))
         return TableTarget(
-            spec.name, schema, location, self._sql_name(spec.name), preparation.fit, schema_id=preparation.schema_id
+            spec.name,
+            schema,
+            location,
+            self._sql_name(spec.name),
+            preparation.fit,
+            schema_id=preparation.schema_id,
+            table_id=preparation.table_id,
         )
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
@@ -112,13 +132,37 @@ class DeltaTables:
                 if known := self._already_committed(doing, snapshot, load_id, part):
                     return known
                 snapshot = with_published_columns(doing, snapshot, part)
+                check_table_id(doing, snapshot.metadata.id, part)
                 check_delta_partitioning(doing, snapshot.metadata, part)
                 try:
                     return self._land(snapshot, load_id, part)
                 except CALL_ERRORS as error:
+                    if failure_of(error) in NO_OUTCOME:
+                        raise
+                    # Some errors come after the effect, as those of Delta's hooks do: what the log says counts.
+                    with outcome_unknown(doing, stream):
+                        now = self.java().snapshot(self.location(part.table), load_id)
+                        landed = self._landed(now, load_id, part)
+                    if landed:
+                        return landed
                     if failure_of(error) is not Failure.CONFLICT:
                         raise
         raise TableError(doing, f"other writers changed the table {_ATTEMPTS} times meanwhile", stream=stream)
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        doing, stream = f"looking for load {load_id} in table {self._sql_name(part.table)}", str(part.stream)
+        with self.translated_errors(doing, stream):
+            snapshot = self.java().snapshot(self.location(part.table), load_id)
+            if snapshot.version < 0:
+                raise TableError(doing, "there is no such table", stream=stream)
+            check_table_id(doing, snapshot.metadata.id, part)
+            return self._landed(snapshot, load_id, part)
+
+    def witness(self, name: TableName, connection: str) -> Witness:
+        with self.translated_errors(f"reading the log of table {self._sql_name(name)}"):
+            snapshot = self.java().snapshot(self.location(name))
+            log = self.storage.at(f"{self.location(name)}/_delta_log")
+            return Witness(snapshot.metadata.id, newest_load(log, snapshot.version, connection))
 
     def register_all(self) -> None:
         """Registers every table of the warehouse in the session's catalog, at the first call."""
@@ -169,17 +213,8 @@ class DeltaTables:
         return self.open_session().read.format("delta").load(self.location(name))
 
     def _logged_freshness(self, name: TableName, snapshot: DeltaSnapshot) -> Freshness:
-        """Returns what the last commit that changed rows says of them; `has_rows` is not filled in.
-
-        As a rule that is the last commit. Compactions and expiries after it change no row.
-        """
-        storage, folder = self.storage.at(f"{self.location(name)}/_delta_log")
-        for version in range(snapshot.version, -1, -1):
-            if (commit := read_commit(storage, folder, version)) is None:
-                break
-            if commit.changes_rows:
-                return Freshness(False, str(version), commit.high_water_mark)
-        return Freshness(False)
+        """Returns what the last commit that changed rows says of them; `has_rows` is not filled in."""
+        return logged_freshness(self.storage.at(f"{self.location(name)}/_delta_log"), snapshot.version)
 
     def _already_committed(
         self, doing: str, snapshot: DeltaSnapshot, load_id: str, part: StagedRows
@@ -187,15 +222,18 @@ class DeltaTables:
         """Returns the answer for a load that is in the table already, or that has nothing to commit. Else None."""
         if snapshot.version < 0:
             raise TableError(doing, "there is no such table", stream=str(part.stream))
-        if snapshot.load_version is not None:
-            load_version = self.java().load_version(snapshot, load_id)
-            return CommittedRows(
-                part.stream, str(load_version), was_there=True, table_rows=self.rows(part.table, snapshot)
-            )
+        if landed := self._landed(snapshot, load_id, part):
+            return landed
         if not part.files and part.write not in REPLACING:
             rows = self.rows(part.table, snapshot)
             return CommittedRows(part.stream, str(snapshot.version), was_there=False, table_rows=rows)
         return None
+
+    def _landed(self, snapshot: DeltaSnapshot, load_id: str, part: StagedRows) -> CommittedRows | None:
+        if snapshot.load_version is None:
+            return None
+        version = self.java().load_version(snapshot, load_id)
+        return CommittedRows(part.stream, str(version), was_there=True, table_rows=self.rows(part.table, snapshot))
 
     def _land(self, snapshot: DeltaSnapshot, load_id: str, part: StagedRows) -> CommittedRows:
         """Tries to commit once. Raises one of CALL_ERRORS, a conflict among them."""
@@ -207,6 +245,7 @@ class DeltaTables:
         )
         user_metadata = {LOAD_ID: load_id, "airbyte-proto.stream": str(part.stream)}
         user_metadata |= {f"airbyte-proto.{key}": value for key, value in self._labels.items()}
+        user_metadata |= {CONNECTION: part.connection} if part.connection else {}
         if part.high_water_mark is not None and (
             mark := high_water_mark_after(part, self._logged_freshness(part.table, snapshot))
         ):
@@ -219,7 +258,7 @@ class DeltaTables:
         location = self.location(part.table)
         actions = [txn_action(load_id, snapshot.version + 1), *add_actions_of(places, files, location)]
         points.reach("table.committing")
-        totals = self._totals_after(snapshot, part)
+        totals = totals_after(self.java().totals(snapshot), part)
         version = self.java().write(
             snapshot, actions, removal, replaces=part.write in REPLACING, user_metadata=user_metadata
         )
@@ -255,17 +294,6 @@ class DeltaTables:
         totals = self.java().totals(now)
         return CommittedRows(part.stream, str(version), was_there, deleted, self.rows(part.table, now), totals)
 
-    def _totals_after(self, snapshot: DeltaSnapshot, part: StagedRows) -> TableTotals | None:
-        """Returns the totals of the table once the part is in by reference.
-
-        None for a replacement, which lets no files pile up.
-        """
-        before = None if part.write in REPLACING else self.java().totals(snapshot)
-        if before is None:
-            return None
-        rows = [file for file in part.files if file.content is FileContent.ROWS]
-        return TableTotals(before.data_files + len(rows), 0, before.size_bytes + sum(file.size_bytes for file in rows))
-
     def rows(self, name: TableName, snapshot: DeltaSnapshot) -> int:
         """Returns the number of rows: as our last commit or the files' statistics say, else counted by a Spark job."""
         if (logged := self.java().user_metadata(snapshot, snapshot.version).get(TABLE_ROWS)) is not None:
@@ -292,7 +320,7 @@ class DeltaTables:
             # The second attempt finds the changes of the first one done, and would report none.
             changed = changed if changed is not None and changed.changes else preparation.fit
             if preparation.is_done:
-                return preparation._replace(fit=changed)
+                return preparation._replace(fit=changed, table_id=snapshot.metadata.id)
             try:
                 self._take_step(snapshot, spec, preparation)
             except CALL_ERRORS as error:
@@ -304,18 +332,11 @@ class DeltaTables:
     def _take_step(self, snapshot: DeltaSnapshot, spec: TableSpec, preparation: DeltaPreparation) -> None:
         """Takes the next step of the preparation."""
         if preparation.widened:
-            self._widen(f"delta.{quoted(self.location(spec.name))}", preparation.widened)
+            widen(self.open_session(), f"delta.{quoted(self.location(spec.name))}", preparation.widened)
         elif preparation.action is not None and snapshot.version < 0:
             self.java().create(snapshot, preparation.action)
         elif preparation.action is not None:
             self.java().change_metadata(snapshot, preparation.action)
-
-    def _widen(self, table: str, widened: WidenedColumns) -> None:
-        session = self.open_session()
-        session.sql(f"alter table {table} set tblproperties ('delta.enableTypeWidening' = 'true')")
-        for path, kind in widened:
-            column = ".".join(map(quoted, path))
-            session.sql(f"alter table {table} alter column {column} type {spark_type(kind, lambda _: {})}")
 
     def _register(self, name: TableName) -> None:
         if all(_CATALOG_NAME.fullmatch(part) for part in name):
@@ -360,7 +381,7 @@ class DeltaTables:
             yield
         except CALL_ERRORS as error:
             failure, found = failure_of(error), first_line(error)
-            if failure is Failure.UNKNOWN:
+            if failure in NO_OUTCOME:
                 raise CommitUnknown(doing, found, stream=stream) from error
             if failure is Failure.MISSING_FILE:
                 remedy = "Was something deleted from the warehouse by hand?"
@@ -372,19 +393,3 @@ class DeltaTables:
 _NOT_BY_COLUMN_ID = (
     "its columns have no ids that files could carry (delta.columnMapping.mode is not id): others made it"
 )
-
-
-def _check_is_local(warehouse: str) -> None:
-    """Raises ConfigError for a warehouse in an object store.
-
-    On S3 Delta first looks whether a version exists and then writes it, under a lock of its own process only: so two
-    processes can write the same version. Other object stores were not tried.
-    """
-    if not is_local(warehouse):
-        raise ConfigError(
-            "opening Delta tables",
-            f"{warehouse} is no local folder: in an object store two processes that commit the same version of a Delta "
-            "table would both believe that it is theirs, and the rows of one would be lost",
-            remedy="Set catalog: {format: iceberg} in the settings with a catalog of type jdbc or rest, whose tables "
-            "may lie in object stores, or keep the warehouse on a local disk.",
-        )

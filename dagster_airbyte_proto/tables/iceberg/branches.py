@@ -28,8 +28,9 @@ from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.loads.load import BranchPosition, CommittedRows, StagedRows
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import HIGH_WATER_MARK, History, Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import check_branch, effective_files, high_water_mark_after
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
 
 _MAIN = "main"
 
@@ -98,16 +99,35 @@ class TableBranches:
             labels = {**labels, HIGH_WATER_MARK: msgspec.json.encode(mark).decode()}
         changed = self._metadata_after(doing, view, part, labels)
         points.reach("table.committing")
-        if not self._swap(doing, view.base, changed):
-            return None
-        points.reach("table.committed")
-        after = self._read(_position(part))
-        if (landed := after.snapshot_of(load_id)) is None:
+        refusal: BaseException | None = None
+        with outcome_unknown(doing, str(part.stream)):
+            try:
+                self._table.swap_metadata(view.base, changed)
+            except CALL_ERRORS as error:
+                if failure_of(error) in NO_OUTCOME:
+                    raise
+                refusal = error
+            else:
+                points.reach("table.committed")
+            # Some errors come after the effect: what the log says counts, at the next attempt too.
+            after = self._read(_position(part))
+            landed = after.snapshot_of(load_id)
+        if refusal is not None or landed is None:
+            if landed is None and refusal is not None and failure_of(refusal) is not Failure.CONFLICT:
+                raise refusal
             return None
         before = view.main.current if part.is_shown else None
         # Unknown (None) where deletes leave the number of visible rows open; then all stored rows count.
         replaced = (before.stored_rows if before.rows is None else before.rows) if before else 0
         return LandedLoad(landed, was_there=False, shown=after.main.current, replaced_rows=replaced)
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        """Returns the result of a part that is on its branch, or in `main`; None if it is in neither."""
+        view = self._read(_position(part))
+        known = view.snapshot_of(load_id)
+        if known is None:
+            return None
+        return LandedLoad(known, was_there=True, shown=view.main.current).committed_rows(part)
 
     def drop(self, doing: str, branch: str) -> bool:
         """Drops a branch with its snapshots and the files that only they have. Returns False if the table changed."""

@@ -8,16 +8,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.load import HighWaterMark, StagedRows, TableTotals
+from dagster_airbyte_proto.errors import CommitUnknown, TableError
+from dagster_airbyte_proto.loads.load import CommittedRows, HighWaterMark, StagedRows, TableTotals
+from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
 from dagster_airbyte_proto.model import PartitionField
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.schema.replacement import field_ids
 from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice
+from dagster_airbyte_proto.tables.sql_names import text_literal
 
 LOAD_ID = "airbyte-proto.load-id"
+CONNECTION = "airbyte-proto.connection"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 
 
@@ -111,6 +115,7 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     """A table's metadata file, with the fields that we use."""
 
     format_version: int
+    table_uuid: str
     location: str
     last_column_id: int
     current_schema_id: int
@@ -121,6 +126,11 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     snapshots: tuple[Snapshot, ...] = ()
     refs: Mapping[str, _Reference] = {}
     sort_orders: tuple[_SortOrder, ...] = ()
+
+    def newest_load(self, connection: str) -> str | None:
+        """Returns the last load of a connection that readers see and the log still has; None if there is none."""
+        own = (each for each in lineage(self, self.current_snapshot_id) if each.summary.get(CONNECTION) == connection)
+        return next((each.load_id for each in own if each.load_id), None)
 
     @property
     def branches(self) -> Mapping[str, int]:
@@ -238,6 +248,41 @@ def lineage(log: TableLog, snapshot_id: int | None) -> Iterator[Snapshot]:
     while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
         yield snapshot
         snapshot_id = snapshot.parent_snapshot_id
+
+
+def may_have_expired(history: History, part: StagedRows, storage: Storage) -> bool:
+    """True if the part may have landed in a snapshot that the log no longer has.
+
+    A file that is younger than the oldest remaining snapshot cannot have landed in an expired one. To empty a table
+    again does no harm, so a part without files counts as not landed.
+    """
+    if history.current is None or not part.files or not history.expired_before_ms:
+        return False
+    return _newest_ms(part, storage) <= history.expired_before_ms
+
+
+def find_files(session: SparkSession, qualified: str, history: History, part: StagedRows) -> CommittedRows:
+    """Returns the result for a part whose files the table still has.
+
+    Raises CommitUnknown otherwise: a compaction may have put their rows elsewhere, and the expiry after it deletes such
+    files.
+    """
+    paths = ", ".join(text_literal(file.path) for file in part.files)
+    found = session.sql(f"select 1 from {qualified}.files where file_path in ({paths}) limit 1")  # noqa: S608 - quoted
+    if history.current is not None and found.collect():
+        return CommittedRows(part.stream, str(history.current.snapshot_id), True, table_rows=history.current.rows)
+    raise CommitUnknown(
+        f"looking for a load in table {qualified}",
+        "its snapshots from the time of the load have expired, and its files are not in the table",
+        stream=str(part.stream),
+    )
+
+
+def _newest_ms(part: StagedRows, storage: Storage) -> int:
+    """Returns when the last file of a part was written; 0 if one of them is gone."""
+    opened = [storage.at(file.path) for file in part.files]
+    written_ns = [filesystem.get_file_info(place).mtime_ns for filesystem, place in opened]
+    return max(written_ns) // 1_000_000 if None not in written_ns else 0
 
 
 def partition_texts(partitioning: Sequence[PartitionField]) -> tuple[str, ...]:

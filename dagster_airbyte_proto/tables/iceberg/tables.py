@@ -8,7 +8,6 @@ A load lands once, whoever else tries to commit it:
 3. If the change was refused, start again.
 """
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, with_text_column, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
-from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableSpec, TableTarget
+from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
@@ -34,10 +33,19 @@ from dagster_airbyte_proto.tables.iceberg.log import (
     History,
     Snapshot,
     check_placement,
+    find_files,
+    may_have_expired,
 )
 from dagster_airbyte_proto.tables.iceberg.preparation import PreparedTable, RequestedTable, prepare_table
-from dagster_airbyte_proto.tables.part_checks import check_mode, high_water_mark_after
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of, first_line
+from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
+from dagster_airbyte_proto.tables.part_checks import check_mode, check_table_id, high_water_mark_after
+from dagster_airbyte_proto.tables.spark.jvm_errors import (
+    CALL_ERRORS,
+    NO_OUTCOME,
+    Failure,
+    failure_of,
+    first_line,
+)
 from dagster_airbyte_proto.tables.spark.key_lookup import greatest_values, rows_with_keys
 from dagster_airbyte_proto.tables.spark.session import LazySession, check_exclusive_commits
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -107,11 +115,31 @@ class IcebergTables:
                 history = table.refresh()
                 if known := self._landed_before(history, load_id, part):
                     return known
+                check_table_id(doing, table.log.table_uuid, part)
                 check_placement(doing, table.log, part)
                 if landed := self._land(table, history, load_id, part):
-                    self._iceberg().refresh_readers(part.table, self._qualified(part.table))
+                    with outcome_unknown(doing, str(part.stream)):
+                        self._iceberg().refresh_readers(part.table, self._qualified(part.table))
                     return landed
         raise TableError(doing, _CONFLICTS, stream=str(part.stream))
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        doing = f"looking for load {load_id} in table {self._qualified(part.table)}"
+        with self._table_errors(doing, str(part.stream)):
+            table = self._iceberg().load(part.table)
+            history = table.refresh()
+            check_table_id(doing, table.log.table_uuid, part)
+            if landed := self._landed(history, load_id, part):
+                return landed
+            if part.branch_position is not None and (landed := TableBranches(table).find_load(load_id, part)):
+                return landed
+            return self._landed_before_expiry(history, part)
+
+    def witness(self, name: TableName, connection: str) -> Witness:
+        with self._table_errors(f"looking at table {self._qualified(name)}"):
+            table = self._table(name)
+            table.refresh()
+            return Witness(table.log.table_uuid, table.log.newest_load(connection))
 
     def branches(self, name: TableName) -> Mapping[str, str]:
         with self._table_errors(f"looking at the branches of table {self._qualified(name)}"):
@@ -182,19 +210,25 @@ class IcebergTables:
             doing, (load_id, part), labels, lambda log: check_placement(doing, log, part)
         )
         if landed:
-            self._iceberg().refresh_readers(part.table, self._qualified(part.table))
+            with outcome_unknown(doing, str(part.stream)):
+                self._iceberg().refresh_readers(part.table, self._qualified(part.table))
         return landed.committed_rows(part) if landed else None
 
     def _landed_before(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Returns the result for a load that is in the table already, or that has nothing to land; else None."""
-        rows, current = history.current.rows if history.current else 0, history.current
-        if landed := history.snapshot_of(load_id):
-            return CommittedRows(part.stream, str(landed.snapshot_id), True, _deleted_rows(part, landed), rows)
+        if landed := self._landed(history, load_id, part):
+            return landed
         if not part.files and part.write not in REPLACING:
+            rows, current = history.current.rows if history.current else 0, history.current
             return CommittedRows(part.stream, str(current.snapshot_id) if current else "", False, table_rows=rows)
-        if current and self._landed_before_expiry(history, part):
-            return CommittedRows(part.stream, str(current.snapshot_id), True, table_rows=rows)
-        return None
+        # For a writer that slept: the run that took over may have landed it, and others may have expired its snapshot.
+        return self._landed_before_expiry(history, part)
+
+    def _landed(self, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
+        landed, rows = history.snapshot_of(load_id), history.current.rows if history.current else 0
+        if landed is None:
+            return None
+        return CommittedRows(part.stream, str(landed.snapshot_id), True, _deleted_rows(part, landed), rows)
 
     def _land(self, table: JavaTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part once. Returns None if it was refused because the table changed since it was read."""
@@ -204,44 +238,43 @@ class IcebergTables:
             change.set(f"airbyte-proto.{key}", value)
         if mark := high_water_mark_after(part, history.freshness):
             change.set(HIGH_WATER_MARK, msgspec.json.encode(mark).decode())
+        doing, stream = f"committing load {load_id} to table {self._qualified(part.table)}", str(part.stream)
         points.reach("table.committing")
-        try:
-            change.commit()
-        except CALL_ERRORS as error:
-            if failure_of(error) is Failure.CONFLICT or _was_rolled_back(table, history, error):
-                if copies:
-                    copies.discard()
-                return None
-            if failure_of(error) is Failure.NO_ANSWER:
-                raise CommitUnknown(f"committing load {load_id}", first_line(error), stream=str(part.stream)) from error
-            raise
-        points.reach("table.committed")
-        snapshot = table.committed(load_id, history)
-        if snapshot is None:
-            raise CommitUnknown(
-                f"committing load {load_id}", "the table's log does not show it", stream=str(part.stream)
-            )
+        refusal: BaseException | None = None
+        with outcome_unknown(doing, stream):
+            try:
+                change.commit()
+            except CALL_ERRORS as error:
+                if failure_of(error) in NO_OUTCOME:
+                    raise CommitUnknown(doing, first_line(error), stream=stream) from error
+                # Some errors come after the effect: what the log says counts, at the next attempt too.
+                refusal, now = error, table.refresh()
+                # A row delta whose first snapshot was rolled back reports no conflict, but a wrong argument.
+                is_conflict = failure_of(error) is Failure.CONFLICT or now.current != history.current
+                snapshot = now.snapshot_of(load_id)
+            else:
+                points.reach("table.committed")
+                if (snapshot := table.committed(load_id, history)) is None:
+                    raise CommitUnknown(doing, "the table's log does not show it", stream=stream)
+        if refusal is not None or snapshot is None:
+            if snapshot is None and refusal is not None and not is_conflict:
+                raise refusal
+            if snapshot is None and copies:
+                copies.discard()
+            return None
         deleted, totals = _deleted_rows(part, snapshot, history.current), snapshot.totals
         return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
 
     def _snapshot_labels(self, load_id: str, part: StagedRows) -> dict[str, str]:
-        return {**self._labels, "load-id": load_id, "stream": str(part.stream)}
+        connection = {"connection": part.connection} if part.connection else {}
+        return {**self._labels, **connection, "load-id": load_id, "stream": str(part.stream)}
 
-    def _landed_before_expiry(self, history: History, part: StagedRows) -> bool:
-        """True if a load landed in a snapshot that has expired since, as far as the table still has its files.
-
-        A file that is younger than the oldest remaining snapshot cannot have landed in an expired one. That check
-        spares most commits the query.
-        """
-        expired_before_ms = history.expired_before_ms
-        if not expired_before_ms or not part.files or self._modified_ms(part.files[0].path) > expired_before_ms:
-            return False
-        paths = ", ".join("'" + file.path.replace("\\", "\\\\").replace("'", "\\'") + "'" for file in part.files)
-        self._iceberg().refresh_readers(part.table, self._qualified(part.table))
-        found = self.open_session().sql(
-            f"select 1 from {self._qualified(part.table)}.files where file_path in ({paths}) limit 1"  # noqa: S608 - quoted
-        )
-        return bool(found.collect())
+    def _landed_before_expiry(self, history: History, part: StagedRows) -> CommittedRows | None:
+        if not may_have_expired(history, part, self.storage):
+            return None
+        qualified_name = self._qualified(part.table)
+        self._iceberg().refresh_readers(part.table, qualified_name)
+        return find_files(self.open_session(), qualified_name, history, part)
 
     def _target(self, requested: RequestedTable) -> TableTarget:
         table, fit, schema_id = self._prepared(requested)
@@ -254,13 +287,8 @@ class IcebergTables:
             fit=fit,
             storage=self._storage,
             schema_id=schema_id,
+            table_id=table.log.table_uuid,
         )
-
-    def _modified_ms(self, path: str) -> int:
-        """Returns the time of a file's last write. A missing file counts as new: its commit is refused anyway."""
-        filesystem, place = self.storage.at(path)
-        written_ns = filesystem.get_file_info(place).mtime_ns
-        return sys.maxsize if written_ns is None else int(written_ns // 1_000_000)
 
     def _prepared(self, requested: RequestedTable) -> PreparedTable:
         doing = f"preparing table {self._qualified(requested.name)}"
@@ -349,14 +377,6 @@ class IcebergTables:
 
 
 _DELETED_BY_HAND = "Was something deleted from the warehouse by hand?"
-
-
-def _was_rolled_back(table: JavaTable, history: History, error: BaseException) -> bool:
-    """True if the snapshot from which a refused change started was rolled back.
-
-    For this case a row delta does not report a conflict, but a plain IllegalArgumentException.
-    """
-    return failure_of(error) is Failure.REFUSED and table.refresh().current != history.current
 
 
 def _deleted_rows(part: StagedRows, snapshot: Snapshot, before: Snapshot | None = None) -> int:

@@ -15,7 +15,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     """One change of a table: new columns, a load, or the end of a branch. Written to the log as JSON.
 
     Columns that are `only_proposed` are not the table's yet. They are known by the number of their entry, until a load
-    of the generation that brings them is published.
+    of the generation that brings them is published. The first entry gives the table its identity.
     """
 
     columns: IcebergSchema | None = None
@@ -30,6 +30,8 @@ class LogEntry(msgspec.Struct, frozen=True):
     branch_position: BranchPosition | None = msgspec.field(default=None, name="aside")
     dropped_branch: str | None = msgspec.field(default=None, name="dropped")
     only_proposed: bool = msgspec.field(default=False, name="generation")
+    connection: str = ""
+    table_id: str = ""
 
 
 ENTRY_DECODER = msgspec.json.Decoder(LogEntry)
@@ -57,6 +59,12 @@ class LogSnapshot(NamedTuple):
     loads: dict[str, NumberedEntry]
     branches: Mapping[str, tuple[NumberedEntry, ...]]
     known_columns: Mapping[int, IcebergSchema]
+    table_id: str = ""
+
+    def newest_load(self, connection: str) -> str | None:
+        """Returns the last load of a connection that readers see; None if there is none."""
+        shown = (landed.entry for landed in reversed(self.live) if landed.entry.connection == connection)
+        return next((entry.load_id for entry in shown), None)
 
     @property
     def freshness(self) -> Freshness:
@@ -91,6 +99,7 @@ class LogSnapshot(NamedTuple):
                 known_columns={**self.known_columns, number: columns},
                 last_column_id=entry.last_column_id,
                 slice_column=entry.slice_column,
+                table_id=self.table_id or entry.table_id,
             )
         landed = NumberedEntry(number, entry)
         after = self._replace(number=number, loads={**self.loads, entry.load_id: landed})

@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
+from uuid import uuid4
 
 import msgspec
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.atomic_files import sync_folder, write_atomically
-from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.column_ids import (
     arrow_schema,
     columns_of,
@@ -38,16 +39,19 @@ from dagster_airbyte_proto.loads.table import (
     TableFit,
     TableSpec,
     TableTarget,
+    Witness,
     table_fit,
 )
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision, IcebergSchema, evolution_decision
 from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
+from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.parquet.log import ENTRY_DECODER, NO_TABLE, LogEntry, LogSnapshot
 from dagster_airbyte_proto.tables.part_checks import (
     check_branch,
     check_slice,
     check_slice_column,
+    check_table_id,
     effective_files,
     high_water_mark_after,
 )
@@ -66,12 +70,19 @@ class _Preparation(NamedTuple):
     schema_id: int | None = None
 
 
+class _ReadLog(NamedTuple):
+    """A table as its log was read, and the file of its last entry: while that stands, so do the entries before it."""
+
+    snapshot: LogSnapshot
+    last_entry: tuple[int, int] | None
+
+
 class LoggedTables:
     """The tables under one folder. Processes may share the folder, and threads one object."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
-        self._snapshots: dict[TableName, LogSnapshot] = {}
+        self._read_before: dict[TableName, _ReadLog] = {}
 
     def prepare(self, spec: TableSpec) -> TableTarget:
         doing, wanted = f"preparing table {spec.name}", with_text_column(columns_of(spec.schema), spec.slice_column)
@@ -99,17 +110,31 @@ class LoggedTables:
                 snapshot = self._read_snapshot(part.table)
                 if known := _already_committed(snapshot, load_id, part):
                     return known
+                check_table_id(doing, snapshot.table_id, part)
                 check_slice(doing, snapshot.slice_column, part)
                 check_branch(
                     doing, part, snapshot.last_load(part.branch_position.branch) if part.branch_position else None
                 )
                 entry = _load_entry(snapshot, load_id, part)
                 points.reach("table.committing")
-                is_appended = self._append(part.table, snapshot, entry)
+                is_appended = self._append_load(doing, snapshot, entry, part)
             if is_appended:
                 points.reach("table.committed")
                 return _committed(part, snapshot, snapshot.with_entry(snapshot.number + 1, entry))
         raise TableError(doing, f"other writers changed the table {ATTEMPTS} times meanwhile", stream=stream)
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        doing = f"looking for load {load_id} in table {part.table}"
+        with self._translated_errors(doing, str(part.stream)):
+            snapshot = self._read_snapshot(part.table)
+        if not snapshot.number:
+            raise TableError(doing, "there is no such table", stream=str(part.stream))
+        check_table_id(doing, snapshot.table_id, part)
+        return _landed(snapshot, load_id, part)
+
+    def witness(self, name: TableName, connection: str) -> Witness:
+        snapshot = self.snapshot(name)
+        return Witness(snapshot.table_id, snapshot.newest_load(connection))
 
     def snapshot(self, name: TableName) -> LogSnapshot:
         """Reads a table's log. Raises TableError when there is no such table."""
@@ -140,7 +165,8 @@ class LoggedTables:
             raise TableError(doing, error.strerror or str(error), remedy=remedy, stream=stream) from error
 
     def _target(self, name: TableName, columns: IcebergSchema, fit: TableFit) -> TableTarget:
-        return TableTarget(name, arrow_schema(columns), str(self.folder(name)), str(name), fit)
+        table_id = self._read_snapshot(name).table_id
+        return TableTarget(name, arrow_schema(columns), str(self.folder(name)), str(name), fit, table_id=table_id)
 
     def folder(self, name: TableName, *inside: str) -> Path:
         """Returns the folder of a table, or a path inside of it."""
@@ -148,14 +174,29 @@ class LoggedTables:
 
     def _read_snapshot(self, name: TableName) -> LogSnapshot:
         """Reads the table as of now. Entries never change, so only new ones are read."""
-        snapshot = self._snapshots.get(name, NO_TABLE)
-        while (path := self._entry_path(name, snapshot.number + 1)).exists():
+        snapshot, last_entry = self._read_before.get(name, _ReadLog(NO_TABLE, None))
+        if snapshot.number and _file_id(self._entry_path(name, snapshot.number)) != last_entry:
+            # The table was dropped since, or set back: another one may stand in its place.
+            snapshot = NO_TABLE
+        while (entry_id := _file_id(path := self._entry_path(name, snapshot.number + 1))) is not None:
             snapshot = snapshot.with_entry(snapshot.number + 1, ENTRY_DECODER.decode(path.read_bytes()))
-        self._snapshots[name] = snapshot
+            last_entry = entry_id
+        self._read_before[name] = _ReadLog(snapshot, last_entry)
         return snapshot
 
     def _entry_path(self, name: TableName, number: int) -> Path:
         return self.folder(name, "log", f"{number:08}.json")
+
+    def _append_load(self, doing: str, snapshot: LogSnapshot, entry: LogEntry, part: StagedRows) -> bool:
+        """Appends the entry of a load, as `_append` does. Raises CommitUnknown for an error behind the link."""
+        try:
+            return self._append(part.table, snapshot, entry)
+        except OSError as error:
+            with outcome_unknown(doing, str(part.stream)):
+                is_linked = entry.load_id in self._read_snapshot(part.table).loads
+            if is_linked:
+                raise CommitUnknown(doing, error.strerror or str(error), stream=str(part.stream)) from error
+            raise
 
     def _append(self, name: TableName, snapshot: LogSnapshot, entry: LogEntry) -> bool:
         """Appends `entry` right after `snapshot`. Returns False when another writer took that number."""
@@ -171,7 +212,12 @@ class LoggedTables:
 def _prepare(snapshot: LogSnapshot, wanted: IcebergSchema, spec: TableSpec) -> _Preparation:
     if snapshot.number == 0 or not spec.replaces:
         decision = evolution_decision(snapshot.columns, wanted, snapshot.last_column_id, spec.evolution_rules)
-        entry = LogEntry(columns=decision.columns, last_column_id=decision.last_id, slice_column=spec.slice_column)
+        entry = LogEntry(
+            columns=decision.columns,
+            last_column_id=decision.last_id,
+            slice_column=spec.slice_column,
+            table_id="" if snapshot.number else uuid4().hex,
+        )
         return _Preparation(decision, entry if snapshot.number == 0 or decision.columns != snapshot.columns else None)
     resumed = spec.resumed_schema_id
     if resumed is None and spec.resumed_branch:
@@ -193,11 +239,25 @@ def _already_committed(snapshot: LogSnapshot, load_id: str, part: StagedRows) ->
     """Returns the answer for a load that is in the table already, or that has nothing to commit. Else None."""
     if not snapshot.number:
         raise TableError(f"committing load {load_id}", f"there is no table {part.table}", stream=str(part.stream))
-    if landed := snapshot.loads.get(load_id):
-        return CommittedRows(part.stream, str(landed.number), was_there=True, table_rows=snapshot.rows)
+    if landed := _landed(snapshot, load_id, part):
+        return landed
     if not part.files and part.write not in REPLACING:
         return CommittedRows(part.stream, str(snapshot.number), was_there=False, table_rows=snapshot.rows)
     return None
+
+
+def _landed(snapshot: LogSnapshot, load_id: str, part: StagedRows) -> CommittedRows | None:
+    entry = snapshot.loads.get(load_id)
+    return entry and CommittedRows(part.stream, str(entry.number), was_there=True, table_rows=snapshot.rows)
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """Tells a file from another of its name; None where there is none."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _load_entry(snapshot: LogSnapshot, load_id: str, part: StagedRows) -> LogEntry:
@@ -218,6 +278,7 @@ def _load_entry(snapshot: LogSnapshot, load_id: str, part: StagedRows) -> LogEnt
         slice=part.slice,
         high_water_mark=mark,
         branch_position=part.branch_position,
+        connection=part.connection,
     )
 
 

@@ -29,8 +29,9 @@ from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema
 from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
-from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.parquet import ABILITIES
 from dagster_airbyte_proto.tables.parquet.log import LogSnapshot
 from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
@@ -69,8 +70,18 @@ class ParquetTables:
         check_mode(doing, self.abilities, part)
         committed = self.folders.commit(load_id, part)
         # Also for a load that is in the log already: the writer that landed it may have died before showing it.
-        self._show(doing, part.table)
+        with outcome_unknown(doing, str(part.stream)):
+            self._show(doing, part.table)
         return committed
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        landed = self.folders.find_load(load_id, part)
+        if landed is not None:
+            self._show(f"showing load {load_id} in table {part.table}", part.table)
+        return landed
+
+    def witness(self, name: TableName, connection: str) -> Witness:
+        return self.folders.witness(name, connection)
 
     def names(self) -> list[TableName]:
         return self.folders.names()

@@ -45,6 +45,10 @@ class Failure(Enum):
     REFUSED = "it did not happen"
 
 
+NO_OUTCOME = (Failure.UNKNOWN, Failure.NO_ANSWER)
+"""A commit that failed so may still happen: a server may be working on it."""
+
+
 def failure_of(error: BaseException) -> Failure:
     """Classifies the error of a failed call.
 

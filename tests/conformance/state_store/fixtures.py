@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.store import Lease, Resolution, StateStore
 from dagster_airbyte_proto.loads.load import (
     BranchPosition,
     CommittedRows,
@@ -18,6 +18,7 @@ from dagster_airbyte_proto.loads.load import (
 from dagster_airbyte_proto.model import ColumnName, State, StateScope, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
+LOST = Resolution(as_landed=False, who="ann")
 USERS, ORDERS = StreamId.of("users"), StreamId.of("orders", "eu")
 
 

@@ -10,6 +10,7 @@ from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.schema.evolution import ChangeKind, SchemaChange
 from tests.conformance.state_store.fixtures import (
+    LOST,
     ORDERS,
     USERS,
     HandClock,
@@ -32,7 +33,7 @@ FENCED: Mapping[str, Callable[[StateStore, Lease], object]] = {
     "promote": lambda store, lease: store.promote(
         lease, load_of("open"), [stream_state(USERS, "late")], [committed_users()]
     ),
-    "drop": lambda store, lease: store.drop(lease, load_of("open"), "late"),
+    "resolve": lambda store, lease: store.resolve(lease, load_of("open"), [], [], LOST),
     "forget_generation": lambda store, lease: store.forget_generation(
         lease, OpenGeneration(USERS, 2, TableName("shop", "users"), "branch-2", "", "", None, lease.expires_at)
     ),

@@ -4,10 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, StateStore
+from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, Resolution, StateStore
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import State, StateScope
 from tests.conformance.state_store.fixtures import (
+    LOST,
     ORDERS,
     USERS,
     HandClock,
@@ -73,14 +74,25 @@ class LoadTests(StoreFixtures):
         self.promoted(store, lease, load_of("one"))
         assert store.history("shop") == []
 
-    def test_a_dropped_load_is_no_longer_announced(self, store: StateStore, lease: Lease) -> None:
+    def test_a_load_that_somebody_resolves_as_landed_moves_its_states(self, store: StateStore, lease: Lease) -> None:
         load = load_of("one", stream_state(USERS, "u"))
         store.announce(lease, load)
-        store.drop(lease, load, "its table is gone")
-        store.drop(lease, load, "again")
+        for _ in range(2):
+            store.resolve(lease, load, load.states, [], Resolution(as_landed=True, who="ann"))
         logged = store.load("one")
         assert logged is not None
-        assert (logged.status, logged.reason) == (LoadStatus.DROPPED, "its table is gone")
+        assert (logged.status, logged.reason) == (LoadStatus.DONE, "resolved as landed by ann")
+        assert self.current_states(store) == list(load.states)
+        assert [(change.who, change.why) for change in store.history("shop")] == [("ann", "resolve")]
+
+    def test_a_load_that_somebody_resolves_as_lost_moves_none(self, store: StateStore, lease: Lease) -> None:
+        load = load_of("one", stream_state(USERS, "u"))
+        store.announce(lease, load)
+        for _ in range(2):
+            store.resolve(lease, load, [], [], LOST)
+        logged = store.load("one")
+        assert logged is not None
+        assert (logged.status, logged.reason) == (LoadStatus.DROPPED, "resolved as lost by ann")
         with pytest.raises(InternalError, match="it is dropped already"):
             store.promote(lease, load, load.states, [])
         assert self.current_states(store) == []
@@ -89,7 +101,7 @@ class LoadTests(StoreFixtures):
         with pytest.raises(InternalError, match="never announced"):
             store.promote(lease, load_of("one"), [], [])
         with pytest.raises(InternalError, match="never announced"):
-            store.drop(lease, load_of("one"), "")
+            store.resolve(lease, load_of("one"), [], [], LOST)
         assert store.load("one") is None
 
     def test_loads_are_listed_newest_first(self, store: StateStore, lease: Lease) -> None:
@@ -97,14 +109,14 @@ class LoadTests(StoreFixtures):
             self.promoted(store, lease, load_of(load_id))
         assert [logged.load.load_id for logged in store.loads("shop", limit=2)] == ["c", "b"]
 
-    def test_a_sweep_must_leave_the_files_of_announced_and_done_loads(self, store: StateStore, lease: Lease) -> None:
+    def test_a_sweep_must_leave_the_files_of_every_load(self, store: StateStore, lease: Lease) -> None:
         self.promoted(store, lease, load_of("done", paths=("d1", "d2")))
         store.announce(lease, load_of("announced", paths=("a",)))
         dropped = load_of("dropped", paths=("x",))
         store.announce(lease, dropped)
-        store.drop(lease, dropped, "")
+        store.resolve(lease, dropped, [], [], LOST)
         store.announce(lease, load_of("of another run", run_id="run-2", paths=("o",)))
-        assert store.referenced_files("shop", "run-1") == {"d1", "d2", "a"}
+        assert store.referenced_files("shop", "run-1") == {"d1", "d2", "a", "x"}
 
     def test_the_history_tells_a_recovered_load_from_a_synced_one(
         self, store: StateStore, lease: Lease, clock: HandClock

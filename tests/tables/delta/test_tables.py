@@ -36,6 +36,7 @@ from tests.conformance.table_rows import (
     table_name,
 )
 from tests.conformance.table_slices import SlicedTableConformance
+from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
 from tests.tables.partitioned_rows import land, parted, row
 from tests.tables.variant_rows import THINGS, shown, upsert
@@ -51,7 +52,7 @@ class _DeltaBench:
         return Bench(delta, DeltaTables(spark, delta_settings), iceberg_rows)
 
 
-class TestDeltaTables(_DeltaBench, TableWriterConformance):
+class TestDeltaTables(_DeltaBench, TableWriterConformance, WitnessConformance):
     """Loads that append, upsert and replace rows."""
 
 

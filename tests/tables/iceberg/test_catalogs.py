@@ -21,7 +21,7 @@ from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import spark_config, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BranchConformance
-from tests.conformance.table_rows import SCHEMA, Bench, Row, names, part, position_deletes, put, table_name
+from tests.conformance.table_rows import SCHEMA, Bench, NewTable, Row, names, part, position_deletes, put, table_name
 from tests.conformance.table_writer import TableWriterConformance
 from tests.support import rest_catalog
 from tests.support.object_store import ObjectStore
@@ -50,12 +50,8 @@ def bench_of(spark: SparkSession, settings: SparkSettings) -> Bench:
     return Bench(writer, IcebergTables(alone, settings), read)
 
 
-class CatalogConformance:
+class CatalogConformance(NewTable):
     """The parts of the conformance that depend on the catalog: create, load, change and fence a table."""
-
-    @pytest.fixture
-    def target(self, bench: Bench) -> TableTarget:
-        return bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
 
     test_new = TableWriterConformance.test_a_new_table_has_the_columns_and_no_rows
     test_evolved = TableWriterConformance.test_columns_are_added_and_old_rows_have_nulls_there

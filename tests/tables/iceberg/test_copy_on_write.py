@@ -14,7 +14,18 @@ from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
-from tests.conformance.table_rows import SCHEMA, Bench, Row, before_commit, names, part, part_of, staged, table_name
+from tests.conformance.table_rows import (
+    SCHEMA,
+    Bench,
+    NewTable,
+    Row,
+    before_commit,
+    names,
+    part,
+    part_of,
+    staged,
+    table_name,
+)
 from tests.conformance.table_slices import MONDAY, TUESDAY, in_slice, sliced
 from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
@@ -39,16 +50,12 @@ def copying(spark: SparkSession, spark_settings: SparkSettings) -> Bench:
     return Bench(_Copying(spark, spark_settings), _Copying(start_session(other), other), read)
 
 
-class TestCopies:
+class TestCopies(NewTable):
     """The conformance of modes that write by key. The other modes do not depend on copy-on-write."""
 
     @pytest.fixture
     def bench(self, copying: Bench) -> Bench:
         return copying
-
-    @pytest.fixture
-    def target(self, bench: Bench) -> TableTarget:
-        return bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",)))
 
     test_replaced = TableWriterConformance.test_a_replace_takes_out_upserted_rows_and_their_deletes
     test_upserted = TableWriterConformance.test_an_upsert_replaces_rows_of_the_same_key

@@ -32,13 +32,16 @@ from tests.conformance.table_rows import (
     table_name,
 )
 from tests.conformance.table_slices import MONDAY, TUESDAY, SlicedTableConformance, in_slice, sliced
+from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
 from tests.staging.conftest import landed, plan, record
 
 pytestmark = pytest.mark.spark
 
 
-class TestIcebergTables(TableWriterConformance, SlicedTableConformance, BranchConformance, CaredForTableConformance):
+class TestIcebergTables(
+    TableWriterConformance, WitnessConformance, SlicedTableConformance, BranchConformance, CaredForTableConformance
+):
     @pytest.fixture
     def bench(self, iceberg_bench: Bench) -> Bench:
         return iceberg_bench
@@ -127,6 +130,7 @@ def test_a_load_whose_snapshot_expired_is_still_known_by_its_files(
     iceberg.commit("l1", load)
     iceberg.commit("l2", part(target, WriteMode.APPEND, [{"id": 2, "name": "b"}]))
     query(spark, f"call lake.system.expire_snapshots('{target.name}', timestamp '2100-01-01 00:00:00', 1)")
+    assert elsewhere.find_load("l1", load) is not None
     assert elsewhere.commit("l1", load).was_there
     assert names(iceberg_rows(target)) == [(1, "a"), (2, "b")]
     assert not elsewhere.commit("l3", part(target, WriteMode.APPEND, [{"id": 3, "name": "c"}])).was_there

@@ -18,6 +18,7 @@ from dagster_airbyte_proto.tables.parquet.session_catalog import register
 from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
 from dagster_airbyte_proto.tables.spark.session import query
 from tests.conformance.table_rows import SCHEMA, Bench, Row, names, part
+from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
 from tests.tables.writer_process import start_writer
 
@@ -34,7 +35,7 @@ def rows(target: TableTarget) -> list[Row]:
     return list(pq.read_table(plain(target)).to_pylist())
 
 
-class TestParquetTables(TableWriterConformance):
+class TestParquetTables(TableWriterConformance, WitnessConformance):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Bench:
         return Bench(ParquetTables(tmp_path), ParquetTables(tmp_path), rows)

@@ -1,23 +1,27 @@
+import errno
 import os
+import shutil
 import signal
+import stat
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.errors import CommitUnknown, TableError
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import TableName, WriteMode
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 from tests.conformance.table_branches import BranchConformance
 from tests.conformance.table_rows import MODES, SCHEMA, Bench, names, part
 from tests.conformance.table_slices import SlicedTableConformance
+from tests.conformance.table_witness import WitnessConformance
 from tests.conformance.table_writer import TableWriterConformance
 from tests.tables.writer_process import start_writer
 
 
-class TestFolderTables(TableWriterConformance, SlicedTableConformance, BranchConformance):
+class TestFolderTables(TableWriterConformance, WitnessConformance, SlicedTableConformance, BranchConformance):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Bench:
         writer = FolderTables(tmp_path)
@@ -68,6 +72,42 @@ def test_what_a_killed_writer_left_beside_the_log_is_ignored(tmp_path: Path) -> 
     (Path(target.location) / "log" / ".half.tmp").write_text('{"load_id": "l')
     assert not tables.commit("l1", part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])).was_there
     assert len(FolderTables(tmp_path).rows(target.name)) == 1
+
+
+def test_an_error_after_the_commit_point_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = FolderTables(tmp_path)
+    target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+
+    def failing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # the folder's own, once the entry is linked
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        with pytest.raises(CommitUnknown, match="Input/output error"):
+            tables.commit("l1", load)
+    assert tables.find_load("l1", load) is not None
+    assert tables.commit("l1", load).was_there
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_table_that_was_dropped_takes_nothing_from_a_writer_that_knew_it(
+    tmp_path: Path, *, is_made_again: bool
+) -> None:
+    tables = FolderTables(tmp_path)
+    target = tables.prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+    tables.commit("l1", load)
+    shutil.rmtree(target.location + "/log")
+    if not is_made_again:
+        with pytest.raises(TableError, match="there is no table"):
+            tables.commit("l2", load)
+        assert not Path(target.location, "log").exists()
+        return
+    FolderTables(tmp_path).prepare(TableSpec(TableName("shop", "users"), SCHEMA))
+    assert tables.rows(target.name).num_rows == 0
+    assert not tables.commit("l1", load).was_there
 
 
 def test_a_warehouse_that_cannot_be_written_is_a_table_error(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Holds a table against what the state store remembers of it, before a row of a sync lands there.
+
+The table is the witness, the store is the memory. Where one of them was set back, or is another one, a sync would skip
+rows or land them twice, and nobody would notice. So it is refused, for that stream alone. A sync that replaces the
+table needs no memory.
+"""
+
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, StateStore
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.table import Witness
+from dagster_airbyte_proto.model import StreamId
+
+
+def check_witness(
+    store: StateStore, lease: Lease, stream: StreamId, witness: Witness, landed: LandedTable | None
+) -> None:
+    """Raises TableError where table and store contradict each other.
+
+    `landed` is what the store remembers of the stream's last load. None if the stream has no state, so that nothing
+    depends on it.
+    """
+    found = _contradiction(store, witness, landed)
+    if found:
+        raise TableError(
+            f"looking at the table before rows land in it, for connection {lease.connection}",
+            found,
+            remedy=f"Read everything again into it: airbyte-proto sync {lease.connection} --refresh --streams {stream}",
+            stream=str(stream),
+        )
+
+
+def _contradiction(store: StateStore, witness: Witness, landed: LandedTable | None) -> str:
+    newest = store.load(witness.newest_load) if witness.newest_load else None
+    if witness.newest_load and newest is None:
+        return (
+            f"its newest load of this connection is {witness.newest_load}, which the state store does not know. The"
+            " store is older than the table, or another home syncs the same connection into it: rows would be there"
+            " twice. Use the newer state store, or a table of its own"
+        )
+    if landed is None:
+        return ""
+    if landed.table_id and witness.table_id and landed.table_id != witness.table_id:
+        return (
+            "it is not the table that the state was made with, which was dropped, renamed or made again: the rows"
+            " before the state would be missing"
+        )
+    if not landed.is_covered:
+        return (
+            f"its last load ({landed.load_id}, {landed.write}) moved no state, and the stored state is older: rows"
+            " would be there twice"
+        )
+    remembered = store.load(landed.load_id)
+    if newest is not None and remembered is not None and newest.announced_at < remembered.announced_at:
+        return (
+            f"it was set back to load {witness.newest_load}, and the state is that of load {landed.load_id}: the rows"
+            " between them would be missing"
+        )
+    return ""

@@ -1,0 +1,39 @@
+"""Ends by hand a load of which nobody can tell whether it landed."""
+
+from typing import TYPE_CHECKING
+
+from dagster_airbyte_proto.checkpoints.store import LoadStatus, LoggedLoad, Resolution, StateStore
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.run_log import new_run_id
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.sync.engine import Engine
+
+
+def resolve_load(engine: "Engine", load_id: str, resolution: Resolution) -> LoggedLoad:
+    """Ends an announced load, and returns its entry in the log.
+
+    Tables that can be read tell themselves whether it landed, and get the rows that they lack. The resolution counts
+    for the others. Raises ConfigError where there is none, or where it would double rows.
+    """
+    connection = _announced(engine.store, load_id).load.connection
+    with (
+        acquire_lease(engine.store, connection, new_run_id(), engine.settings.lease_seconds) as renewal,
+        Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
+    ):
+        committer.resolve(_announced(engine.store, load_id).load, resolution)
+    entry = engine.store.load(load_id)
+    assert entry is not None, "the store forgets no load"
+    return entry
+
+
+def _announced(store: StateStore, load_id: str) -> LoggedLoad:
+    entry = store.load(load_id)
+    if entry is None or entry.status is not LoadStatus.ANNOUNCED:
+        found = f"there is no load {load_id!r}" if entry is None else f"it has ended already: {entry.status}"
+        raise ConfigError(
+            f"resolving load {load_id}", found, remedy="`airbyte-proto loads list C` shows the loads of C."
+        )
+    return entry

@@ -1,0 +1,47 @@
+"""The conformance of a table as the witness of its loads. It uses the `bench` of `table_writer.py`."""
+
+import msgspec
+import pytest
+
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.table import TableTarget
+from dagster_airbyte_proto.model import TableName, WriteMode
+from tests.conformance.table_rows import MODES, Bench, NewTable, part
+
+
+class WitnessConformance(NewTable):
+    @pytest.mark.parametrize("write", MODES)
+    def test_a_load_is_found_once_it_has_landed_and_not_before(
+        self, bench: Bench, target: TableTarget, write: WriteMode
+    ) -> None:
+        load = part(target, write, [{"id": 1, "name": "a"}])
+        assert bench.other.find_load("l1", load) is None
+        landed = bench.writer.commit("l1", load)
+        bench.writer.commit("l2", part(target, write, [{"id": 2, "name": "b"}]))
+        for tables in (bench.writer, bench.other):
+            found = tables.find_load("l1", load)
+            assert found is not None
+            assert (found.was_there, found.snapshot_id) == (True, landed.snapshot_id)
+
+    def test_a_table_that_is_not_there_says_nothing_of_a_load(self, bench: Bench, target: TableTarget) -> None:
+        load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+        gone = msgspec.structs.replace(load, table=TableName(target.name.namespace, "never_made"))
+        with pytest.raises(TableError):
+            bench.writer.find_load("l1", gone)
+
+    def test_a_table_names_the_newest_load_of_a_connection_and_itself(self, bench: Bench, target: TableTarget) -> None:
+        assert target.table_id
+        assert bench.other.witness(target.name, "shop") == (target.table_id, None)
+        for load_id, connection in (("l1", "shop"), ("l2", "shop"), ("l3", "till")):
+            load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+            bench.writer.commit(load_id, msgspec.structs.replace(load, connection=connection))
+        for tables in (bench.writer, bench.other):
+            assert tables.witness(target.name, "shop") == (target.table_id, "l2")
+            assert tables.witness(target.name, "till") == (target.table_id, "l3")
+
+    def test_rows_for_another_table_of_the_name_are_refused(self, bench: Bench, target: TableTarget) -> None:
+        load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}])
+        for tables in (bench.writer, bench.other):
+            with pytest.raises(TableError, match="another table has its name now"):
+                tables.commit("l1", msgspec.structs.replace(load, table_id="of the one before"))
+        assert bench.read(target) == []

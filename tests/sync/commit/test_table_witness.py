@@ -1,0 +1,110 @@
+"""A table and a store that contradict each other are refused before rows are skipped or land twice."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from tests.sync.conftest import OpenShop
+from tests.sync.shop import REFRESH, Shop
+from tests.sync.test_sync import two
+
+
+def refused(report: SyncReport, stream: str, found: str) -> None:
+    error = report.streams[stream].error
+    assert error is not None and found in error
+    assert f"airbyte-proto sync shop --refresh --streams {stream}" in error
+    assert report.streams[stream].status is SyncStatus.FAILED
+
+
+def state_file(place: Shop) -> Path:
+    [found] = place.home.glob("state.db")
+    return found
+
+
+def rows(place: Shop) -> tuple[int, int]:
+    """The number of users and of orders, each of which is there once."""
+    for stream in ("users", "orders"):
+        assert place.column(stream) == list(range(len(place.column(stream))))
+    return len(place.column("users")), len(place.column("orders"))
+
+
+def log_of(place: Shop, stream: str) -> Path:
+    return place.tables.folder(TableName("shop", stream), "log")
+
+
+def test_an_older_state_store_is_refused_and_a_refresh_heals(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    backup = state_file(place).read_bytes()
+    place.sync_of(two(20, 20))
+    for journal in place.home.glob("state.db-*"):
+        journal.unlink()
+    state_file(place).write_bytes(backup)
+    report = place.sync()
+    refused(report, "users", "which the state store does not know")
+    assert rows(place) == (20, 20)
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert rows(place) == (20, 20)
+    assert place.sync_of(two(25, 20)).status is SyncStatus.COMPLETE
+    assert rows(place) == (25, 20)
+
+
+def test_a_second_home_on_the_same_table_is_refused(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    for file in place.home.glob("state.db*"):
+        file.unlink()
+    refused(place.sync(), "users", "another home syncs the same connection into it")
+    assert rows(place) == (10, 10)
+
+
+def test_a_stream_whose_table_was_dropped_is_refused_and_the_other_goes_on(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    shutil.rmtree(log_of(place, "users").parent)
+    report = place.sync_of(two(20, 20))
+    refused(report, "users", "it is not the table that the state was made with")
+    assert report.streams["orders"].status is SyncStatus.COMPLETE
+    assert place.positions() == {"users": 10, "orders": 20}
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert rows(place) == (20, 20)
+
+
+def test_a_table_that_was_set_back_is_refused(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    place.sync_of(two(20, 20))
+    newest = max(log_of(place, "users").glob("*.json"))
+    newest.unlink()
+    refused(place.sync_of(two(30, 30)), "users", "it was set back to load")
+
+
+def test_a_state_from_before_a_full_refresh_is_refused(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    appends = place.modes
+    place.modes = {"*": {"read": "full_refresh", "write": "overwrite"}}
+    assert place.sync_of(two(15, 15)).status is SyncStatus.COMPLETE
+    place.modes = appends
+    refused(place.sync_of(two(15, 15)), "users", "moved no state, and the stored state is older")
+    assert rows(place) == (15, 15)
+
+
+@pytest.mark.parametrize("changed", ["reset", "set"])
+def test_who_changes_a_state_by_hand_is_trusted(changed: str, shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30, write="append_dedup")
+    place.sync_of(two(10, 10))
+    shutil.rmtree(log_of(place, "users").parent)
+    [users] = [
+        stored for stored in place.store.states("shop") if stored.state.stream and stored.state.stream.name == "users"
+    ]
+    lease = place.store.acquire("shop", run_id="by hand", holder="ann", seconds=60)
+    state = None if changed == "reset" else users.state
+    place.store.change_state(lease, users.state.stream, state, who="ann")
+    place.store.release(lease)
+    report = place.sync_of(two(20, 20))
+    assert report.status is SyncStatus.COMPLETE
+    assert len(place.column("users")) == (20 if changed == "reset" else 10)

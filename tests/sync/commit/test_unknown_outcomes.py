@@ -1,0 +1,133 @@
+"""An error is no refusal: loads of which nobody can tell whether they landed stay announced until somebody can."""
+
+import shutil
+from collections.abc import Mapping
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.store import LoadStatus, Resolution
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
+from tests.sync.conftest import OpenShop
+from tests.sync.shop import EVERYTHING, Shop
+from tests.sync.test_sync import expect, two
+
+Planned = Mapping[tuple[str, int | str], CallFault]
+
+
+def sync(place: Shop, tables: Planned | None = None, store: Planned | None = None) -> SyncReport:
+    """One sync whose calls to tables and store fail as planned."""
+    engine = Engine(
+        Settings.load(place.home, place.home / "settings.yaml"),
+        tables=with_faults(place.tables, CallFaults(tables or {})),
+        store=with_faults(place.store, CallFaults(store or {})),
+    )
+    with engine:
+        report = sync_connection(engine, Connection.from_file(place.connection_file), EVERYTHING)
+    for name, stream in report.streams.items():
+        assert stream.emitted == stream.committed + stream.rejected + stream.unknown, (name, stream)
+    return report
+
+
+def resolve(place: Shop, *, as_landed: bool) -> LoadStatus:
+    [load] = place.store.announced_loads("shop")
+    with Engine(Settings.load(place.home, place.home / "settings.yaml")) as engine:
+        return resolve_load(engine, load.load_id, Resolution(as_landed, "ann")).status
+
+
+def left_announced(place: Shop, state: str = "stream") -> Shop:
+    """A load of both streams that has landed, with an error after it."""
+    place.offer({**two(10, 10), "state": state})
+    report = sync(place, {("commit", "*"): CallFault.AFTER})
+    assert report.status is SyncStatus.UNKNOWN
+    return place
+
+
+@pytest.mark.parametrize("fault", CallFault)
+@pytest.mark.parametrize("method", ["announce", "promote"])
+def test_a_store_that_fails_around_its_effect_loses_and_doubles_nothing(
+    method: str, fault: CallFault, shop: OpenShop
+) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.offer(two(10, 10))
+    report = sync(place, store={(method, 1): fault})
+    assert report.status is not SyncStatus.COMPLETE
+    place.sync()
+    expect(place, 10, 10)
+    assert place.positions() == {"users": 10, "orders": 10}
+
+
+def test_rows_of_a_commit_with_an_unknown_outcome_are_reported_so_and_land_once(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.offer(two(10, 5))
+    report = sync(place, {("commit", 1): CallFault.AFTER})
+    assert (report.status, report.streams["users"].status) == (SyncStatus.UNKNOWN, SyncStatus.UNKNOWN)
+    assert [(each.unknown, each.committed, each.rejected) for each in report.streams.values()] == [
+        (10, 0, 0),
+        (5, 0, 0),
+    ]
+    assert "airbyte-proto recover shop" in (report.error or "")
+    assert place.positions() == {}
+    again = place.sync()
+    assert (again.recovered_loads, again.status) == (1, SyncStatus.COMPLETE)
+    expect(place, 10, 5)
+
+
+def test_a_load_whose_table_cannot_be_read_in_recovery_stays_announced(shop: OpenShop) -> None:
+    place = left_announced(shop(max_bytes=1 << 30))
+    [load] = place.store.announced_loads("shop")
+    with pytest.raises(CommitUnknown, match="nobody can tell whether its rows are in table") as unknown:
+        sync(place, {("find_load", 1): CallFault.BEFORE})
+    for word in (load.load_id, "loads resolve", "--as landed", "--as lost"):
+        assert word in str(unknown.value)
+    assert len(place.store.announced_loads("shop")) == 1
+    place.sync()
+    expect(place, 10, 10)
+
+
+def drop_table(place: Shop, name: str) -> None:
+    shutil.rmtree(place.tables.folder(TableName("shop", name)))
+
+
+@pytest.mark.parametrize("state", ["global", "stream"])
+def test_a_load_of_a_dropped_table_is_resolved_as_landed(state: str, shop: OpenShop) -> None:
+    place = left_announced(shop(max_bytes=1 << 30), state)
+    drop_table(place, "users")
+    with pytest.raises(CommitUnknown, match="there is no such table"):
+        place.sync()
+    assert resolve(place, as_landed=True) is LoadStatus.DONE
+    assert place.sync().streams["users"].emitted == 0
+    assert len(place.column("orders")) == 10
+
+
+def test_a_load_of_a_dropped_table_is_resolved_as_lost_and_its_rows_come_again(shop: OpenShop) -> None:
+    place = left_announced(shop(max_bytes=1 << 30))
+    drop_table(place, "users")
+    resolve(place, as_landed=False)
+    assert place.positions() == {"orders": 10}
+    place.sync()
+    expect(place, 10, 10)
+
+
+def test_a_state_that_covers_landed_rows_is_not_resolved_as_lost(shop: OpenShop) -> None:
+    place = left_announced(shop(max_bytes=1 << 30), "global")
+    drop_table(place, "users")
+    with pytest.raises(ConfigError, match="the rows of orders have landed: they would come again"):
+        resolve(place, as_landed=False)
+    assert len(place.store.announced_loads("shop")) == 1
+
+
+def test_nobody_resolves_what_the_tables_tell(shop: OpenShop) -> None:
+    place = left_announced(shop(max_bytes=1 << 30))
+    with pytest.raises(ConfigError, match="can be read") as refused:
+        resolve(place, as_landed=False)
+    assert "airbyte-proto recover shop" in refused.value.remedy
+    place.sync()
+    expect(place, 10, 10)
