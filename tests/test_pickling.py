@@ -41,6 +41,7 @@ _SERVICES = {
     "LaunchableConnector": "has a launcher",
     "LeaseWait": "has an event and a callback",
     "LoadSteps": "has the stage, the ledger and the committer",
+    "OpenBatchFile": "has an open file",
     "PreparedSync": "has the stage, the ledger and the loader",
     "QueryListener": "has the log",
     "ReadOutcome": "has the reader",

@@ -1,12 +1,15 @@
-"""SQL of the loads log. The caller has begun the transaction and, for changes, checked the fence.
+"""SQL of the loads log, and of the tables in which the loads of each stream landed last.
+
+The caller has begun the transaction and, for changes, checked that the lease holds.
 
 A load is announced, then done or dropped. It never goes back.
 """
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, exists, insert, select, update
+from sqlalchemy import Connection, Row, delete, exists, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.sql.load_json import (
     committed_from_json,
@@ -14,10 +17,13 @@ from dagster_airbyte_proto.checkpoints.sql.load_json import (
     load_from_json,
     load_to_json,
 )
-from dagster_airbyte_proto.checkpoints.sql.schema import loads
-from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus, LoggedLoad
+from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads
+from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
+from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoadStatus, LoggedLoad
 from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.loads.load import Load
+from dagster_airbyte_proto.loads.table import REPLACING
+from dagster_airbyte_proto.model import StreamId, WriteMode
 
 
 def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: datetime) -> None:
@@ -87,6 +93,39 @@ def check_none_announced(tx: Connection, connection: str, doing: str) -> None:
 def as_logged(row: Row[Any]) -> LoggedLoad:
     status, committed = LoadStatus(row.status), committed_from_json(row.committed)
     return LoggedLoad(load_from_json(row.body), status, row.announced_at, row.ended_at, row.reason, committed)
+
+
+def record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKey], partition: str) -> None:
+    """Records the tables that a load has changed. Its moved `states` say which of its streams they cover."""
+    landed = {committed.stream for committed in ended.committed}
+    for part in ended.load.parts:
+        changes_table = bool(part.files) or part.write in REPLACING
+        if part.stream not in landed or not part.is_shown or not changes_table:
+            continue
+        key = StateKey(part.stream, partition)
+        is_covered = key in states or StateKey(None, partition) in states
+        values = {"table_id": part.table_id, "load_id": ended.load.load_id, "write_mode": part.write.value}
+        at = {"connection": ended.load.connection, **key_columns(key)}
+        forget_tables(tx, ended.load.connection, [key])
+        tx.execute(insert(landed_tables).values(**at, **values, is_covered=int(is_covered)))
+
+
+def forget_tables(tx: Connection, connection: str, keys: Collection[StateKey]) -> None:
+    """Forgets the tables of streams whose state a person has changed. The whole connection's key stands for all."""
+    for key in keys:
+        at = {"connection": connection, **key_columns(key)}
+        names = ["connection", "partition_key"] if key.stream is None else list(at)
+        tx.execute(delete(landed_tables).where(*(landed_tables.c[name] == at[name] for name in names)))
+
+
+def landed_in(tx: Connection, connection: str, partition: str) -> Mapping[StreamId, LandedTable]:
+    here = landed_tables.c.connection == connection, landed_tables.c.partition_key == partition
+    return {
+        StreamId.of(row.stream, row.namespace): LandedTable(
+            row.table_id, row.load_id, WriteMode(row.write_mode), bool(row.is_covered)
+        )
+        for row in tx.execute(select(landed_tables).where(*here))
+    }
 
 
 def _out_of_order(doing: str, load: Load, found: str) -> InternalError:

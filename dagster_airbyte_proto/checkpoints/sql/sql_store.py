@@ -15,7 +15,6 @@ from sqlalchemy import Connection, Row, select, update
 
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
-from dagster_airbyte_proto.checkpoints.sql import landed_tables as sql_landed_tables
 from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
@@ -227,7 +226,7 @@ class SqlStore:
 
     def landed_tables(self, connection: str, *, partition: str = "") -> Mapping[StreamId, LandedTable]:
         with self._database.read() as tx:
-            return sql_landed_tables.read(tx, connection, partition)
+            return sql_loads.landed_in(tx, connection, partition)
 
     def history(self, connection: str, *, limit: int = 100) -> Sequence[StateChange]:
         with self._database.read() as tx:
@@ -252,7 +251,7 @@ class SqlStore:
                 changes |= {StateKey(one, partition): None for one in streams}
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
-            sql_landed_tables.forget(tx, lease.connection, list(changes))
+            sql_loads.forget_tables(tx, lease.connection, list(changes))
             moved = move_states(tx, lease.connection, changes, note)
             return next(change for change in moved if change.stream == stream)
 
@@ -273,7 +272,7 @@ class SqlStore:
             changes = {key: past.get(key) for key in {**past, **now} if past.get(key) != now.get(key)}
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection)
-            sql_landed_tables.forget(tx, lease.connection, list(changes))
+            sql_loads.forget_tables(tx, lease.connection, list(changes))
             return move_states(tx, lease.connection, changes, note)
 
     def stored_config(self, connection: str) -> StoredConfig | None:
@@ -329,6 +328,6 @@ def _end_load(tx: Connection, ended: LoggedLoad, row: Row[Any], states: Sequence
     partition = row.partition_key
     moved = {StateKey(state.stream, partition): state for state in states_of_last_kind(states)}
     move_states(tx, ended.load.connection, moved, note)
-    sql_landed_tables.record(tx, ended, moved, partition)
+    sql_loads.record_tables(tx, ended, moved, partition)
     sql_generations.record_landed(tx, ended.load, {each.stream for each in ended.committed}, note.changed_at)
     sql_loads.end(tx, ended)
