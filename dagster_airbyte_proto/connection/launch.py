@@ -3,9 +3,9 @@
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from dagster_airbyte_proto.connection.environment import refers_to_environment
 from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel
@@ -176,9 +176,17 @@ class Connector(StrictModel):
     """A program that speaks a protocol.
 
     Singer: `batch_folder` is the folder, or the URL of one, whose files a tap may name in BATCH messages. They are read
-    with our permissions and then removed. The default is the `working_folder` of the launch.
+    with our permissions and then removed. The default is the `working_folder` of the launch. `catalog_file` takes the
+    place of the tap's own catalog.
     """
 
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]
     launch: Launch
     batch_folder: Annotated[Text, AfterValidator(_path_or_url)] | None = None
+    catalog_file: RelativePath | None = None
+
+    @model_validator(mode="after")
+    def _has_a_catalog(self) -> Self:
+        if self.catalog_file is not None and self.protocol != "singer":
+            raise ValueError("catalog_file is for taps (protocol: singer); other connectors list their streams")
+        return self

@@ -39,11 +39,15 @@ class StateEvent(NamedTuple):
 
 
 class SchemaEvent(NamedTuple):
-    """The schema of a stream's next records, sent while the connector reads."""
+    """The schema of a stream's next records, sent while the connector reads.
+
+    `bookmarks` are the properties whose values its states have.
+    """
 
     stream: StreamId
     json_schema: Mapping[str, Any]
     primary_key: tuple[FieldPath, ...] = ()
+    bookmarks: tuple[str, ...] = ()
 
 
 class VersionEvent(NamedTuple):

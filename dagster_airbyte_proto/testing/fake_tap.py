@@ -3,8 +3,8 @@
 
 Bookmarks are {"next": the id that comes next}. Of the keys there, it has no statuses, counts, late states and lines of
 Airbyte's. Keys of the scenario in addition:
-    tap                 "sdk" (default); "python": as taps of singer-python, with spaces and no `--about`; or "old": the
-                        same, with `--properties` and no `--catalog`
+    tap                 "sdk" (default); "python": as taps of singer-python, with spaces and no `--about`; "old": the
+                        same, with `--properties` and no `--catalog`; or "bare": with neither, and no `--discover`
     first_state         the value of a STATE that comes before all else
     currently_syncing   true: STATEs name the stream that is being sent
     log                 lines for stderr
@@ -52,14 +52,20 @@ _SETTINGS = {
         "count": {"type": ["integer", "null"], "minimum": 1},
     },
 }
-_HELP = """usage: tap [-h] -c CONFIG [-s STATE] {chosen} [-d]
+_HELP = """usage: tap [-h] -c CONFIG [-s STATE] {chosen}
 
 options:
   -c CONFIG, --config CONFIG
   -s STATE, --state STATE
   {chosen}
-  -d, --discover        Do schema discovery
 """
+
+
+_CHOSEN = {
+    "python": "[--catalog CATALOG] [-d] --discover",
+    "old": "[-p PROPERTIES] --properties [-d] --discover",
+    "bare": "",
+}
 
 
 def command(scenario: Path | None = None) -> list[str]:
@@ -135,7 +141,10 @@ class TapRead:
     def _schema(self, stream: fake_source.FakeStream, message_name: str, properties: dict[str, Any]) -> None:
         keys = ["key" if "keys" in stream.written else "id"]
         schema = {"type": "object", "properties": properties}
-        self._output.write({"type": "SCHEMA", "stream": message_name, "schema": schema, "key_properties": keys})
+        message = {"type": "SCHEMA", "stream": message_name, "schema": schema, "key_properties": keys}
+        if self._scenario.get("tap") == "bare" and stream.incremental:
+            message["bookmark_properties"] = ["updated_at"]
+        self._output.write(message)
 
     def _state(self, now: fake_source.FakeStream | None, ended: fake_source.FakeStream | None = None) -> None:
         for each in self._streams:
@@ -176,6 +185,14 @@ def catalog_entry(name: str, written: dict[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties}
     found = {"tap_stream_id": name, "stream": written.get("catalog_name", name), "schema": schema}
     return {**found, "metadata": [*metadata, {"breadcrumb": [], "metadata": root}]}
+
+
+def everything(scenario: dict[str, Any]) -> dict[str, Any]:
+    """The catalog with each stream selected."""
+    entries = [catalog_entry(name, stream) for name, stream in scenario["streams"].items()]
+    for entry in entries:
+        entry["metadata"][-1]["metadata"]["selected"] = True
+    return {"streams": entries}
 
 
 def _inclusion(name: str, key: str, written: dict[str, Any]) -> str:
@@ -228,9 +245,7 @@ def main(arguments: list[str]) -> int:
         about = {"name": "tap-fake", "version": "1.0", "capabilities": capabilities, "settings": _SETTINGS}
         sys.stdout.write(json.dumps(about, indent=2) + "\n")
     elif verb == "help":
-        sys.stdout.write(
-            _HELP.format(chosen="[-p PROPERTIES] --properties" if kind == "old" else "[--catalog CATALOG]")
-        )
+        sys.stdout.write(_HELP.format(chosen=_CHOSEN[kind]))
     elif verb == "discover":
         if "discover_config" in scenario:
             _write(options["--config"], scenario["discover_config"])
@@ -241,7 +256,7 @@ def main(arguments: list[str]) -> int:
         state = fake_source.content(options["--state"]) if "--state" in options else {}
         if "new_config" in scenario:
             _write(options["--config"], scenario["new_config"])
-        catalog = fake_source.content(options[catalog_option])
+        catalog = everything(scenario) if kind == "bare" else fake_source.content(options[catalog_option])
         TapRead(scenario, catalog, state, TapOutput(scenario.get("failure"), spaced=kind != "sdk")).run()
         return int(scenario.get("exit_code", 0))
     return 0

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.masking import secret_values
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, TableName, WriteMode
 from dagster_airbyte_proto.protocols.conversation import FileArgument, ReadRequest, Transcript, Verb
@@ -110,10 +109,35 @@ def test_a_catalog_is_one_document_over_many_lines() -> None:
     assert event == UnknownEvent("catalog", "stream number 1 has no tap_stream_id")
 
 
-def test_a_tap_that_cannot_discover_is_refused() -> None:
-    source = _knowing(b"usage: tap --config CONFIG [--catalog CATALOG]\n")
-    with pytest.raises(ConnectorError, match="it has no --discover"):
-        source.discover({})
+def test_a_tap_that_cannot_discover_is_run_for_its_schemas() -> None:
+    source = _knowing(b"usage: tap --config CONFIG [--state STATE]\n")
+    asked = source.discover({})
+    assert (asked.arguments, asked.keeps_lines_with) == (("--config", _CONFIG), b"SCHEMA")
+    output = b"".join(
+        json.dumps(message).encode() + b"\n"
+        for message in (
+            {"type": "SCHEMA", "stream": "users", "schema": {}, "key_properties": []},
+            {"type": "RECORD", "stream": "users", "record": {"type": "SCHEMA"}},
+            {
+                "type": "SCHEMA",
+                "stream": "users",
+                "schema": {"properties": {"id": {"type": "integer"}, "at": {"type": "string"}}},
+                "key_properties": ["id"],
+                "bookmark_properties": ["at"],
+            },
+            {"type": "SCHEMA", "stream": "names", "schema": {"properties": {}}, "key_properties": []},
+        )
+    )
+    [found] = source.events_of_answer(Verb.DISCOVER, Transcript(output, ended_cleanly=True))
+    assert isinstance(found, CatalogEvent)
+    users, names = found.catalog.streams
+    assert (users.id.name, users.primary_key, users.cursor) == ("users", (("id",),), ("at",))
+    assert (names.id.name, names.primary_key, names.read_modes) == ("names", (), (ReadMode.FULL_REFRESH,))
+    broken = list(source.events_of_answer(Verb.DISCOVER, Transcript(output, ended_cleanly=False)))
+    assert not any(isinstance(event, CatalogEvent) for event in broken)
+    [checked] = source.events_of_answer(Verb.CHECK, Transcript(output, ended_cleanly=True))
+    assert checked == CheckEvent(True, "")
+    assert source.read(_request()).arguments == ("--config", _CONFIG)
 
 
 def test_read_hands_over_what_there_is() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.testing import fake_tap
 from tests.sync.shop import REFRESH, SECRET, Shop
 
 OpenShop = Callable[..., Shop]
@@ -297,3 +299,25 @@ def test_streams_have_their_bookmarks_in_the_state(tap: OpenShop) -> None:
     [kept] = shop.store.states("shop")
     assert kept.state.stream is None
     assert shop.positions() == {str(StreamId.of("users")): 3}
+
+
+def test_a_tap_without_discovery_is_run_once_for_its_catalog(tap: OpenShop) -> None:
+    shop = tap()
+    shop.offer({**_of(5), "tap": "bare"})
+    report = shop.sync()
+    assert (report.status, shop.column("users")) == (SyncStatus.COMPLETE, list(range(5)))
+    shop.offer({**_of(8), "tap": "bare"})
+    report = shop.sync()
+    assert (report.streams["users"].emitted, shop.column("users")) == (3, list(range(8)))
+
+
+def test_a_catalog_file_of_the_connection_takes_the_place_of_the_taps_own(tap: OpenShop, tmp_path: Path) -> None:
+    shop = tap()
+    (tmp_path / "catalog.json").write_text(json.dumps({"streams": [fake_tap.catalog_entry("users", {})]}))
+    shop.connector_options = {"catalog_file": str(tmp_path / "catalog.json")}
+    offered = {**_of(5), "tap": "python", "answers": {"discover": {"exit_code": 1}}}
+    assert shop.sync_of(offered).status is SyncStatus.COMPLETE
+    assert shop.column("users") == list(range(5))
+    (tmp_path / "catalog.json").write_text("{}")
+    with pytest.raises(ConfigError, match="reading the catalog file"):
+        shop.sync()

@@ -66,7 +66,8 @@ def _schema(parts: Mapping[str, bytes], _: bytes) -> Event:
     if not isinstance(schema, dict):
         raise MemberError("the message has no schema")
     keys = names_in(value(parts.get("key_properties", b"null")))
-    return SchemaEvent(stream, schema, tuple((key,) for key in keys))
+    bookmarks = names_in(value(parts.get("bookmark_properties", b"null")))
+    return SchemaEvent(stream, schema, tuple((key,) for key in keys), bookmarks)
 
 
 def _version(parts: Mapping[str, bytes], _: bytes) -> Event:

@@ -1,7 +1,8 @@
 """The source side of the Singer protocol (a tap): requests in, command lines out; lines in, events out.
 
 1. A tap takes flags, not verbs, and old taps take fewer. The answer to `spec` tells which (spec.py); `adapted_to` that
-   spec, the other requests use only the flags that this tap takes.
+   spec, the other requests use only the flags that this tap takes. One without `--discover` is run once, without a
+   state, and its catalog is made of the SCHEMA messages (schema_catalog.py).
 2. The answer is one JSON document over many lines, or only the exit code: `--test` prints nothing else.
 3. Nothing is remembered between calls: the sync keeps what it has seen.
 4. A tap that must change its config (a rotated token) rewrites the config file it was given.
@@ -12,7 +13,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
+from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import Catalog, ReadMode, StreamId
 from dagster_airbyte_proto.protocols.catalog_json import catalog_message
 from dagster_airbyte_proto.protocols.conversation import (
@@ -29,6 +30,7 @@ from dagster_airbyte_proto.protocols.singer import messages as singer_messages
 from dagster_airbyte_proto.protocols.singer import spec as singer_spec
 from dagster_airbyte_proto.protocols.singer import states as singer_states
 from dagster_airbyte_proto.protocols.singer.records import RECORD_WIRE
+from dagster_airbyte_proto.protocols.singer.schema_catalog import catalog_of_run
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
 
@@ -59,21 +61,17 @@ class SingerSource:
         return self.discover(config)._replace(verb=Verb.CHECK)
 
     def discover(self, config: Mapping[str, Any]) -> Invocation:
-        if "--discover" not in self._flags:
-            raise ConnectorError(
-                "asking the tap for its catalog",
-                "it has no --discover",
-                remedy="A tap that cannot list its streams cannot be run: is there a newer version of it?",
-            )
-        return self._query(Verb.DISCOVER, config, "--discover")
+        if "--discover" in self._flags:
+            return self._query(Verb.DISCOVER, config, "--discover")
+        return self._query(Verb.DISCOVER, config)._replace(keeps_lines_with=b"SCHEMA")
 
     def read(self, request: ReadRequest) -> Invocation:
         is_old = "--catalog" not in self._flags and "--properties" in self._flags
-        files = {
-            _CONFIG.name: encode_config(request.config),
-            _CATALOG.name: singer_catalog.selected_catalog(request, marks_schemas=is_old),
-        }
-        arguments = ("--config", _CONFIG, "--properties" if is_old else "--catalog", _CATALOG)
+        files = {_CONFIG.name: encode_config(request.config)}
+        arguments: tuple[str | FileArgument, ...] = ("--config", _CONFIG)
+        if not self._flags.isdisjoint(("--catalog", "--properties")):
+            files[_CATALOG.name] = singer_catalog.selected_catalog(request, marks_schemas=is_old)
+            arguments = (*arguments, "--properties" if is_old else "--catalog", _CATALOG)
         full_refresh = {each.id.name for each in request.streams if each.read is ReadMode.FULL_REFRESH}
         incremental = {each.id.name for each in request.streams} - full_refresh
         state = singer_states.state_file(request.states, full_refresh, incremental)
@@ -82,7 +80,12 @@ class SingerSource:
         return Invocation((*arguments, "--state", _STATE), {**files, _STATE.name: state}, _CONFIG.name)
 
     def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
-        document = singer_spec.find_object(transcript.output)
+        is_run = "--discover" not in self._flags and (
+            verb is Verb.DISCOVER or (verb is Verb.CHECK and "--test" not in self._flags)
+        )
+        document = catalog_of_run(transcript.output) if is_run else singer_spec.find_object(transcript.output)
+        if is_run and not transcript.ended_cleanly:
+            document = None  # The streams of which it has not come to speak would be missing.
         if verb is Verb.SPEC:
             found = singer_spec.spec_from_about(document) if document is not None else None
             found = found or singer_spec.spec_from_help(transcript.output.decode(errors="replace"))
@@ -119,8 +122,8 @@ class SingerSource:
         return catalog_message(stream.raw for stream in catalog.streams)
 
     @staticmethod
-    def _query(verb: Verb, config: Mapping[str, Any], flag: str) -> Invocation:
-        return Invocation(("--config", _CONFIG, flag), {_CONFIG.name: encode_config(config)}, _CONFIG.name, verb)
+    def _query(verb: Verb, config: Mapping[str, Any], *flags: str) -> Invocation:
+        return Invocation(("--config", _CONFIG, *flags), {_CONFIG.name: encode_config(config)}, _CONFIG.name, verb)
 
 
 def _event_of_catalog(verb: Verb, document: bytes) -> Event:

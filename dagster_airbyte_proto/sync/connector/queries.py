@@ -31,6 +31,10 @@ _ENVIRONMENT = {"DEPLOYMENT_MODE": "OSS", "USE_STREAM_CAPABLE_STATE": "true"}
 _READ_TIMEOUT_SECONDS = 1.0
 _PURPOSES = {Verb.SPEC: "for its spec", Verb.CHECK: "to check its config", Verb.DISCOVER: "for its catalog"}
 _MAX_ANSWER_BYTES = 256 << 20
+_NAME_A_CATALOG = (
+    "It has no --discover, so it is run once for the schemas of its streams. If that takes longer, write its catalog "
+    "to a file and name it by catalog_file, beside launch."
+)
 
 Answer = TypeVar("Answer", bound=Event)
 
@@ -69,7 +73,7 @@ def query_connector(
     for invocation in invocations:
         running, verb = connector.launch(invocation), invocation.verb
         try:
-            output, report = _output(running, verb, deadline - time.monotonic())
+            output, report = _output(running, invocation, deadline - time.monotonic())
         finally:
             # Also after a failure: if the connector renewed a token, the old one may be invalid by now.
             _save_changed_config(running, listener)
@@ -119,22 +123,40 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
     return _Reply(found, errors, unreadable)
 
 
-def _output(running: RunningConnector, verb: Verb, timeout_seconds: float) -> tuple[bytes, ExitReport | None]:
+def _output(
+    running: RunningConnector, invocation: Invocation, timeout_seconds: float
+) -> tuple[bytes, ExitReport | None]:
     deadline = time.monotonic() + timeout_seconds
-    pieces: list[bytes] = []
-    size = 0
+    doing, answer = _doing(invocation.verb), _AnswerLines(invocation.keeps_lines_with)
     try:
         while (chunk := running.read(_READ_TIMEOUT_SECONDS)) != b"":
-            if chunk is not None:
-                pieces.append(chunk)
-                size += len(chunk)
-            if size > _MAX_ANSWER_BYTES:
-                raise ProtocolViolation(_doing(verb), f"it wrote over {_MAX_ANSWER_BYTES} bytes")
+            answer.add(chunk or b"")
+            if answer.size > _MAX_ANSWER_BYTES:
+                raise ProtocolViolation(doing, f"it wrote over {_MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
-                raise ConnectorError(_doing(verb), f"no end within {timeout_seconds:.0f} s", retryable=True)
-        return b"".join(pieces), running.wait(max(0.0, deadline - time.monotonic()))
+                remedy = _NAME_A_CATALOG if invocation.keeps_lines_with else ""
+                raise ConnectorError(doing, f"no end within {timeout_seconds:.0f} s", remedy=remedy, retryable=True)
+        return answer.whole(), running.wait(max(0.0, deadline - time.monotonic()))
     finally:
         running.stop()
+
+
+class _AnswerLines:
+    """The output of a short request: all of it, or its lines that contain some bytes."""
+
+    def __init__(self, kept: bytes) -> None:
+        self._kept, self._pieces, self._unfinished = kept, list[bytes](), b""
+        self.size = 0
+
+    def add(self, chunk: bytes) -> None:
+        if self._kept:
+            lines, newline, self._unfinished = (self._unfinished + chunk).rpartition(b"\n")
+            chunk = b"".join(line + newline for line in lines.split(b"\n") if self._kept in line)
+        self._pieces.append(chunk)
+        self.size += len(chunk) + max(0, len(self._unfinished) - _MAX_ANSWER_BYTES)
+
+    def whole(self) -> bytes:
+        return b"".join(self._pieces) + (self._unfinished if self._kept in self._unfinished else b"")
 
 
 def _save_changed_config(running: RunningConnector, listener: QueryListener) -> None:

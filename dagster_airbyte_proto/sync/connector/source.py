@@ -10,7 +10,7 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.masking import Mask, secret_values
 from dagster_airbyte_proto.model import Catalog, StreamId
@@ -172,6 +172,11 @@ class Source:
     def catalog(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> Catalog:
         """The connector's catalog. Raises ConnectorError if there is no answer within `timeout_seconds`."""
         cache_key = (self.connection.name, self.identity, self.config.digest)
+        named = self.connection.connector.catalog_file
+        if named is not None:
+            catalog = self._catalog_in_file(named)
+            self._cache.keep_catalog(*cache_key, self.protocol.catalog_message(catalog))
+            return catalog
         cached = None if fresh else self._usable_message(self._cache.catalog(*cache_key))
         if cached is not None:
             return self.protocol.catalog(cached)
@@ -183,6 +188,15 @@ class Source:
         )
         self._cache.keep_catalog(*cache_key, self.protocol.catalog_message(found.catalog))
         return found.catalog
+
+    def _catalog_in_file(self, path: Path) -> Catalog:
+        doing = f"reading the catalog file {path}"
+        try:
+            return self.protocol.catalog(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(doing, error.strerror or str(error)) from error
+        except ProtocolViolation as error:
+            raise ConfigError(doing, error.found, remedy="Write it as `--discover` of a tap prints it.") from error
 
     def stream_schemas(self) -> Mapping[StreamId, SchemaEvent]:
         """The newest schema message of each stream that the connector sent while it read, in earlier syncs."""
