@@ -127,11 +127,6 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     refs: Mapping[str, _Reference] = {}
     sort_orders: tuple[_SortOrder, ...] = ()
 
-    def newest_load(self, connection: str) -> str | None:
-        """Returns the last load of a connection that readers see and the log still has; None if there is none."""
-        own = (each for each in lineage(self, self.current_snapshot_id) if each.summary.get(CONNECTION) == connection)
-        return next((each.load_id for each in own if each.load_id), None)
-
     @property
     def branches(self) -> Mapping[str, int]:
         """The last snapshot of each branch, `main` among them."""
@@ -233,6 +228,11 @@ class History:
     def snapshot_of(self, load_id: str) -> Snapshot | None:
         """Returns the snapshot that landed a load. None: not landed, or its snapshot expired (`expired_before_ms`)."""
         return self._loads.get(load_id)
+
+    def newest_load(self, connection: str) -> str | None:
+        """Returns the last load of a connection that the log still has; None if there is none."""
+        own = (each for each in reversed(self._loads.values()) if each.summary.get(CONNECTION) == connection)
+        return next((each.load_id for each in own), None)
 
     def after(self, snapshot: Snapshot) -> "History":
         """Returns the history with `snapshot`, a child of the current one, as its last snapshot."""

@@ -138,8 +138,8 @@ class IcebergTables:
     def witness(self, name: TableName, connection: str) -> Witness:
         with self._table_errors(f"looking at table {self._qualified(name)}"):
             table = self._table(name)
-            table.refresh()
-            return Witness(table.log.table_uuid, table.log.newest_load(connection))
+            newest_load = table.refresh().newest_load(connection)
+            return Witness(table.log.table_uuid, newest_load)
 
     def branches(self, name: TableName) -> Mapping[str, str]:
         with self._table_errors(f"looking at the branches of table {self._qualified(name)}"):
