@@ -115,13 +115,14 @@ class TableLog(msgspec.Struct, frozen=True, rename="kebab"):
     """A table's metadata file, with the fields that we use."""
 
     format_version: int
-    table_uuid: str
     location: str
     last_column_id: int
     current_schema_id: int
     schemas: tuple[IcebergSchema, ...]
     default_spec_id: int
     partition_specs: tuple[_PartitionSpec, ...]
+    # Tables of format 1 may have none.
+    table_uuid: str = ""
     current_snapshot_id: int | None = None
     snapshots: tuple[Snapshot, ...] = ()
     refs: Mapping[str, _Reference] = {}
