@@ -58,9 +58,13 @@ def with_faults(inner: _Inner, faults: CallFaults) -> _Inner:
         if callable(getattr(type(inner), name, None)):
             members[name] = _method(inner, name, faults)
         else:
-            members[name] = property(lambda _self, name=name: getattr(inner, name))  # type: ignore[misc]
+            members[name] = _attribute(inner, name)
     # A class of its own: optional interfaces are recognized by the class's methods.
     return cast(_Inner, type(f"Faulty{type(inner).__name__}", (), members)())
+
+
+def _attribute(inner: object, name: str) -> property:
+    return property(lambda _self: getattr(inner, name))
 
 
 def _method(inner: object, name: str, faults: CallFaults) -> Callable[..., Any]:

@@ -120,14 +120,16 @@ class Committer:
 
         Raises ConfigError where no person is needed, and where the word would double rows.
         """
-        silent: dict[StreamId, ProtoError] = {}
+        silent: set[StreamId] = set()
 
         def commit_if_readable(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
             try:
-                return _find_or_commit(tables, load, part)
-            except CommitUnknown as error:
-                silent[part.stream] = error
+                landed = _find(tables, load, part)
+            except CommitUnknown:
+                silent.add(part.stream)
                 return None
+            # An unknown outcome of this commit is raised: the word was not about it.
+            return landed or _commit(tables, load, part)
 
         outcome = self._commit_tables(load, commit_if_readable)
         if not silent:
@@ -204,7 +206,7 @@ _CommitPart = Callable[[TableWriter, Load, StagedRows], CommittedRows | None]
 
 
 def _commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
-    """Commits a part that nobody has tried to commit before."""
+    """Commits a part that its table does not have."""
     try:
         return tables.commit(load.load_id, part)
     except CommitUnknown as error:
@@ -217,8 +219,13 @@ def _commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
 
 def _find_or_commit(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows:
     """Commits a part that an earlier run may have committed. Raises CommitUnknown where its table cannot tell."""
+    return _find(tables, load, part) or _commit(tables, load, part)
+
+
+def _find(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | None:
+    """Looks for a part in its table. Raises CommitUnknown, with the ways out, where the table cannot tell."""
     try:
-        landed = tables.find_load(load.load_id, part)
+        return tables.find_load(load.load_id, part)
     except ProtoError as error:
         raise CommitUnknown(
             f"recovering load {load.load_id} of connection {load.connection}",
@@ -228,7 +235,6 @@ def _find_or_commit(tables: TableWriter, load: Load, part: StagedRows) -> Commit
             " `--as lost` (they are not, the connector sends them again).",
             stream=str(part.stream),
         ) from error
-    return landed or tables.commit(load.load_id, part)
 
 
 def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutcome:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows, TableTotals
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
-from dagster_airbyte_proto.loads.table import REPLACING
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, add_action, partition_value_text
 from dagster_airbyte_proto.tables.delta.deletion_vectors import deletion_vector
@@ -84,8 +83,8 @@ def _partition_values(metadata: TableMetadata, part: StagedRows, file: StagedFil
 
 
 def totals_after(before: TableTotals | None, part: StagedRows) -> TableTotals | None:
-    """Returns the totals of a table once a part is in by reference. None for a replacement: no files pile up there."""
-    if before is None or part.write in REPLACING:
+    """Returns the totals of a table once a part is added by reference."""
+    if before is None:
         return None
     rows = [file for file in part.files if file.content is FileContent.ROWS]
     return TableTotals(before.data_files + len(rows), 0, before.size_bytes + sum(file.size_bytes for file in rows))

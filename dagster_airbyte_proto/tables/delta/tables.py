@@ -258,7 +258,7 @@ class DeltaTables:
         location = self.location(part.table)
         actions = [txn_action(load_id, snapshot.version + 1), *add_actions_of(places, files, location)]
         points.reach("table.committing")
-        totals = totals_after(self.java().totals(snapshot), part)
+        totals = None if part.write in REPLACING else totals_after(self.java().totals(snapshot), part)
         version = self.java().write(
             snapshot, actions, removal, replaces=part.write in REPLACING, user_metadata=user_metadata
         )
