@@ -47,6 +47,13 @@ class WriteMode(StrEnum):
     SOFT_DELETE = "soft_delete"
 
 
+REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
+"""The modes in which a part replaces all rows of a table, or of its slice. A part without files empties it."""
+
+DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
+"""The modes that leave one row of each key."""
+
+
 class MergeMode(StrEnum):
     """The ways to replace rows by newer ones of their key, as Iceberg names them.
 

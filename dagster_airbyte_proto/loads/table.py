@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage
-from dagster_airbyte_proto.model import Ordering, PartitionField, TableName, WriteMode
+from dagster_airbyte_proto.model import Ordering, PartitionField, TableName
 from dagster_airbyte_proto.schema.evolution import (
     ColumnMismatch,
     EvolutionDecision,
@@ -23,14 +23,8 @@ from dagster_airbyte_proto.schema.evolution import (
 )
 from dagster_airbyte_proto.schema.names import case_folded
 
-REPLACING = frozenset((WriteMode.OVERWRITE, WriteMode.OVERWRITE_DEDUP))
-"""The modes in which a part replaces all rows of a table, or of its slice. A part without files empties it."""
-
 SLICE_COLUMN = "_airbyte_partition"
 """The column that holds a row's slice, in a table with slices."""
-
-DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
-"""The modes that leave one row of each key."""
 
 BRANCH_PREFIX = "airbyte_proto_"
 """The start of the name of every branch that holds an incomplete generation."""

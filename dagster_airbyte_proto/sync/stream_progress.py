@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
-from dagster_airbyte_proto.loads.table import REPLACING, TableFit, TableTarget
-from dagster_airbyte_proto.model import State
+from dagster_airbyte_proto.loads.table import TableFit, TableTarget
+from dagster_airbyte_proto.model import REPLACING, State
 from dagster_airbyte_proto.schema.evolution import ColumnMismatch
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.loads.load import FileContent, HighWaterMark, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.table import DEDUPLICATING, REPLACING, SLICE_COLUMN, Freshness
-from dagster_airbyte_proto.model import MergeMode
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
+from dagster_airbyte_proto.model import DEDUPLICATING, REPLACING, MergeMode
 from dagster_airbyte_proto.tables.abilities import Abilities
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, HighWaterMark, StagedRows
-from dagster_airbyte_proto.loads.table import REPLACING, KeyQuery, TableSpec, TableTarget
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.loads.table import KeyQuery, TableSpec, TableTarget
+from dagster_airbyte_proto.model import REPLACING, WriteMode
 from dagster_airbyte_proto.schema.evolution import ChangeKind
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 from tests.conformance.table_rows import (

@@ -8,8 +8,8 @@ import pytest
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import StagedRows
-from dagster_airbyte_proto.loads.table import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
+from dagster_airbyte_proto.model import REPLACING, WriteMode
 from dagster_airbyte_proto.tables.writer import TableWriter
 from tests.conformance.table_rows import MODES, SCHEMA, Bench, Row, before_commit, deletion, part, table_name
 

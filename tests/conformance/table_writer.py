@@ -9,8 +9,8 @@ import pytest
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.load import HighWaterMark, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.table import REPLACING, KeyQuery, TableSpec, TableTarget
-from dagster_airbyte_proto.model import TableName, WriteMode
+from dagster_airbyte_proto.loads.table import KeyQuery, TableSpec, TableTarget
+from dagster_airbyte_proto.model import REPLACING, TableName, WriteMode
 from dagster_airbyte_proto.tables.writer import SupportsKeyLookup, TableWriter
 from tests.conformance.table_rows import (
     KEYED_MODES,

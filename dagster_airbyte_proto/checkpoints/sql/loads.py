@@ -22,8 +22,7 @@ from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoadStatus, LoggedLoad
 from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.loads.load import Load
-from dagster_airbyte_proto.loads.table import REPLACING
-from dagster_airbyte_proto.model import StreamId, WriteMode
+from dagster_airbyte_proto.model import REPLACING, StreamId, WriteMode
 
 
 def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: datetime) -> None:

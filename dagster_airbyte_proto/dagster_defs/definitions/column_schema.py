@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.loads.table import DEDUPLICATING, SLICE_COLUMN
-from dagster_airbyte_proto.model import PlannedStream, TypeChoices, WriteMode
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.columns import VARIANT, Columns, ValueType
 
 SOURCE_ASSET = "airbyte_proto/source_asset"

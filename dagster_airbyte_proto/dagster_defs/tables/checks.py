@@ -13,8 +13,8 @@ import dagster as dg
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtoError
-from dagster_airbyte_proto.loads.table import DEDUPLICATING, SLICE_COLUMN
-from dagster_airbyte_proto.model import PlannedStream, WriteMode
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.report import StreamReport
 from dagster_airbyte_proto.tables.sql_names import quoted

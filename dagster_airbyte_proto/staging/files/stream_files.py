@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
-from dagster_airbyte_proto.loads.table import DEDUPLICATING, TableTarget
-from dagster_airbyte_proto.model import PlannedStream, SortField
+from dagster_airbyte_proto.loads.table import TableTarget
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, SortField
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.files.parquet_file import ROW_GROUP_BYTES, OpenFile, field_named
 from dagster_airbyte_proto.staging.files.staging_folder import (

@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_airbyte_proto.loads.table import DEDUPLICATING
-from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Column, Columns
 from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows

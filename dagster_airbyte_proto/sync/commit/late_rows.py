@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
-from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery
+from dagster_airbyte_proto.loads.table import Freshness, KeyQuery
+from dagster_airbyte_proto.model import REPLACING
 from dagster_airbyte_proto.schema.columns import EXTRACTED_AT, ValueKind
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.keys.ranking import (

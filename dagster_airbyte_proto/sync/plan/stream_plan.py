@@ -17,8 +17,9 @@ import msgspec
 
 from dagster_airbyte_proto.connection import OTHERS, Connection, StreamOptions
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.loads.table import DEDUPLICATING, REPLACING
 from dagster_airbyte_proto.model import (
+    DEDUPLICATING,
+    REPLACING,
     Catalog,
     FieldPath,
     MergeMode,

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from dagster_airbyte_proto.loads.column_ids import without_column
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.table import REPLACING
+from dagster_airbyte_proto.model import REPLACING
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.delta.preparation import WidenedColumns
 from dagster_airbyte_proto.tables.spark.columns import spark_schema, spark_type

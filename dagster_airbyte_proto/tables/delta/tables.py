@@ -28,8 +28,8 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, key_ids, with_text_column, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name, without_file_scheme
-from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableFit, TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableFit, TableSpec, TableTarget, Witness
+from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.delta import ABILITIES
 from dagster_airbyte_proto.tables.delta.actions import txn_action

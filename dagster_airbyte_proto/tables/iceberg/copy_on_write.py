@@ -26,8 +26,7 @@ from pyspark.sql import functions as f
 
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
-from dagster_airbyte_proto.loads.table import REPLACING
-from dagster_airbyte_proto.model import MergeMode
+from dagster_airbyte_proto.model import REPLACING, MergeMode
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.part_checks import effective_files
@@ -84,11 +83,18 @@ class CopyOnWrite:
         change.conflictDetectionFilter(scope)
         return change.validateFromSnapshot(base.snapshot_id) if base else change
 
-    def discard(self) -> None:
-        """Deletes the copies of a change that was certainly refused."""
-        for copy in self._copies:
-            with suppress(*CALL_ERRORS):  # A copy that stays is an orphan file, which `table expire` removes.
-                self._java.io().deleteFile(str(copy.location()))
+    def discard(self, landed: Snapshot | None) -> None:
+        """Deletes the copies of a refused change. The snapshot with its load is from another writer, or from this one
+        if the error came after its effect: then it has the copies, and they stay.
+        """
+        io = self._java.io()
+        # A copy that stays without need is an orphan file, which `table expire` removes.
+        with suppress(*CALL_ERRORS):
+            added = java_items(self._java.snapshot(landed.snapshot_id).addedDataFiles(io)) if landed else ()
+            in_use = {str(file.location()) for file in added}
+            for path in {str(copy.location()) for copy in self._copies} - in_use:
+                with suppress(*CALL_ERRORS):
+                    io.deleteFile(path)
         self._copies = ()
 
     def _staged(self, part: StagedRows, files: Sequence[StagedFile]) -> _StagedPart:

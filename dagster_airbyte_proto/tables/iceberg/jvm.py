@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.loads.column_ids import all_optional, has_type, key_ids
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.table import REPLACING
-from dagster_airbyte_proto.model import PartitionField, TableName, WriteMode
+from dagster_airbyte_proto.model import REPLACING, PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
 from dagster_airbyte_proto.tables.iceberg.deletion_vectors import puffin_file

@@ -21,8 +21,8 @@ from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, with_text_column, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
-from dagster_airbyte_proto.loads.table import REPLACING, Freshness, KeyQuery, TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness
+from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.tables.iceberg import ABILITIES
 from dagster_airbyte_proto.tables.iceberg.branches import TableBranches
 from dagster_airbyte_proto.tables.iceberg.copy_on_write import CopyOnWrite, needs_copy_on_write
@@ -259,8 +259,8 @@ class IcebergTables:
         if refusal is not None or snapshot is None:
             if snapshot is None and refusal is not None and not is_conflict:
                 raise refusal
-            if snapshot is None and copies:
-                copies.discard()
+            if copies:
+                copies.discard(snapshot)
             return None
         deleted, totals = _deleted_rows(part, snapshot, history.current), snapshot.totals
         return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.loads.load import BranchPosition, FileContent, HighWaterMark, StagedFile
-from dagster_airbyte_proto.loads.table import REPLACING, Freshness
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.loads.table import Freshness
+from dagster_airbyte_proto.model import REPLACING, WriteMode
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 
 

@@ -34,15 +34,8 @@ from dagster_airbyte_proto.loads.column_ids import (
 )
 from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import folder_name, without_file_scheme
-from dagster_airbyte_proto.loads.table import (
-    REPLACING,
-    TableFit,
-    TableSpec,
-    TableTarget,
-    Witness,
-    table_fit,
-)
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness, table_fit
+from dagster_airbyte_proto.model import REPLACING, TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision, IcebergSchema, evolution_decision
 from dagster_airbyte_proto.schema.replacement import ReplacedTable, replacement_schema
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown

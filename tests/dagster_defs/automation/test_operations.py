@@ -78,10 +78,17 @@ def test_a_stream_that_is_not_there_is_reported_with_those_that_are(runs: OpenRu
     assert shop.place.positions() == {"users": 12, "orders": 4}
 
 
-def test_one_stream_of_a_shared_state_cannot_be_reset(runs: OpenRuns) -> None:
+def test_one_stream_of_a_shared_state_is_reset_where_the_state_has_parts(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.sync_of({**TWO, "state": "global"})
-    assert "share one state" in launch(shop, "reset", {"streams": ["users"]}).descriptions[0]
+    run = launch(shop, "reset", {"streams": ["users"]})
+    assert run.succeeded, run.failures
+    assert shop.place.positions() == {"orders": 4}
+
+    shop.place.sync_of({**TWO, "state": "legacy"})
+    run = launch(shop, "reset", {"streams": ["users"]})
+    assert not run.succeeded
+    assert "share one state" in run.descriptions[0]
 
 
 def test_states_alone_go_back_where_the_form_says_so(runs: OpenRuns) -> None:

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.load import FileContent
-from dagster_airbyte_proto.loads.table import REPLACING, SLICE_COLUMN, TableSpec, TableTarget
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget
+from dagster_airbyte_proto.model import REPLACING, WriteMode
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.java_values import java_items
 from dagster_airbyte_proto.tables.spark.session import query, start_session
