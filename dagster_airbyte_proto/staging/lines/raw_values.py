@@ -40,6 +40,7 @@ from dagster_airbyte_proto.staging.rows.changes import (
 )
 
 _NULL = b"null"
+_NEGATIVE_ZERO = Raw(b"-0")
 _PLAIN_NUMBERS = {
     ValueKind.INTEGER: r"^-?\d{1,18}(\.0+)?$",
     ValueKind.BIG_INTEGER: r"^-?\d{1,38}(\.0+)?$",
@@ -47,7 +48,9 @@ _PLAIN_NUMBERS = {
 }
 _POINT_ZERO = r"\.0+$"
 _BLOCK_VALUES = 64
-_NUMBER = re.compile(rb"[+-]?\d++(\.\d++)?([eE][+-]?\d{1,9})?")
+_NUMBER = re.compile(rb"([+-]?\d++(?:\.\d++)?)(?:[eE]([+-]?)(\d++))?")
+# Python's decimals have no larger exponents. No number of a line is long enough to make up for one of this size.
+_MAX_EXPONENT_DIGITS = 9
 _DECIMAL_CONTEXT = Context(prec=40)
 _SMALLEST_FRACTION = Decimal(1).scaleb(-DECIMAL_SCALE)
 _LARGEST_FRACTION = Decimal(f"{'9' * (38 - DECIMAL_SCALE)}.{'9' * DECIMAL_SCALE}")
@@ -143,7 +146,7 @@ def _scalars(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, ch
     values = None if decoder is None else _decode_all(decoder, raws)
     if values is not None:
         with suppress(pa.ArrowInvalid, OverflowError):
-            return pa.array(values, kind.wire_type)
+            return _with_negative_zeros(raws, pa.array(values, kind.wire_type))
     if kind.kind in _PLAIN_NUMBERS:
         return _numbers(kind, raws, locations, changes)
     misfits: list[tuple[int, str]] = []
@@ -153,7 +156,20 @@ def _scalars(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, ch
         for position, (raw, known) in enumerate(zip(raws, _values_by_block(kind.kind, raws), strict=True))
     ]
     changes.note_nulled_each(locations, misfits)
-    return pa.array(values, kind.wire_type)
+    return _with_negative_zeros(raws, pa.array(values, kind.wire_type))
+
+
+def _with_negative_zeros(raws: Sequence[Raw], values: pa.Array) -> pa.Array:
+    """Gives `-0` its sign in a column of floats, as Arrow's parser does. msgspec reads it as the integer 0."""
+    if values.type != pa.float64():
+        return values
+    zeros = np.flatnonzero(values.to_numpy(zero_copy_only=False) == 0)
+    negative = [position for position in zeros.tolist() if raws[position] == _NEGATIVE_ZERO]
+    if not negative:
+        return values
+    mask = np.zeros(len(values), bool)
+    mask[negative] = True
+    return pc.if_else(pa.array(mask), pa.scalar(-0.0), values)
 
 
 def _numbers(kind: ValueType, raws: Sequence[Raw], locations: ValueLocations, changes: Changes) -> pa.Array:
@@ -293,7 +309,7 @@ def _integer(text: bytes) -> int:
 
 
 def _big_integer(text: bytes) -> Decimal:
-    return _whole_number(text.strip(b'"') if text.startswith(b'"') else text)
+    return _whole_number(_string_only(text).encode() if text.startswith(b'"') else text)
 
 
 def _whole_number(text: bytes) -> Decimal:
@@ -317,8 +333,12 @@ def _fraction(text: bytes) -> Decimal:
 
 
 def _decimal(text: bytes, digits: int) -> Decimal:
-    if not _NUMBER.fullmatch(text):
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         raise ValueDoesNotFit
+    mantissa, sign, exponent = match.groups()
+    if exponent is not None and len(exponent.lstrip(b"0")) > _MAX_EXPONENT_DIGITS:
+        text = mantissa + b"e" + sign + b"9" * _MAX_EXPONENT_DIGITS
     number = Decimal(text.decode())
     if not number:
         return Decimal(0)  # A zero may have any exponent, and Arrow takes none above 38.

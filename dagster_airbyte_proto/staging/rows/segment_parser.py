@@ -107,7 +107,7 @@ class SegmentParser:
         since = now_microseconds if since_microseconds is None else since_microseconds
         times = SegmentTimes(self._began_at, since, now_microseconds)
         try:
-            return self._coerce(self._parse_wire(segment, lines), times)
+            return self._parse_lines(segment, lines, times)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 - raised again below, unless it came from values that can be left out
@@ -115,24 +115,28 @@ class SegmentParser:
             wire = parse_by_record(
                 segment, self._columns, self._record_wire, self._planned.id, wire_array_around_faults
             )
-            return self._coerce(wire, times)
+            return self._build_batch(wire, self._coerced_arrays(wire), times)
 
-    def _parse_wire(self, segment: bytes, lines: int) -> WireRows:
+    def _parse_lines(self, segment: bytes, lines: int, times: SegmentTimes) -> ParsedBatch:
         if self._columnar is None:
             first_line = segment[: segment.find(b"\n") + 1]
             self._columnar = ColumnarParser(self._columns, self._record_wire, self._planned.id, first_line)
         wire = self._parse_columnar(self._columnar, segment, lines)
-        if wire is None:
-            self.segments_by_record += 1
-            wire = parse_by_record(segment, self._columns, self._record_wire, self._planned.id)
-        return wire
+        if wire is not None:
+            arrays = self._coerced_arrays(wire)
+            # Arrow's parser makes one infinity of 1e999, which is a number, and of Infinity, which is none. Each gives
+            # an entry when it is coerced, so segments without entries need no search.
+            if not (wire.changes and any(map(_has_infinity, wire.arrays))):
+                return self._build_batch(wire, arrays, times)
+        self.segments_by_record += 1
+        wire = parse_by_record(segment, self._columns, self._record_wire, self._planned.id)
+        return self._build_batch(wire, self._coerced_arrays(wire), times)
 
-    def _coerce(self, wire: WireRows, times: SegmentTimes) -> ParsedBatch:
-        arrays = {
+    def _coerced_arrays(self, wire: WireRows) -> dict[str, pa.Array]:
+        return {
             column.name: coerce(column, array, wire.changes)
             for column, array in zip(self._columns.parsed_columns, wire.arrays, strict=True)
         }
-        return self._build_batch(wire, arrays, times)
 
     def parse_batch(self, batch: pa.RecordBatch, now_microseconds: int, since_microseconds: int) -> ParsedBatch:
         """Takes in a batch of a connector that sends Arrow, which came at `since_microseconds`."""
@@ -240,6 +244,17 @@ class SegmentParser:
         absent = reduce(pc.and_, (batch.column(key.name).is_null() for key in keys))
         wire.rejected.update(+Counter({BAD_KEY: bad.true_count, NO_KEY: pc.and_not(absent, bad).true_count}))
         return pc.invert(pc.or_(absent, bad))
+
+
+def _has_infinity(array: pa.Array) -> bool:
+    """True if the array has an infinite number at any depth. Where a null is, it may be true for no reason."""
+    if pa.types.is_floating(array.type):
+        return bool(np.isinf(array.to_numpy(zero_copy_only=False)).any())
+    if pa.types.is_list(array.type):
+        return _has_infinity(array.values)
+    return pa.types.is_struct(array.type) and any(
+        _has_infinity(array.field(number)) for number in range(array.type.num_fields)
+    )
 
 
 def _filter_mask(claims: pa.BooleanArray | None, rows: pa.BooleanArray) -> pa.BooleanArray | None:

@@ -115,6 +115,42 @@ def test_both_parsers_agree_on_anything(kinds: Mapping[str, Any], data: st.DataO
     _agree(kinds, [record("{" + ",".join(f'"{name}":{text}' for name, text in each.items()) + "}") for each in rows])
 
 
+@st.composite
+def _number_texts(draw: st.DrawFn) -> str:
+    """A number as JSON has it, in any spelling."""
+    digits = draw(
+        st.sampled_from(["0", "1", "9", "12", "9007199254740993", "9223372036854775807", "9" * 29, "9" * 38, "1" * 60])
+    )
+    point = draw(st.sampled_from(["", ".0", ".5", ".000000000", ".1234567890123456789", ".9999999999", ".000"]))
+    exponent = draw(
+        st.sampled_from(["", "e0", "E+2", "e-1", "e38", "e-38", "e309", "e-325", "e99999999999", "E-99999999999"])
+    )
+    return draw(st.sampled_from(["", "-"])) + digits + point + exponent
+
+
+_NUMBER_KINDS = {
+    "integer": INTEGER, "number": NUMBER, "big": BIG, "decimal": {"type": "number", "multipleOf": 0.01},
+    "numbers": {"type": "array", "items": NUMBER},
+}  # fmt: skip
+_NEIGHBOURS = st.sampled_from(["NaN", "true", '"1"', '"\\u0031"', '"\\ud800"', "[]", "null"])
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(_NUMBER_KINDS)), st.lists(_number_texts() | _NEIGHBOURS, min_size=1, max_size=4))
+def test_a_number_lands_the_same_on_both_parsers_and_beside_any_neighbour(kind: str, texts: list[str]) -> None:
+    """Compared by their spelling: 0.0 and -0.0 are equal otherwise."""
+    planned = plan({kind: _NUMBER_KINDS[kind]})
+    lines = [record(f'{{"{kind}":{f"[{text}]" if kind == "numbers" else text}}}') for text in texts]
+    _agree(planned.stream.json_schema["properties"], lines)
+
+    def landed(*given: bytes) -> list[str]:
+        batch = parse(planned, *given).batch
+        values = zip(batch.column(kind).to_pylist(), batch.column("_airbyte_meta").to_pylist(), strict=True)
+        return [repr((value, meta["changes"])) for value, meta in values]
+
+    assert landed(*lines) == landed(*lines, b"no JSON\n") == [one for line in lines for one in landed(line)]
+
+
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b", ""]), _TEXTS, max_size=3), min_size=1, max_size=3))
 def test_both_parsers_agree_on_records_that_land_whole(rows: list[dict[str, str]]) -> None:
     lines = [record("{" + ", ".join(f'"{name}": {text}' for name, text in each.items()) + "}") for each in rows]
