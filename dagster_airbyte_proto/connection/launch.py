@@ -21,6 +21,16 @@ AnyText = Annotated[str, AfterValidator(_without_references)]
 Text = Annotated[AnyText, Field(min_length=1)]
 
 
+def _variable(text: str) -> str:
+    if not _VARIABLE.match(text):
+        raise ValueError("must be NAME, or NAME=VALUE")
+    return text
+
+
+_VARIABLE = re.compile(r"[^=\s\0]+(=|\Z)")
+Variable = Annotated[Text, AfterValidator(_variable)]
+
+
 def _split_command(command: Any) -> Any:
     if not isinstance(command, str):
         return command
@@ -131,8 +141,8 @@ def _without_reserved(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
 class DockerLaunch(StrictModel):
     """An image, run in a confined container. Each limit can be loosened.
 
-    `command` replaces the entry point of the image. `env_vars` are KEY=VALUE, or KEY for a variable of our own
-    environment. `container_kwargs` are arguments of docker-py's `containers.create` that have no key here.
+    `command` replaces the entry point of the image. `env_vars` are added to those of the connector. `container_kwargs`
+    are arguments of docker-py's `containers.create` that have no key here.
     """
 
     kind: Literal["docker"]
@@ -150,7 +160,7 @@ class DockerLaunch(StrictModel):
     new_privileges: bool = False
     capabilities: tuple[Text, ...] = ()
     volumes: tuple[Text, ...] = ()
-    env_vars: tuple[Text, ...] = ()
+    env_vars: tuple[Variable, ...] = ()
     container_kwargs: Annotated[Mapping[str, Any], AfterValidator(_without_reserved)] = {}
 
 
@@ -175,6 +185,8 @@ def _path_or_url(place: str, info: ValidationInfo) -> str:
 class Connector(StrictModel):
     """A program that speaks a protocol.
 
+    `env_vars` are the variables that it gets, however it is launched: `NAME` of our own environment, or `NAME=VALUE`.
+
     Singer: `batch_folder` is the folder, or the URL of one, whose files a tap may name in BATCH messages. They are read
     with our permissions and then removed. The default is the `working_folder` of the launch. `catalog_file` takes the
     place of the tap's own catalog.
@@ -182,8 +194,14 @@ class Connector(StrictModel):
 
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]
     launch: Launch
+    env_vars: tuple[Variable, ...] = ()
     batch_folder: Annotated[Text, AfterValidator(_path_or_url)] | None = None
     catalog_file: RelativePath | None = None
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """All variables that it gets, those that its launch names among them."""
+        return (*self.env_vars, *(self.launch.env_vars if isinstance(self.launch, DockerLaunch) else ()))
 
     @model_validator(mode="after")
     def _has_a_catalog(self) -> Self:

@@ -10,7 +10,8 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.launcher import RunLauncher
 from dagster._core.system_config.objects import ResolvedRunConfig
 
-from dagster_airbyte_proto.launchers.docker.deployment import Deployment, ImageRegistry, parse_variables
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment, ImageRegistry
+from dagster_airbyte_proto.launchers.permissions import parse_variables
 
 if TYPE_CHECKING:
     from dagster_docker.container_context import DockerContainerContext
@@ -62,7 +63,7 @@ def _deployment(
     return Deployment(
         registry=ImageRegistry(**merged.registry) if merged.registry else None,
         networks=tuple(dict.fromkeys(merged.networks)),
-        environment=parse_variables(merged.env_vars),
+        environment=parse_variables(merged.env_vars, os.environ),
         kwargs=merged.container_kwargs,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
 
@@ -35,6 +36,7 @@ class ExitReport(NamedTuple):
 class LaunchOptions(NamedTuple):
     """Options of a launch that every launcher takes.
 
+    - `permissions`: what the connector may have of this machine.
     - `working_folder`: where the connector starts (None: our own).
     - `runs_folder`: where private run folders are made (None: the system's temporary folder).
     - `stop_grace_seconds`: how long a connector may take to end after SIGTERM.
@@ -42,6 +44,7 @@ class LaunchOptions(NamedTuple):
     - `on_notice`: receives messages for a person who waits, for example that an image is being pulled.
     """
 
+    permissions: Permissions = Permissions()
     working_folder: Path | None = None
     runs_folder: Path | None = None
     stop_grace_seconds: float = 5.0

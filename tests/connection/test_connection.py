@@ -271,6 +271,10 @@ load:
             "line 1, connector.launch.container_kwargs: tty cannot be set: connectors run with a value of ours",
         ),
         (
+            "connector: {protocol: airbyte, launch: {kind: local, command: x}, env_vars: [A=, '=b', C]}",
+            "line 1, connector.env_vars[1]: must be NAME, or NAME=VALUE",
+        ),
+        (
             "connector: {protocol: airbyte, launch: {kind: manifest, path: m, version: '>=7'}}",
             'line 1, connector.launch.version: must be one version of airbyte-cdk, such as "7.39.1"',
         ),

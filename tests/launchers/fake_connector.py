@@ -67,6 +67,12 @@ def environment() -> None:
     os.write(1, os.environ.get("FAKE", "").encode())
 
 
+def all_variables() -> None:
+    import json
+
+    os.write(1, json.dumps(dict(os.environ)).encode())
+
+
 def echo() -> None:
     """Writes what it reads, and says how the input ended."""
     while data := os.read(0, 1 << 16):

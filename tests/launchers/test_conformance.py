@@ -1,17 +1,11 @@
 """Every launcher passes its suite in `tests/conformance/launcher.py`. A new launcher is one line here."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
-from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
-from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
-from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from tests.conformance.launcher import (
     ALL_BYTES,
@@ -30,32 +24,13 @@ from tests.conformance.launcher import (
     start,
     start_with_input,
 )
-from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
+from tests.launchers.conftest import IMAGES
+from tests.launchers.programs import MakeLauncher, local, manifest, pypi, recording
 from tests.support.containers.images import Image
-from tests.support.low_code import MANIFEST
-
-MakeLauncher = Callable[[Path, LaunchOptions], Launcher]
-
-
-def _local(folder: Path, options: LaunchOptions) -> Launcher:
-    return LocalLauncher([sys.executable, "-S", str(FAKE_CONNECTOR)], options=options)
-
-
-def _pypi(folder: Path, options: LaunchOptions) -> Launcher:
-    return PypiLauncher("airbyte-source-fake==1.0", cache=folder / "environments", options=options)
-
-
-def _manifest(folder: Path, options: LaunchOptions) -> Launcher:
-    (folder / "api.yaml").write_text(MANIFEST)
-    return ManifestLauncher(folder / "api.yaml", version="1.0", cache=folder / "environments", options=options)
-
-
-def _recording(folder: Path, options: LaunchOptions) -> Launcher:
-    return RecordingLauncher(_local(folder, options), folder / "recording", mask=bytes)
 
 
 def _replay(folder: Path, options: LaunchOptions) -> Launcher:
-    recorder = _recording(folder, options)
+    recorder = recording(folder, options)
     for behaviour in RECORDED_BEHAVIOURS:
         connector = start(recorder, behaviour)
         read_all(connector)
@@ -68,7 +43,7 @@ def _replay(folder: Path, options: LaunchOptions) -> Launcher:
 
 
 @pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("make", [_local, _pypi, _manifest, _recording])
+@pytest.mark.parametrize("make", [local, pypi, manifest, recording])
 class TestLocalLaunchers(LocalLauncherConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
@@ -76,7 +51,7 @@ class TestLocalLaunchers(LocalLauncherConformance):
 
 
 @pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("make", [_local, _pypi, _manifest, _recording])
+@pytest.mark.parametrize("make", [local, pypi, manifest, recording])
 class TestInputOfLocalLaunchers(LocalInputConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:

@@ -17,6 +17,8 @@ from dagster_airbyte_proto.launchers.docker.containers import Container, connect
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.frames import FrameDecoder
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.permissions import Permissions
+from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
 from tests.conformance.launcher import fill, read_all, report_of, start, start_with_input, until
 from tests.launchers.conftest import FAKE_CONNECTOR, IMAGES
@@ -94,7 +96,8 @@ def test_what_it_says_goes_past_the_daemon_where_a_shell_can_send_it(
     """A shell may drop variables whose names it could not write, and some programs have such."""
     if apart := re.findall("name=(rootless|userns|selinux)", " ".join(image.daemon.info()["SecurityOptions"])):
         lacks("docker", f"containers of this daemon may not open what is ours: {', '.join(apart)}")
-    launcher = confined(image, Confinement(network="none", environment={variable: "kept"}))
+    options = LaunchOptions(permissions=Permissions((f"{variable}=kept",)))
+    launcher = DockerLauncher(image.launched(), _ALONE, labels={"test": image.test}, options=options)
     stdout, *variables = read_all(start(launcher, "surroundings")).decode().split()
     assert stdout.startswith(leads_to)
     assert variable in variables

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment, ImageRegistry
 from dagster_airbyte_proto.launchers.docker.images import Image, PullProgress, image_identity
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from tests.conformance.launcher import read_all, report_of, start
 from tests.support.containers import images
@@ -108,8 +109,8 @@ def test_a_connector_gets_of_its_deployment_how_the_world_is_reached_and_no_secr
         environment={"HTTPS_PROXY": "http://proxy:3128", "no_proxy": "db", "DAGSTER_POSTGRES_PASSWORD": "hunter22"},
         kwargs={"extra_hosts": {"shop.test": "10.1.2.3"}, "privileged": True, "volumes": ["/:/host"]},
     )
-    own = Confinement(environment={"no_proxy": "shop"}, kwargs={"hostname": "reader"})
-    launcher = DockerLauncher(fake_image.launched(), own, deployment=deployment, labels={"test": test})
+    own, options = Confinement(kwargs={"hostname": "reader"}), LaunchOptions(Permissions(("no_proxy=shop",)))
+    launcher = DockerLauncher(fake_image.launched(), own, deployment=deployment, labels={"test": test}, options=options)
     connector = start(launcher, "hang")
     found = daemon.inspect_container(fake_image.leftovers()[0])
     connector.stop()

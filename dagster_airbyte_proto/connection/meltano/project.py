@@ -249,7 +249,7 @@ def _not_imported_of_tap(whole: Mapping[str, Any], extras: Mapping[str, Any]) ->
         "schema": "schema: types are changed by `types` of the stream, or where the table is read",
         "catalog": f"catalog {extras.get('catalog')}: the tap's own is discovered; save it with `discover --save`",
         "state": f"state {extras.get('state')}: import it with --state",
-        "env": f"env {', '.join(_mapping(whole.get('env')))}: set it where airbyte-proto runs",
+        "env": f"env {', '.join(_mapping(whole.get('env')))}: name it in `env_vars` of the connector",
         "mappings": "mappings: shape streams with select, exclude, hash, filter and rename_columns",
     }
     found = [remedies[key] for key in ("schema", "catalog", "state") if extras.get(key)]

@@ -1,8 +1,9 @@
 """The settings of the deployment that a sync runs in, as far as they concern the containers it starts."""
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
+
+from dagster_airbyte_proto.launchers.permissions import PROXY_VARIABLES
 
 
 class ImageRegistry(NamedTuple):
@@ -28,22 +29,11 @@ class Deployment(NamedTuple):
 
     def connector_environment(self) -> dict[str, str]:
         """The part of the environment that a connector gets: the proxy settings."""
-        return {key: value for key, value in self.environment.items() if key.lower() in _PROXY_VARIABLES}
+        return {key: value for key, value in self.environment.items() if key.lower() in PROXY_VARIABLES}
 
     def connector_kwargs(self) -> dict[str, Any]:
         """The arguments that a connector's container gets: name resolution, cgroup parent and runtime."""
         return {key: value for key, value in self.kwargs.items() if key in _CONNECTOR_KWARGS}
 
 
-def parse_variables(written: Iterable[str]) -> dict[str, str]:
-    """Parses variables written as KEY=VALUE, or as KEY for the value in our own environment.
-
-    A KEY that our environment lacks is left out, as Docker does.
-    """
-    pairs = (each.partition("=") for each in written)
-    found = {key: value if equals else os.environ.get(key) for key, equals, value in pairs}
-    return {key: value for key, value in found.items() if value is not None}
-
-
-_PROXY_VARIABLES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 _CONNECTOR_KWARGS: Final = frozenset({"cgroup_parent", "dns", "dns_opt", "dns_search", "extra_hosts", "runtime"})

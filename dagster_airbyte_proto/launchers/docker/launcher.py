@@ -58,7 +58,7 @@ class Confinement(NamedTuple):
       network.
     - `user`: None is the image's user, or nobody if that is root. "image" is the image's user, even root.
     - `read_only`: the root file system is read-only. /tmp (at most `tmp`) and the working folder are writable.
-    - `environment`, `kwargs`: added to ours. `kwargs` are arguments of docker-py's `containers.create`.
+    - `kwargs`: added to ours; arguments of docker-py's `containers.create`.
     """
 
     network: str | None = None
@@ -71,7 +71,6 @@ class Confinement(NamedTuple):
     new_privileges: bool = False
     capabilities: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
-    environment: Mapping[str, str] = {}
     kwargs: Mapping[str, Any] = {}
 
 
@@ -202,7 +201,7 @@ class DockerLauncher:
                     **_ENVIRONMENT,
                     "WORKER_CONNECTOR_IMAGE": self._image.name,
                     **deployment.connector_environment(),
-                    **confined.environment,
+                    **self._options.permissions.named_variables(os.environ),
                     **environment,
                 },
                 "init": True,

@@ -33,7 +33,7 @@ class LocalLauncher:
         return program_identity(program, self._command, folder=self._working_folder())
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "LocalConnector":
-        full_environment = {**os.environ, **environment}
+        full_environment = {**self._options.permissions.program_environment(os.environ), **environment}
         program = self._program(full_environment)
         folder = RunFolder.make(self._options.runs_folder, invocation.files)
         try:

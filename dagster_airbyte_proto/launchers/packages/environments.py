@@ -24,6 +24,7 @@ from typing import NamedTuple
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python, find_uv
+from dagster_airbyte_proto.launchers.permissions import build_environment
 
 LOCK_FILE = "lock.txt"
 """The file with the installed packages and the Python version. It is written last: it marks a complete build."""
@@ -88,7 +89,7 @@ class _Installer(NamedTuple):
         (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + installed)
 
     def _run(self, command: list[str], package: PinnedPackage) -> bytes:
-        environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+        environment = build_environment(os.environ)
         # Unlike pip, uv does not compile by default. Then each sync, a process of its own, would compile again.
         environment.setdefault("UV_COMPILE_BYTECODE", "1")
         done = subprocess.run(

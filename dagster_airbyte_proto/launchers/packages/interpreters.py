@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.permissions import build_environment
 
 try:
     import uv
@@ -75,7 +76,10 @@ def _version(python: str) -> str | None:
 def _output(command: list[str]) -> str | None:
     """The output of a command; None if it failed or printed nothing."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False,
+            env=build_environment(os.environ),
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection, DockerLaunch, ProgramLaunch
-from dagster_airbyte_proto.launchers.docker.deployment import Deployment, parse_variables
+from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
+from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, container_labels, ownership
@@ -39,6 +40,7 @@ def launcher_for(
 
     launch = connection.connector.launch
     options = LaunchOptions(
+        permissions=Permissions(connection.connector.variables),
         working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
         stop_grace_seconds=stop_grace_seconds,
         on_stderr=on_stderr,
@@ -88,7 +90,6 @@ def _docker_launcher(
         new_privileges=launch.new_privileges,
         capabilities=launch.capabilities,
         volumes=launch.volumes,
-        environment=parse_variables(launch.env_vars),
         kwargs=launch.container_kwargs,
     )
     return DockerLauncher(

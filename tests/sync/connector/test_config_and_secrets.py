@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.connection import Connection
@@ -140,6 +141,27 @@ def test_secrets_are_masked_in_errors(shop: OpenShop) -> None:
 
 _PASSWORD = {"type": "object", "required": ["password"], "properties": {"password": {"type": "string", "minLength": 3}}}
 _STRICT = {"spec": {"lines": [json.dumps({"type": "SPEC", "spec": {"connectionSpecification": _PASSWORD}})]}}
+
+
+def test_a_connector_sees_the_variables_that_it_is_granted_and_its_secrets_are_masked(
+    shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+    monkeypatch.setenv("STATE_URL", f"postgresql://user:{SECRET}@host/state")
+    place = shop()
+    place.connector_options = {"env_vars": ["SHOP_TOKEN", "SHOP_LEVEL=debug"]}
+    place.offer(users(3))
+    source = yaml.safe_load(place.connection_file.read_text())["connector"]["launch"]["command"]
+    place.program = ["sh", "-c", 'env >&2; exec "$@"', "source", *source]
+    report = place.sync_of(users(3))
+    log = place.log(report)
+    assert report.status is SyncStatus.COMPLETE
+    assert "SHOP_TOKEN=***" in log
+    assert "SHOP_LEVEL=debug" in log
+    assert "STATE_URL" not in log
+    monkeypatch.delenv("SHOP_TOKEN")
+    with pytest.raises(ConfigError, match="env_vars names SHOP_TOKEN"):
+        place.sync()
 
 
 @pytest.mark.parametrize("new", [{}, {"scenario": "x"}, {"password": "a", "scenario": "x"}])

@@ -1,0 +1,75 @@
+"""The permissions of a connector: what an untrusted program may have of this machine, whichever launcher starts it.
+
+The environment of a sync holds the keys of the cloud, the URL of the state store, the tokens of Dagster. A connector
+needs none of them, so it is denied all variables but those below and those that its connection names.
+
+- A login may stand in a proxy's URL. The proxies pass all the same: behind one, nothing works without them.
+- The certificate variables name files with public certificates. Without them a connector behind a proxy that has its
+  own certificate authority trusts nobody.
+- A container has its own PATH, HOME and time zone. Its proxies are those of its deployment and of Docker's own
+  settings: a proxy on this machine's `localhost` is nobody's in a container. So it gets only what its connection names.
+- The settings of package indexes, which may hold logins, go to the build of a package and not to the connector. The
+  variables of a connection do not go to the build: it is shared by all connections.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import ConfigError
+
+PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+"""The variables of proxies, in small letters. Programs read them in capitals too."""
+_ALLOWED = frozenset({"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR"})
+_CERTIFICATES = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"})
+_COMPILERS = frozenset({"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "PKG_CONFIG_PATH"})
+_INSTALLER_PREFIXES = ("UV_", "PIP_", "XDG_")
+"""uv and pip find their caches and their files of settings by the folders of XDG."""
+
+
+class Permissions(NamedTuple):
+    """The permissions of one connector, as its connection grants them.
+
+    `variables` are written as `NAME`, for the value in our own environment, or as `NAME=VALUE`.
+    """
+
+    variables: tuple[str, ...] = ()
+
+    def named_variables(self, host: Mapping[str, str]) -> dict[str, str]:
+        """The variables that the connection names. Raises ConfigError if our environment, `host`, lacks one."""
+        found, missing = _parsed(self.variables, host)
+        if missing:
+            raise ConfigError(
+                "starting the connector",
+                f"env_vars names {', '.join(missing)}, and our own environment has no such variable",
+                remedy="Set it where the sync runs, write NAME=VALUE, or remove it from env_vars.",
+            )
+        return found
+
+    def program_environment(self, host: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of a program on this machine. Raises ConfigError as `named_variables` does."""
+        allowed = {name: value for name, value in host.items() if _is_allowed(name)}
+        return {**allowed, **self.named_variables(host)}
+
+
+def build_environment(host: Mapping[str, str]) -> dict[str, str]:
+    """The environment of uv and pip, and so of the code of packages that runs while they are installed."""
+    return {
+        name: value
+        for name, value in host.items()
+        if _is_allowed(name) or name in _COMPILERS or name == "NETRC" or name.startswith(_INSTALLER_PREFIXES)
+    }
+
+
+def parse_variables(written: Iterable[str], host: Mapping[str, str]) -> dict[str, str]:
+    """Parses variables written as NAME=VALUE, or as NAME for the value in `host`; one that it lacks is left out."""
+    return _parsed(written, host)[0]
+
+
+def _parsed(written: Iterable[str], host: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    pairs = [each.partition("=") for each in written]
+    missing = [name for name, equals, _ in pairs if not equals and name not in host]
+    return {name: value if equals else host[name] for name, equals, value in pairs if equals or name in host}, missing
+
+
+def _is_allowed(name: str) -> bool:
+    return name in _ALLOWED or name in _CERTIFICATES or name.startswith("LC_") or name.lower() in PROXY_VARIABLES

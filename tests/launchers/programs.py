@@ -1,0 +1,32 @@
+"""The launchers of programs on this machine, each of the fake connector. Packages need the fixture `wheels`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
+from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
+from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
+from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
+from tests.launchers.conftest import FAKE_CONNECTOR
+from tests.support.low_code import MANIFEST
+
+MakeLauncher = Callable[[Path, LaunchOptions], Launcher]
+
+
+def local(folder: Path, options: LaunchOptions) -> Launcher:
+    return LocalLauncher([sys.executable, "-S", str(FAKE_CONNECTOR)], options=options)
+
+
+def pypi(folder: Path, options: LaunchOptions) -> Launcher:
+    return PypiLauncher("airbyte-source-fake==1.0", cache=folder / "environments", options=options)
+
+
+def manifest(folder: Path, options: LaunchOptions) -> Launcher:
+    (folder / "api.yaml").write_text(MANIFEST)
+    return ManifestLauncher(folder / "api.yaml", version="1.0", cache=folder / "environments", options=options)
+
+
+def recording(folder: Path, options: LaunchOptions) -> Launcher:
+    return RecordingLauncher(local(folder, options), folder / "recording", mask=bytes)
