@@ -20,8 +20,17 @@ PartitionValue = bool | int | str | None
 """The value of one field of a partition. Dates and times are counted from 1970."""
 
 
+def quoted(name: str) -> str:
+    """The name in double quotes, as SQL quotes names."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 class StreamId(NamedTuple):
-    """A stream's name within a connection. A null namespace and an empty one are the same."""
+    """A stream's name within a connection.
+
+    A null namespace and an empty one are the same, as in Airbyte's protocol: both stand for the destination's own.
+    As text, a name with a dot stands in quotes behind its namespace. So `a` with `b.c` and `a.b` with `c` differ.
+    """
 
     namespace: str | None
     name: str
@@ -31,7 +40,9 @@ class StreamId(NamedTuple):
         return cls(namespace or None, name)
 
     def __str__(self) -> str:
-        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+        if self.namespace is None:
+            return self.name
+        return f"{self.namespace}.{quoted(self.name) if '.' in self.name else self.name}"
 
 
 class ReadMode(StrEnum):
@@ -131,7 +142,10 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
+    """The streams that a connector offers, each id once. `duplicates` are further entries with the id of a stream."""
+
     streams: tuple[Stream, ...]
+    duplicates: tuple[Stream, ...] = ()
 
 
 class TableName(NamedTuple):

@@ -14,6 +14,7 @@ from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.environment import ReferenceFiller, refers_to_environment
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of, path_text
 from dagster_airbyte_proto.connection.launch import AnyText, Connector
+from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel, validated
@@ -151,8 +152,8 @@ class Connection(StrictModel):
         """Returns the options of a stream, by its full name, its bare name or `"*"`. None if it is not synced."""
         if self.streams is None:
             return StreamOptions()
-        names = (str(stream), stream.name, OTHERS)
-        return next((self.streams[name] for name in names if name in self.streams), None)
+        own = sorted((name for name in self.streams if streams_named(name, (stream,))), key=len, reverse=True)
+        return next((self.streams[name] for name in (*own, OTHERS) if name in self.streams), None)
 
     def written_config(self) -> dict[str, Any]:
         """Returns the config as written, nothing filled.

@@ -1,4 +1,4 @@
-"""Catalogs as JSON, for every protocol: a list of streams, each kept byte for byte, no two with the same name."""
+"""Catalogs as JSON, for every protocol: a list of streams, each kept byte for byte."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -20,6 +20,7 @@ def parse_streams(
     if entries is None:
         raise catalog_violation("it has no list of streams")
     streams: dict[StreamId, Stream] = {}
+    duplicates: list[Stream] = []
     for number, raw in enumerate(entries, start=1):
         try:
             entry = value(raw)
@@ -29,9 +30,10 @@ def parse_streams(
         if stream is None:
             raise catalog_violation(f"stream number {number} has no {name_member}")
         if stream.id in streams:
-            raise catalog_violation(f"two streams have this {name_member}", stream=stream.id)
-        streams[stream.id] = stream
-    return Catalog(tuple(streams.values()))
+            duplicates.append(stream)
+        else:
+            streams[stream.id] = stream
+    return Catalog(tuple(streams.values()), tuple(duplicates))
 
 
 def catalog_message(streams: Iterable[bytes]) -> bytes:

@@ -25,14 +25,14 @@ from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import AutoCompactResult, auto_compact
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
-from dagster_airbyte_proto.sync.plan.sync_plan import plan_sync
+from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
 from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_early, prepare_sync
 from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
 from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
-from dagster_airbyte_proto.sync.stream_run import StreamRun, stream_report
+from dagster_airbyte_proto.sync.stream_run import StreamRun, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 _EVERYTHING = SyncRequest()
@@ -98,14 +98,14 @@ def _sync(context: SyncContext, recovered_loads: int) -> _FinishedSync:
     schemas = {**plan.stored_schemas, **prepared.schema_updates.latest}
     if schemas != plan.stored_schemas:
         context.source.keep_stream_schemas(schemas.values())
-    report = _report(context, prepared, outcome)
+    report = _report(context, plan, prepared, outcome)
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
     _end_run(context, report)
     return _FinishedSync(report, prepared.runs.values())
 
 
-def _report(context: SyncContext, prepared: PreparedSync, outcome: ReadOutcome) -> SyncReport:
+def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcome: ReadOutcome) -> SyncReport:
     pull, fatal = outcome
     source, runs = context.source, prepared.runs.values()
     if fatal is not None:
@@ -113,12 +113,17 @@ def _report(context: SyncContext, prepared: PreparedSync, outcome: ReadOutcome) 
             run.abandon(fatal)
     ended = pull.exit
     failed = fatal is not None or bool(pull.errors) or ended is None or not ended.ended_cleanly
+    streams = {
+        **{str(planned.id): refused_report(planned, error) for planned, error in plan.refused},
+        **{str(run.planned.id): stream_report(run, context.protocol.states, source.mask) for run in runs},
+    }
+    statuses = [stream.status for stream in streams.values()]
     return SyncReport(
         connection=context.connection,
-        status=overall_status([run.status for run in runs], cancelled=pull.was_cancelled, connector_failed=failed),
+        status=overall_status(statuses, cancelled=pull.was_cancelled, connector_failed=failed),
         run_id=context.lease.run_id,
         recovered_loads=0,
-        streams={str(run.planned.id): stream_report(run, context.protocol.states, source.mask) for run in runs},
+        streams=streams,
         loads=prepared.loader.committed_loads,
         lines=pull.lines,
         connector=ConnectorReport(

@@ -143,6 +143,11 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
     )
 
 
+def refused_report(planned: PlannedStream, error: ProtoError) -> StreamReport:
+    """The report of a stream that failed before the connector read."""
+    return StreamReport(status=SyncStatus.FAILED, table=str(planned.table), error=str(error))
+
+
 def append_bounded(texts: list[str], text: str) -> None:
     """Adds a text unless the list is full: a connector may repeat itself endlessly. The log has all texts."""
     if len(texts) < _MAX_TEXTS:

@@ -90,7 +90,6 @@ def test_the_older_spelling_of_the_schema_is_read() -> None:
         (b'{"streams":[{"name":"a"},{"name":null}]}', "stream number 2 has no name"),
         (b'{"streams":[1]}', "stream number 1 has no name"),
         (b'{"streams":[{"name":"a","json_schema":"string"}]}', "its schema is"),
-        (b'{"streams":[{"name":"a","namespace":null},{"name":"a","namespace":""}]}', "two streams have this name"),
         (
             b'{"streams":[{"name":"a","json_schema":' + b"[" * 5000 + b"]" * 5000 + b"}]}",
             "stream number 1 cannot be read",

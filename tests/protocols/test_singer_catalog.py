@@ -198,7 +198,6 @@ def test_a_catalog_comes_back_from_what_is_kept_of_it() -> None:
         (b'{"streams":[{"schema":{}}]}', "stream number 1 has no tap_stream_id"),
         (b'{"streams":[7]}', "stream number 1 has no tap_stream_id"),
         (b'{"streams":[{"tap_stream_id":"a","schema":[1]}]}', "its schema is not an object"),
-        (b'{"streams":[{"tap_stream_id":"a"},{"tap_stream_id":"a"}]}', "two streams have this tap_stream_id"),
     ],
 )
 def test_what_is_no_catalog_is_refused(message: bytes, found: str) -> None:

@@ -79,7 +79,7 @@ def discover(call: Call, connection_file: str, save: bool, partition: str | None
         source.check_config()
         catalog = source.catalog(fresh=True)
         saved = _save(engine, source, catalog) if save else {}
-    rows = [_stream_row(stream) for stream in catalog.streams]
+    rows = [_stream_row(stream) for stream in (*catalog.streams, *catalog.duplicates)]
     value = {
         "connection": call.connection,
         "streams": {str(stream.id): _stream_value(stream) for stream in catalog.streams},

@@ -218,23 +218,27 @@ def _stream_of(name: str, namespace: str | None = None) -> "StreamId":
 
 def _known_stream(name: str, known: "Sequence[StreamId | None]") -> "StreamId":
     """The stream with this full name, or with this bare name if only one stream has it."""
+    from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
+
     streams = list(dict.fromkeys(stream for stream in known if stream is not None))
-    found = [stream for stream in streams if str(stream) == name] or [
-        stream for stream in streams if stream.name == name
-    ]
+    found = streams_named(name, streams)
     if len(found) == 1:
         return found[0]
     problem = f"there are {len(found)} streams {name!r}" if found else f"there is no state of a stream {name!r}"
-    remedy = f"There are states of: {', '.join(map(str, streams)) or 'none'}"
+    remedy = (
+        f"There are states of: {', '.join(map(unmistakable_name, found) if found else map(str, streams)) or 'none'}"
+    )
     raise ConfigError("looking up a stream's state", problem, remedy=remedy)
 
 
 def _stream_to_set(store: "StateStore", connection: str, name: str, namespace: str | None) -> "StreamId":
     """The stream to set: one that had a state before is found by its full name; a new one needs `namespace`."""
+    from dagster_airbyte_proto.connection.stream_names import full_name
+
     if namespace is None:
-        for stream in {change.stream for change in store.history(connection, limit=10_000)}:
-            if stream is not None and str(stream) == name:
-                return stream
+        known = {change.stream for change in store.history(connection, limit=10_000)}
+        if any(stream is not None and name in (full_name(stream), str(stream)) for stream in known):
+            return _known_stream(name, [*known])
     return _stream_of(name, namespace)
 
 

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateChange, StateStore
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.stream_names import streams_named, unmistakable_name
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
@@ -272,15 +273,16 @@ def _stream_named(name: str, known: Sequence[StreamId | None]) -> StreamId | Non
     """The stream with this name. If the streams share one state, any name passes: `reset_state` explains why a single
     stream cannot be reset."""
     streams = list(dict.fromkeys(stream for stream in known if stream is not None))
-    found = [stream for stream in streams if str(stream) == name] or [each for each in streams if each.name == name]
+    found = streams_named(name, streams)
     if len(found) == 1:
         return found[0]
     if None in known:
         return StreamId.of(name)
+    names = map(unmistakable_name, found) if found else map(str, streams)
     raise ConfigError(
         "looking up a stream's state",
         f"there are {len(found)} streams {name!r}",
-        remedy=f"There are states of: {', '.join(map(str, streams)) or 'none'}",
+        remedy=f"There are states of: {', '.join(names) or 'none'}",
     )
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import msgspec
 
 from dagster_airbyte_proto.connection import OTHERS, Connection
+from dagster_airbyte_proto.connection.stream_names import parsed_name
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError
-from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream, StreamId
+from dagster_airbyte_proto.model import Catalog, FieldPath, ReadMode, Stream
 from dagster_airbyte_proto.protocols.lookup import source_protocol
 
 # A placeholder so that modes that need a key can be planned; `asset_streams` removes it before anybody sees it.
@@ -40,13 +41,14 @@ def catalog_of_named_streams(connection: Connection) -> Catalog:
     """A catalog of the streams that the connection names, for one that was never discovered. Raises ConfigError if it
     names none.
 
-    A name with a dot is read as a namespace and a name. Modes and keys are guesses until there is a real catalog.
+    A name with a dot is read as a namespace and a name; one with more dots must have quotes. Modes and keys are
+    guesses until there is a real catalog.
     """
     names = [name for name in connection.streams or {} if name != OTHERS]
     if not names:
         found = "no catalog is saved, and the connection names no stream"
         raise ConfigError(asset_error_context(connection), found, remedy=discover_remedy(connection))
-    return Catalog(tuple(_named(name) for name in names))
+    return Catalog(tuple(_named(name, connection) for name in names))
 
 
 def discover_remedy(connection: Connection) -> str:
@@ -54,9 +56,12 @@ def discover_remedy(connection: Connection) -> str:
     return f"Run `airbyte-proto discover {connection.origin or connection.name} --save`."
 
 
-def _named(name: str) -> Stream:
-    namespace, _, bare = name.rpartition(".")
-    stream = StreamId.of(bare, namespace)
+def _named(name: str, connection: Connection) -> Stream:
+    stream = parsed_name(name)
+    if stream is None:
+        found = f"no catalog is saved that says what of {name!r} is the namespace"
+        remedy = f'{discover_remedy(connection)} Or write the name in quotes, such as a."b.c".'
+        raise ConfigError(asset_error_context(connection), found, remedy=remedy)
     return Stream(stream, {}, tuple(ReadMode), primary_key=_UNKNOWN_KEY, is_cursor_fixed=True)
 
 

@@ -160,7 +160,10 @@ class _PartitionSync(NamedTuple):
     ) -> SyncReport:
         if partition is not None:
             self.context.log.info(f"Partition {partition.key}")
-        request = SyncRequest(only=names, catalog=self.definition.catalog, shared_state=self.shared, slice=partition)
+        order = {name: number for number, name in enumerate(names)}
+        only = [stream for stream in self.definition.streams.values() if str(stream) in order]
+        only.sort(key=lambda stream: order[str(stream)])
+        request = SyncRequest(only=only, catalog=self.definition.catalog, shared_state=self.shared, slice=partition)
         options = RunOptions(
             cancel,
             self.progress,

@@ -84,4 +84,4 @@ class AirbyteSource:
         return airbyte_catalog.parse_catalog(message)
 
     def catalog_message(self, catalog: Catalog) -> bytes:
-        return catalog_message(stream.raw for stream in catalog.streams)
+        return catalog_message(stream.raw for stream in (*catalog.streams, *catalog.duplicates))

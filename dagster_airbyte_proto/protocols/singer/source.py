@@ -119,7 +119,7 @@ class SingerSource:
         return singer_catalog.parse_catalog(message)
 
     def catalog_message(self, catalog: Catalog) -> bytes:
-        return catalog_message(stream.raw for stream in catalog.streams)
+        return catalog_message(stream.raw for stream in (*catalog.streams, *catalog.duplicates))
 
     @staticmethod
     def _query(verb: Verb, config: Mapping[str, Any], *flags: str) -> Invocation:

@@ -12,16 +12,16 @@ from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
 
 def catalog_changes(old: Catalog, new: Catalog) -> list[str]:
     """Returns one line for each difference, in the order of the streams' names."""
-    before = {str(stream.id): stream for stream in old.streams}
-    after = {str(stream.id): stream for stream in new.streams}
+    before = {stream.id: stream for stream in old.streams}
+    after = {stream.id: stream for stream in new.streams}
     lines: list[str] = []
-    for name in sorted(before | after):
-        if name not in before:
-            lines.append(f"{name}: new stream ({len(_columns(after[name].json_schema))} columns)")
-        elif name not in after:
-            lines.append(f"{name}: the stream is gone")
+    for stream in sorted(before | after, key=str):
+        if stream not in before:
+            lines.append(f"{stream}: new stream ({len(_columns(after[stream].json_schema))} columns)")
+        elif stream not in after:
+            lines.append(f"{stream}: the stream is gone")
         else:
-            lines.extend(f"{name}: {change}" for change in _stream_changes(before[name], after[name]))
+            lines.extend(f"{stream}: {change}" for change in _stream_changes(before[stream], after[stream]))
     return lines
 
 

@@ -27,7 +27,7 @@ def plan_with_shared_state(
     if request.only is None or not shared or not _incremental(chosen):
         return chosen
     every = planned_streams(source.connection, catalog, request._replace(only=None), known_tables)
-    group = _streams_sharing(source.protocol, shared, _incremental(chosen), _incremental(every))
+    group = streams_sharing(source.protocol, shared, _incremental(chosen), _incremental(every))
     requested = {planned.id for planned in chosen}
     missing = [planned for planned in group if planned.id not in requested]
     if not missing or request.shared_state is SharedStatePolicy.SYNC_ALL:
@@ -45,7 +45,7 @@ def _incremental(planned: Iterable[PlannedStream]) -> list[PlannedStream]:
     return [each for each in planned if each.read is ReadMode.INCREMENTAL]
 
 
-def _streams_sharing(
+def streams_sharing(
     protocol: SourceProtocol,
     shared: Iterable[State],
     requested: Sequence[PlannedStream],

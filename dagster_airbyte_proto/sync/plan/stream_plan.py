@@ -8,7 +8,8 @@
   commit decides when rows of a planned stream may land.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.connection import OTHERS, Connection, StreamOptions
+from dagster_airbyte_proto.connection.stream_names import full_name, streams_named, unmistakable_name
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import (
     DEDUPLICATING,
@@ -72,14 +74,15 @@ class SyncRequest(NamedTuple):
     """The part of a connection that one sync reads: all streams or some, from their states or from the start, or one
     partition.
 
-    `only` names streams; None means all of them. A `catalog` takes the place of what the connector offers today.
-    `shared_state` says what to do about streams that were not requested and share a state with requested ones.
+    `only` has streams, or names as a person writes them; None means all of them. A `catalog` takes the place of what
+    the connector offers today. `shared_state` says what to do about streams that were not requested and share a state
+    with requested ones.
     A `slice` is read from the start and replaced as a whole once its stream is complete; its states are saved only for
     people to look at. A `refresh` replaces the tables' rows too, unless it `merges`: then the rows of the new
     generation are written in the stream's usual write mode.
     """
 
-    only: Collection[str] | None = None
+    only: Collection[StreamId | str] | None = None
     refresh: bool = False
     catalog: Catalog | None = None
     shared_state: SharedStatePolicy = SharedStatePolicy.REFUSE
@@ -118,24 +121,21 @@ def planned_streams(
     """
     if request.slice is not None and not request.slice.key:
         raise ConfigError(_doing(connection), "the partition has no key")
-    offered = {str(stream.id): stream for stream in catalog.streams}
+    offered = {stream.id: stream for stream in catalog.streams}
     chosen = _chosen_streams(connection, offered)
     # Names are made unique among all chosen streams, not only the requested ones: a stream that is synced alone must
     # find its own table again.
-    preferred = {
-        offered[name].id: _preferred_table(connection, offered[name], options) for name, options in chosen.items()
-    }
+    preferred = {stream: _preferred_table(connection, offered[stream], options) for stream, options in chosen.items()}
     tables = _table_names(preferred, known_tables)
     if request.only is not None:
-        requested = [_full_name(name, chosen, "--streams") for name in request.only]
-        chosen = {name: chosen[name] for name in requested}
+        chosen = {stream: chosen[stream] for stream in _requested_streams(request.only, chosen)}
     if not chosen:
         raise ConfigError(
             _doing(connection),
             "no stream is chosen",
-            remedy=f"The connector offers: {', '.join(sorted(offered)) or 'none'}",
+            remedy=_offered_text(offered, len(offered)),
         )
-    planned = (_planned_stream(connection, offered[name], options, request) for name, options in chosen.items())
+    planned = (_planned_stream(connection, offered[stream], options, request) for stream, options in chosen.items())
     return tuple(
         msgspec.structs.replace(each, table=tables[each.id], preferred_table=preferred[each.id]) for each in planned
     )
@@ -199,30 +199,42 @@ def is_checkpointed(planned: PlannedStream) -> bool:
     return planned.read is ReadMode.INCREMENTAL and not replaces_table(planned)
 
 
-def _chosen_streams(connection: Connection, offered: Mapping[str, Stream]) -> dict[str, StreamOptions]:
+def _chosen_streams(connection: Connection, offered: Collection[StreamId]) -> dict[StreamId, StreamOptions]:
+    """The streams with their options. A name that may mean several streams chooses them all."""
     if connection.streams is None:
         return dict.fromkeys(offered, StreamOptions())
     named = {
-        _full_name(name, offered, "streams"): options for name, options in connection.streams.items() if name != OTHERS
+        stream: options
+        for name, options in connection.streams.items()
+        if name != OTHERS
+        for stream in _streams_meant(name, offered, "streams")
     }
     others = connection.streams.get(OTHERS)
-    return named if others is None else {name: named.get(name, others) for name in offered}
+    return named if others is None else {stream: named.get(stream, others) for stream in offered}
 
 
-def _full_name(name: str, offered: Collection[str], where: str) -> str:
-    """The stream's full name. `name` may lack the namespace if only one stream has that name."""
-    if name in offered:
-        return name
-    same_ending = [full for full in offered if full.endswith(f".{name}")]
-    if len(same_ending) == 1:
-        return same_ending[0]
-    near = same_ending or get_close_matches(name, offered, n=3)
+def _requested_streams(only: Collection[StreamId | str], chosen: Collection[StreamId]) -> Iterator[StreamId]:
+    for each in only:
+        meant = (
+            [each] if isinstance(each, StreamId) and each in chosen else _streams_meant(str(each), chosen, "--streams")
+        )
+        if len(meant) > 1:
+            raise _ambiguous_name(str(each), meant, "--streams")
+        yield from meant
+
+
+def _streams_meant(name: str, offered: Collection[StreamId], where: str) -> Sequence[StreamId]:
+    """The streams with this name: several if the full names of more than one are written so."""
+    found = streams_named(name, offered)
+    if len(found) == 1 or (found and full_name(found[0]) == name):
+        return found
+    if found:
+        raise _ambiguous_name(name, found, where)
+    near = get_close_matches(name, map(str, offered), n=3)
     raise ConfigError(
         f"choosing streams ({where})",
         f"there is no stream {name!r}",
-        remedy=f"Did you mean {' or '.join(repr(one) for one in near)}?"
-        if near
-        else f"The connector offers: {', '.join(sorted(offered)[:20]) or 'none'}",
+        remedy=f"Did you mean {' or '.join(map(repr, near))}?" if near else _offered_text(offered, 20),
     )
 
 
@@ -321,19 +333,28 @@ def _table_names(
         for stream, had in known_tables.items()
         if preferred.get(stream, had.preferred_table) == had.preferred_table
     }
+    identities = _identities({*preferred, *reserved})
     namespaces = {stream: _namespace(name.namespace) for stream, name in preferred.items()}
     found: dict[StreamId, TableName] = {}
     for namespace in dict.fromkeys(map(case_folded, namespaces.values())):
         here = [stream for stream in preferred if case_folded(namespaces[stream]) == namespace]
         names = unique_names(
-            [(table_name(preferred[stream].name), str(stream)) for stream in here],
+            [(table_name(preferred[stream].name), identities[stream]) for stream in here],
             assigned={
-                str(stream): had.name for stream, had in reserved.items() if case_folded(had.namespace) == namespace
+                identities[stream]: had.name
+                for stream, had in reserved.items()
+                if case_folded(had.namespace) == namespace
             },
             max_bytes=MAX_TABLE_NAME_BYTES,
         )
         found |= {stream: TableName(namespaces[stream], name) for stream, name in zip(here, names, strict=True)}
     return found
+
+
+def _identities(streams: Collection[StreamId]) -> dict[StreamId, str]:
+    """A text for each stream that no other has. Tables are named after hashes of these, so they stay."""
+    uses = Counter(map(str, streams))
+    return {stream: str(stream) if uses[str(stream)] == 1 else unmistakable_name(stream) for stream in streams}
 
 
 def _namespace(preferred: str) -> str:
@@ -342,6 +363,18 @@ def _namespace(preferred: str) -> str:
 
 def _plan_error(connection: Connection, stream: Stream, found: str, remedy: str) -> ConfigError:
     return ConfigError(_doing(connection), found, remedy=remedy, stream=str(stream.id))
+
+
+def _ambiguous_name(name: str, meant: Sequence[StreamId], where: str) -> ConfigError:
+    return ConfigError(
+        f"choosing streams ({where})",
+        f"{len(meant)} streams have the name {name!r}",
+        remedy=f"Did you mean {' or '.join(map(unmistakable_name, meant))}?",
+    )
+
+
+def _offered_text(offered: Collection[StreamId], limit: int) -> str:
+    return f"The connector offers: {', '.join(sorted(map(str, offered))[:limit]) or 'none'}"
 
 
 def _doing(connection: Connection) -> str:

@@ -9,10 +9,12 @@ The order matters:
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.store import OpenGeneration
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import TableSpec
-from dagster_airbyte_proto.model import PlannedStream, State, StreamId
+from dagster_airbyte_proto.model import Catalog, PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SchemaEvent
@@ -24,14 +26,23 @@ from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
+from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
 from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 
+class RefusedStream(NamedTuple):
+    """A stream that fails before the connector reads, alone."""
+
+    planned: PlannedStream
+    error: ConfigError
+
+
 @dataclass(frozen=True)
 class SyncPlan:
-    """The streams of one sync, their columns and tables, and the request to the connector.
+    """The streams of one sync, their columns and tables, and the request to the connector. `refused` are not among
+    `streams`.
 
     `hash_key` is empty where no column is hashed. `stored_states` are those before the sync, `stored_schemas` the last
     schema messages of an earlier one.
@@ -43,6 +54,7 @@ class SyncPlan:
     read_request: ReadRequest
     stored_states: Sequence[State]
     stored_schemas: Mapping[StreamId, SchemaEvent]
+    refused: Sequence[RefusedStream]
     fingerprints: Mapping[StreamId, str]
     continued: Mapping[StreamId, OpenGeneration]
     hash_key: str
@@ -56,7 +68,9 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     stored = context.stored_states()
     catalog = request.catalog or source.catalog()
     # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
-    chosen = plan_with_shared_state(source, catalog, request, () if request.slice else stored, profiles.known_tables)
+    movable = () if request.slice else stored
+    chosen = plan_with_shared_state(source, catalog, request, movable, profiles.known_tables)
+    chosen, refused = _without_clashes(context, catalog, chosen, movable)
     check_format(context.connection, chosen, context.engine.abilities)
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
@@ -83,10 +97,24 @@ def plan_sync(context: SyncContext) -> SyncPlan:
         ),
         stored_states=stored,
         stored_schemas=schemas,
+        refused=refused,
         fingerprints=prints,
         continued=continued,
         hash_key=hash_key,
     )
+
+
+def _without_clashes(
+    context: SyncContext, catalog: Catalog, chosen: tuple[PlannedStream, ...], stored: Sequence[State]
+) -> tuple[tuple[PlannedStream, ...], Sequence[RefusedStream]]:
+    """Sets the streams aside that clash with another one. Raises the first one's error if no stream is left."""
+    errors = clashing_streams(context.source.connection, catalog, chosen)
+    shared = [state for state in stored if state.scope is not StateScope.STREAM]
+    errors |= streams_held_back(context.protocol, shared, chosen, errors)
+    refused = [RefusedStream(planned, errors[planned.id]) for planned in chosen if planned.id in errors]
+    if len(refused) == len(chosen):
+        raise refused[0].error
+    return tuple(planned for planned in chosen if planned.id not in errors), refused
 
 
 def evolution_rules(context: SyncContext, planned: PlannedStream, columns: Columns) -> EvolutionRules:
