@@ -62,7 +62,6 @@ def _deployment(
     merged = _launcher_context(launcher).merge(location).merge(DockerContainerContext(**(executor_context or {})))
     return Deployment(
         registry=ImageRegistry(**merged.registry) if merged.registry else None,
-        networks=tuple(dict.fromkeys(merged.networks)),
         environment=parse_variables(merged.env_vars, os.environ),
         kwargs=merged.container_kwargs,
     )
@@ -82,5 +81,4 @@ def _executor_context(context: RunContext) -> dict[str, Any]:
     if context.job_def.executor_def.name != _DOCKER_EXECUTOR:
         return {}
     config = ResolvedRunConfig.build(context.job_def, context.run.run_config).execution.execution_engine_config
-    networks = config.get("networks") or ([config["network"]] if config.get("network") else [])
-    return {**{key: config.get(key) for key in ("registry", "env_vars", "container_kwargs")}, "networks": networks}
+    return {key: config.get(key) for key in ("registry", "env_vars", "container_kwargs")}

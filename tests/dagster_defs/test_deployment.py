@@ -44,7 +44,7 @@ def instance_folder(tmp_path: Path) -> Path:
 
 
 def connection_to(source: Image, folder: Path) -> Connection:
-    connector = {"protocol": "airbyte", "launch": {"kind": "docker", "image": source.name}}
+    connector = {"protocol": "airbyte", "launch": {"kind": "docker", "image": source.name, "network": "none"}}
     (folder / "shop.yaml").write_text(yaml.safe_dump({"connector": connector}))
     return Connection.from_file(folder / "shop.yaml")
 
@@ -97,5 +97,4 @@ def test_of_a_code_location_its_server_is_reported_in_the_environment(
     monkeypatch.setenv("IMAGES_PASSWORD", "hunter22")
     found = deployment_outside_run()
     assert found.registry == ImageRegistry("images.test", "us", "hunter22")
-    assert found.networks == ("none", "db")
     assert found.connector_environment() == {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "db"}

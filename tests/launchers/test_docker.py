@@ -17,6 +17,7 @@ from dagster_airbyte_proto.launchers.docker.containers import Container, connect
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.frames import FrameDecoder
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
+from dagster_airbyte_proto.launchers.docker.networks import ensure_link_local_network
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
@@ -107,6 +108,39 @@ def test_those_that_need_our_network_first_at_once_all_run(fake_image: Image) ->
     with ThreadPoolExecutor(4) as pool:
         loose = [confined(fake_image, Confinement()) for _ in range(4)]
         assert all(found["networks"] != "lo" for found in pool.map(told, loose))
+
+
+_DEFAULT, _LINK_LOCAL = "00000000", "0000FEA9"
+"""Destinations of a route as Linux writes them: the bytes of an address, the last one first."""
+
+
+def _routes(image: Image, network: str | None) -> dict[str, str]:
+    """The network card that each destination is reached by."""
+    connector = start(confined(image, Confinement(network=network)), "routes")
+    table = read_all(connector).decode().splitlines()
+    report_of(connector)
+    return {destination: card for card, destination, *_ in map(str.split, table[1:])}
+
+
+def test_what_it_sends_to_link_local_addresses_goes_nowhere(fake_image: Image) -> None:
+    named = f"test-{fake_image.test}"
+    fake_image.daemon.create_network(named)
+    try:
+        for network in (None, named):
+            routes = _routes(fake_image, network)
+            assert routes[_DEFAULT] != routes[_LINK_LOCAL]
+    finally:
+        fake_image.daemon.remove_network(named)
+    assert _routes(fake_image, "none") == {}
+    if Path("/var/run/docker.sock").exists():
+        assert f"\t{_LINK_LOCAL}\t" not in Path("/proc/net/route").read_text(), "this machine reaches what it reached"
+
+
+def test_those_that_need_the_link_local_network_first_at_once_get_the_same(fake_image: Image) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        names = set(pool.map(lambda _: ensure_link_local_network(open_daemon().api), range(4)))
+    assert len(names) == 1
+    assert names != {None}
 
 
 def test_an_images_own_user_owns_its_files() -> None:

@@ -17,13 +17,12 @@ class ImageRegistry(NamedTuple):
 class Deployment(NamedTuple):
     """The container settings of a deployment's runs, of which a connector gets a part.
 
-    A connector is not trusted. It joins the same networks and resolves names as the run does. It sees neither the run's
-    secrets nor its volumes, among which may be the socket of Docker itself. `kwargs` are arguments of docker-py's
-    `containers.create`.
+    A connector is not trusted. It resolves names as the run does. It sees neither the run's secrets nor its networks,
+    where databases trust whoever can reach them, nor its volumes, among which may be the socket of Docker itself.
+    `kwargs` are arguments of docker-py's `containers.create`.
     """
 
     registry: ImageRegistry | None = None
-    networks: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     kwargs: Mapping[str, Any] = {}
 

@@ -31,7 +31,11 @@ from dagster_airbyte_proto.launchers.docker.images import (
     image_entrypoint,
     image_identity,
 )
-from dagster_airbyte_proto.launchers.docker.networks import ensure_own_network
+from dagster_airbyte_proto.launchers.docker.networks import (
+    can_join_another,
+    ensure_link_local_network,
+    ensure_own_network,
+)
 from dagster_airbyte_proto.launchers.docker.running_container import (
     ContainerHandle,
     DockerConnector,
@@ -54,8 +58,7 @@ _LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
 class Confinement(NamedTuple):
     """The limits of a container.
 
-    - `network`: None is the deployment's, else a network that reaches the world but no other connector. "none" is no
-      network.
+    - `network`: None is a network that reaches the world but no other connector. "none" is no network.
     - `user`: None is the image's user, or nobody if that is root. "image" is the image's user, even root.
     - `read_only`: the root file system is read-only. /tmp (at most `tmp`) and the working folder are writable.
     - `kwargs`: added to ours; arguments of docker-py's `containers.create`.
@@ -234,10 +237,14 @@ class DockerLauncher:
         }
 
     def _networks(self, daemon: docker.APIClient) -> Sequence[str]:
-        """The networks to join, at least one."""
-        if self._confinement.network is not None:
-            return [self._confinement.network]
-        return self._deployment.networks or [ensure_own_network(daemon)]
+        """The networks to join: the one that says what is reached, and the one that keeps link-local addresses away."""
+        network = self._confinement.network or ensure_own_network(daemon)
+        if not can_join_another(network):
+            return [network]
+        link_local = ensure_link_local_network(daemon)
+        if link_local is None and self._options.on_notice is not None:
+            self._options.on_notice("Docker's daemon cannot keep the metadata service (169.254.0.0/16) from connectors")
+        return [each for each in (network, link_local) if each is not None]
 
 
 def _attach(daemon: docker.APIClient, name: str, stream: str) -> Any:

@@ -34,7 +34,10 @@ class Runs:
     def __init__(self, place: Shop, connector: Image, own: Image) -> None:
         self.place, self._own, self._connector, self.daemon = place, own, connector, connector.daemon
         self._instance = place.folder / "dagster"
-        place.more["connector"] = {"protocol": "airbyte", "launch": {"kind": "docker", "image": connector.name}}
+        place.more["connector"] = {
+            "protocol": "airbyte",
+            "launch": {"kind": "docker", "image": connector.name, "network": "none"},
+        }
 
     def offer(self, scenario: Mapping[str, Any]) -> None:
         self.place.config["scenario"] = dict(scenario)
