@@ -26,6 +26,7 @@ from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
 from dagster_airbyte_proto.tables.part_checks import effective_files
 from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
 from dagster_airbyte_proto.tables.spark.session import session_storage
 
 _FORMAT_VERSION = "format-version"
@@ -317,9 +318,16 @@ class JavaIceberg:
         self._known: dict[TableName, Any] = {}
 
     def create_namespace(self, namespace: str) -> None:
+        """Creates the namespace unless it is there. Tables are created side by side, so others may be quicker."""
         levels = self._strings([namespace])
-        if not self._namespaces.namespaceExists(levels):
+        if self._namespaces.namespaceExists(levels):
+            return
+        try:
             self._namespaces.createNamespace(levels, {})
+        except CALL_ERRORS:
+            # Only some catalogs say that it exists: a JDBC catalog reports a broken constraint of its database.
+            if not self._namespaces.namespaceExists(levels):
+                raise
 
     def load(self, name: TableName) -> JavaTable:
         """Loads the table as it is now. The catalog's cached copy may be 30 s old, or of a table dropped since."""

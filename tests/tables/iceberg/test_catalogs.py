@@ -2,8 +2,10 @@
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier
 from uuid import uuid4
 
 import msgspec
@@ -28,6 +30,9 @@ from tests.support.object_store import ObjectStore
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.spark
+
+_CREATORS = 8
+_NEW_NAMESPACES = 20
 
 
 def settings_of(settings: SparkSettings, catalog: str, warehouse: str, **properties: str) -> SparkSettings:
@@ -83,6 +88,20 @@ class CatalogConformance(NewTable):
         assert dead.path in removed
         assert staged.path not in removed
         assert names(bench.read(target)) == [(0, "n2"), (1, "n3")]
+
+    def test_several_may_create_a_namespace_at_the_same_time(self, bench: Bench) -> None:
+        """In a JDBC catalog, the second one breaks a constraint of the database."""
+        assert isinstance(bench.writer, IcebergTables)
+        create, barrier = bench.writer._iceberg().create_namespace, Barrier(_CREATORS)
+
+        def create_all(_: int) -> None:
+            for namespace in namespaces:
+                barrier.wait(20)
+                create(namespace)
+
+        namespaces = [f"new_{uuid4().hex}" for _ in range(_NEW_NAMESPACES)]
+        with ThreadPoolExecutor(_CREATORS) as pool:
+            list(pool.map(create_all, range(_CREATORS)))
 
     def test_a_load_whose_snapshot_expired_is_known_by_its_files(self, bench: Bench, target: TableTarget) -> None:
         writer = bench.writer
