@@ -91,3 +91,23 @@ def test_copy_on_write_upserts_are_read_by_every_reader_at_once(lake: Lake, spar
         files = [task.file.file_path for task in scan.plan_files()]
         asked = f"select id from read_parquet({files}, union_by_name = true) order by id"
         assert duckdb.execute(asked).fetchall() == [(row["id"],) for row in expected]
+
+
+def test_pyiceberg_reads_a_null_list_of_structs_as_an_empty_one(lake: Lake, spark: SparkSession) -> None:
+    """The one difference that `docs/readers.md` names. DuckDB reads NULL from the same file, as Spark does."""
+    line = {"type": "object", "properties": {"sku": {"type": "string"}}}
+    lines = {"type": "array", "items": line}
+    home = {"type": "object", "properties": {"lines": lines, "tags": TYPED["tags"]}}
+    grid = {"type": "array", "items": lines}
+    properties = {"lines": lines, "home": home, "tags": TYPED["tags"], "line": line, "grid": grid}
+    values = {"lines": None, "home": {"lines": None}, "tags": None, "line": None, "grid": None}
+    modes = {"carts": {"write": "append", "types": {"objects": "struct"}}}
+    lake.sync({"carts": {"records": 1, "properties": properties, "values": values}}, modes)
+
+    [expected] = by_spark(lake, spark, "carts")
+    scan = static(lake, spark, "carts").scan()
+    [found] = by_id(scan.to_arrow())
+    assert {name: expected[name] for name in values} == {**values, "home": {"lines": None, "tags": None}}
+    assert found == {**expected, "lines": [], "home": {"lines": [], "tags": None}}
+    [file] = [task.file.file_path for task in scan.plan_files()]
+    assert duckdb.execute(f"select lines, home.lines from read_parquet('{file}')").fetchall() == [(None, None)]
