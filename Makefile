@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo quick test nightly spark-classes durations check format docs pictures bench soak kills matrix lock clean
+.PHONY: help setup system demo quick test nightly spark-classes durations check format docs pictures bench soak kills simulate matrix lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ LAUNCH ?= local
 # Thousands of Pythons are started here. What they import is to be compiled once, not by each of them; and OpenBLAS, which
 # comes with numpy, has its threads turn idly for a tenth of a second in each.
 unexport PYTHONDONTWRITEBYTECODE
-quick test nightly kills matrix: export OPENBLAS_NUM_THREADS = 1
+quick test nightly kills simulate matrix: export OPENBLAS_NUM_THREADS = 1
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -83,6 +83,9 @@ else
 	$(BIN)/python -m tests.soak --kills $(N)
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through dagster
 endif
+
+simulate: setup ## N schedules of errors, deaths, pauses, and stores and tables that are set back, on simulated syncs
+	$(BIN)/python -m tests.simulation $(N)
 
 matrix: setup ## the crash matrix on Iceberg and Delta: every point, mode and scope, and again in the recovery
 	$(BIN)/python -m tests.soak --kills 0 --matrix

@@ -61,7 +61,8 @@ class LoadStatus(StrEnum):
 class LoggedLoad(NamedTuple):
     """One entry of the loads log.
 
-    `committed` is what the tables reported. `reason` says who resolved the load by hand, and how.
+    `committed` is what the tables reported. `reason` says who resolved the load by hand, and how. `fence` is that of
+    the run that announced it.
     """
 
     load: Load
@@ -70,6 +71,12 @@ class LoggedLoad(NamedTuple):
     ended_at: datetime | None = None
     reason: str = ""
     committed: tuple[CommittedRows, ...] = ()
+    fence: int = 0
+
+    @property
+    def order(self) -> tuple[int, datetime]:
+        """Later loads of a connection are greater. The clock alone does not tell: it may have been set."""
+        return self.fence, self.announced_at
 
 
 class Resolution(NamedTuple):

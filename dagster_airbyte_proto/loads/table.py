@@ -111,11 +111,13 @@ class TableTarget(NamedTuple):
 class Witness(NamedTuple):
     """The word of a table's own log: its identity, and the newest load of one connection that the log still has.
 
-    The identity is another for a table that was dropped and made again.
+    The identity is another for a table that was dropped and made again. If the log `is_whole`, it reaches back to the
+    first change of the table: then a load that it lacks is not there.
     """
 
     table_id: str
     newest_load: str | None
+    is_whole: bool
 
 
 class Freshness(NamedTuple):

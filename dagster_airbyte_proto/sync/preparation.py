@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.ledger import Ledger
-from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
+from dagster_airbyte_proto.checkpoints.store import LandedTable
+from dagster_airbyte_proto.model import REPLACING, ReadMode, State, StateScope, StreamId, WriteMode
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
@@ -50,9 +51,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     assign_generations(runs, plan.fingerprints, plan.continued, context.connection)
     landed = context.store.landed_tables(context.connection, partition=context.request.partition)
     remembered = {
-        stream: landed.get(stream) if run.state_before else None
-        for stream, run in runs.items()
-        if not replaces_table(run.planned)
+        stream: _remembered(run, landed.get(stream)) for stream, run in runs.items() if not replaces_table(run.planned)
     }
     targets = TargetTables(context.engine, plan.specs, context.lease, context.options.cancel, remembered)
     _keep_prepared_tables_closed(context, runs, targets)
@@ -75,6 +74,13 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
 
     schema_updates = SchemaUpdates(context, plan, RowLander(stage, loader, targets))
     return PreparedSync(runs, targets, stage, ledger, loader, schema_updates)
+
+
+def _remembered(run: StreamRun, landed: LandedTable | None) -> LandedTable | None:
+    """The last load of a stream, if something depends on it: a state, or rows that this sync would append again."""
+    was_replaced = landed is not None and not landed.is_covered and landed.write in REPLACING
+    appends_all = run.planned.read is ReadMode.INCREMENTAL and run.planned.write is WriteMode.APPEND
+    return landed if run.state_before or (was_replaced and appends_all) else None
 
 
 def _keep_prepared_tables_closed(

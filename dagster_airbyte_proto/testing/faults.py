@@ -1,4 +1,4 @@
-"""Makes calls of a state store or of tables fail: before their effect, or after it.
+"""Makes calls of a state store or of tables fail: before their effect, or after it, or together with their process.
 
     tables = with_faults(tables, CallFaults({("commit", 2): CallFault.AFTER}))
 
@@ -10,43 +10,87 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from dagster_airbyte_proto.errors import CommitUnknown, ProtoError, StateUnavailable, TableError
+from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import TableName
 
 _Inner = TypeVar("_Inner")
 
 
 class CallFault(StrEnum):
-    """When a call fails."""
+    """A fault of a call.
+
+    - BEFORE, AFTER: it raises the error of its interface, before its effect or after it.
+    - DEATH_BEFORE, DEATH_AFTER: the process dies there. It raises `SimulatedDeath`, and so does every later call.
+    - PAUSED: the process sleeps before the effect while others work, and goes on.
+    """
 
     BEFORE = "before"
     AFTER = "after"
+    DEATH_BEFORE = "death before"
+    DEATH_AFTER = "death after"
+    PAUSED = "paused"
+
+
+class SimulatedDeath(BaseException):
+    """Ends a run as the death of its process does: nothing that the run does after it has an effect."""
 
 
 class CallFaults:
     """The calls that fail, by the name of the method and how many calls of it there were, this one included.
 
-    `"*"` in the place of a number fails every call. `fired` lists the faults that have happened.
+    `"*"` in the place of a number fails every call. A method's name may be followed by a table's ("commit shop.users"):
+    calls to several tables come in any order. `fired` lists the faults that have happened. `meanwhile` is called while
+    a call is paused.
     """
 
-    def __init__(self, planned: Mapping[tuple[str, int | str], CallFault]) -> None:
+    def __init__(
+        self, planned: Mapping[tuple[str, int | str], CallFault], meanwhile: Callable[[], None] | None = None
+    ) -> None:
         self._planned = dict(planned)
+        self._meanwhile = meanwhile
         self._calls: Counter[str] = Counter()
         self._counting = threading.Lock()
+        self._is_dead = False
         self.fired: list[tuple[str, CallFault]] = []
 
-    def call(self, method: str, inner: Callable[[], Any]) -> Any:
+    def call(self, method: str, inner: Callable[[], Any], table: object = None) -> Any:
         """Calls `inner`, and fails as planned."""
-        with self._counting:
-            self._calls[method] += 1
-            fault = self._planned.get((method, self._calls[method]), self._planned.get((method, "*")))
-            if fault is not None:
-                self.fired.append((method, fault))
+        fault = self._next(method, table)
+        if fault is CallFault.DEATH_BEFORE:
+            self._die()
+        if fault is CallFault.PAUSED and self._meanwhile is not None:
+            self._meanwhile()
         result = None if fault is CallFault.BEFORE else inner()
-        if fault is not None:
+        if fault is CallFault.DEATH_AFTER:
+            self._die()
+        if fault in (CallFault.BEFORE, CallFault.AFTER):
             raise _error(method, fault)
         return result
+
+    def reach(self, point: str) -> None:
+        """Fails at a point of `points` as at a call that does nothing: arm it as the hook."""
+        self.call(point, lambda: None)
+
+    def _next(self, method: str, table: object) -> CallFault | None:
+        with self._counting:
+            if self._is_dead:
+                raise SimulatedDeath
+            names = [method] if table is None else [method, f"{method} {table}"]
+            self._calls.update(names)
+            keys = [(name, number) for name in names for number in (self._calls[name], "*")]
+            fault = next((self._planned[key] for key in keys if key in self._planned), None)
+            if fault is not None:
+                self.fired.append((method, fault))
+            return fault
+
+    def _die(self) -> NoReturn:
+        with self._counting:
+            self._is_dead = True
+        raise SimulatedDeath
 
 
 def with_faults(inner: _Inner, faults: CallFaults) -> _Inner:
@@ -69,9 +113,21 @@ def _attribute(inner: object, name: str) -> property:
 
 def _method(inner: object, name: str, faults: CallFaults) -> Callable[..., Any]:
     def call(_self: object, *args: Any, **named: Any) -> Any:
-        return faults.call(name, lambda: getattr(inner, name)(*args, **named))
+        table = next(filter(None, map(_table_of, args)), None)
+        return faults.call(name, lambda: getattr(inner, name)(*args, **named), table)
 
     return call
+
+
+def _table_of(argument: object) -> TableName | None:
+    match argument:
+        case TableName():
+            return argument
+        case TableSpec():
+            return argument.name
+        case StagedRows():
+            return argument.table
+    return None
 
 
 _OF_TABLES = frozenset({"prepare", "find_load", "branches", "drop_branch", "freshness", "rows_with_keys"})

@@ -91,7 +91,9 @@ def check_none_announced(tx: Connection, connection: str, doing: str) -> None:
 
 def as_logged(row: Row[Any]) -> LoggedLoad:
     status, committed = LoadStatus(row.status), committed_from_json(row.committed)
-    return LoggedLoad(load_from_json(row.body), status, row.announced_at, row.ended_at, row.reason, committed)
+    return LoggedLoad(
+        load_from_json(row.body), status, row.announced_at, row.ended_at, row.reason, committed, row.fence
+    )
 
 
 def record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKey], partition: str) -> None:

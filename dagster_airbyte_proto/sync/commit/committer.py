@@ -14,8 +14,9 @@ A crash anywhere is safe:
 - After 1 the next run commits and promotes the load. Each table finds out by the load id whether its part has landed.
 - A branch is recorded with the load that begins it, until it is published or dropped.
 
-A table that refuses fails only its own stream, unless a state is shared (GLOBAL, LEGACY). Then the load stays
-announced: part of it may have landed, and no state may move before the rest has.
+A table that refuses fails only its own stream, unless a state is shared (GLOBAL, LEGACY) and another table has landed
+its part. Then the load stays announced: the state may not move before the rest has landed too. Where all tables refuse,
+nothing has landed, and no state moves.
 
 An error is not a refusal. Where nobody can tell whether a part has landed, its load stays announced and CommitUnknown
 ends the sync. The next run reads the table's log first: only a log that was read and lacks the load says that it has
@@ -116,7 +117,8 @@ class Committer:
         return outcome
 
     def resolve(self, load: Load, resolution: Resolution) -> LoadOutcome:
-        """Ends a load by the word of a person, for those of its tables that cannot be read. The others tell themselves.
+        """Ends a load by the word of a person, for those of its tables that cannot be read or refuse. The others tell
+        themselves.
 
         Raises ConfigError where no person is needed, and where the word would double rows.
         """
@@ -128,8 +130,12 @@ class Committer:
             except CommitUnknown:
                 silent.add(part.stream)
                 return None
-            # An unknown outcome of this commit is raised: the word was not about it.
-            return landed or _commit(tables, load, part)
+            try:
+                # An unknown outcome of this commit is raised: the word was not about it.
+                return landed or _commit(tables, load, part)
+            except TableError:
+                silent.add(part.stream)
+                return None
 
         outcome = self._commit_tables(load, commit_if_readable)
         if not silent:
@@ -195,10 +201,10 @@ class Committer:
         attempts = {part.stream: self._pool.submit(commit, tables, load, part) for part in load.parts if tables}
         committed, refused = _wait_for_tables(attempts)
         reach("load.committed")
-        shared = [state for state in load.states if state.scope is not StateScope.STREAM]
-        if refused and shared:
+        if refused and committed and any(state.scope is not StateScope.STREAM for state in load.states):
             raise _partly_landed_error(load, refused)
-        moved = tuple(state for state in load.states if state.stream not in refused)
+        moved = () if refused and not committed else load.states
+        moved = tuple(state for state in moved if state.stream not in refused)
         return LoadOutcome(load, committed, moved, refused)
 
 
@@ -248,7 +254,8 @@ def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutco
         raise ConfigError(
             f"resolving load {outcome.load.load_id} as lost",
             f"its streams share one state, and the rows of {landed} have landed: they would come again",
-            remedy="Resolve it as landed, and read the other streams again with `sync --refresh --streams`.",
+            remedy="Resolve it as landed, and read all of them again with"
+            f" `airbyte-proto sync {outcome.load.connection} --refresh`.",
         )
     moved = tuple(state for state in outcome.moved if state.stream is not None and state.stream not in lost)
     return outcome._replace(moved=moved)
@@ -279,7 +286,9 @@ def _partly_landed_error(load: Load, refused: Mapping[StreamId, TableError]) -> 
     return TableError(
         f"committing load {load.load_id} of connection {load.connection}",
         f"its streams share one state, and {len(refused)} of {len(load.parts)} tables refused: {first}",
-        remedy="No state has moved. Repair the table and sync again, or run `airbyte-proto recover`: it ends the load.",
+        remedy="No state has moved. Repair the table and sync again, or run `airbyte-proto recover`: it ends the load."
+        f" If nobody can repair it, run `airbyte-proto loads resolve {load.load_id} --as landed`, and read all its"
+        f" streams again with `airbyte-proto sync {load.connection} --refresh`.",
         stream=str(stream),
     )
 

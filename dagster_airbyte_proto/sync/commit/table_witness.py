@@ -16,17 +16,23 @@ def check_witness(
 ) -> None:
     """Raises TableError where table and store contradict each other.
 
-    `landed` is what the store remembers of the stream's last load. None if the stream has no state, so that nothing
-    depends on it.
+    `landed` is what the store remembers of the stream's last load. None if nothing depends on it.
     """
     found = _contradiction(store, witness, landed)
     if found:
         raise TableError(
             f"looking at the table before rows land in it, for connection {lease.connection}",
             found,
-            remedy=f"Read everything again into it: airbyte-proto sync {lease.connection} --refresh --streams {stream}",
+            remedy=f"Read everything again into it: {_refresh(store, lease, stream)}",
             stream=str(stream),
         )
+
+
+def _refresh(store: StateStore, lease: Lease, stream: StreamId) -> str:
+    """The command that reads the stream again, together with those that share its state."""
+    command = f"airbyte-proto sync {lease.connection} --refresh"
+    is_shared = any(stored.state.stream is None for stored in store.states(lease.connection))
+    return f"{command}   (all its streams, which share one state)" if is_shared else f"{command} --streams {stream}"
 
 
 def _contradiction(store: StateStore, witness: Witness, landed: LandedTable | None) -> str:
@@ -46,13 +52,16 @@ def _contradiction(store: StateStore, witness: Witness, landed: LandedTable | No
         )
     if not landed.is_covered:
         return (
-            f"its last load ({landed.load_id}, {landed.write}) moved no state, and the stored state is older: rows"
-            " would be there twice"
+            f"its last load ({landed.load_id}, {landed.write}) moved no state, so the connector sends its rows again:"
+            " they would be there twice"
         )
     remembered = store.load(landed.load_id)
-    if newest is not None and remembered is not None and newest.announced_at < remembered.announced_at:
+    if newest is not None and remembered is not None and newest.order < remembered.order:
         return (
             f"it was set back to load {witness.newest_load}, and the state is that of load {landed.load_id}: the rows"
             " between them would be missing"
         )
+    # A load that an older release announced has left no connection in the table, and the store no table id.
+    if newest is None and witness.is_whole and landed.table_id:
+        return f"it was set back to before load {landed.load_id}, whose state is stored: its rows would be missing"
     return ""

@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -157,6 +157,16 @@ class Commit(msgspec.Struct, frozen=True):
         return _NEWEST.decode(text) if text and is_exact else None
 
     @property
+    def version_before(self) -> int | None:
+        """The version whose rows this one goes on from: the last one, or that which it restores. None if it restores a
+        time of day.
+        """
+        if self.info.operation != "RESTORE":
+            return self.version - 1
+        restored = str(self.info.operation_parameters.get("version"))
+        return int(restored) if restored.isdecimal() else None
+
+    @property
     def changes_rows(self) -> bool:
         """False for a compaction, which only rewrites files, and for a commit that touches none."""
         return any(file.data_change for file in (*self.added, *self.removed))
@@ -189,15 +199,27 @@ def read_commit(storage: fs.FileSystem, folder: str, version: int) -> Commit | N
         return None
 
 
-def newest_load(log: tuple[fs.FileSystem, str], version: int, connection: str) -> str | None:
-    """Returns the last load of a connection up to a version; None where the newest commits have none."""
+class NewestLoad(NamedTuple):
+    """The last load of a connection in a log, None where the newest commits have none; and whether all were read."""
+
+    load_id: str | None
+    is_whole: bool
+
+
+def newest_load(log: tuple[fs.FileSystem, str], version: int, connection: str) -> NewestLoad:
+    """Looks for the last load of a connection up to a version. Loads that a RESTORE has undone are passed over."""
     # As a rule it is the newest commit or the one before it: the others are compactions and expiries.
-    for each in range(version, max(-1, version - _SEARCHED_COMMITS), -1):
-        if (commit := read_commit(*log, each)) is None:
-            return None
+    for _ in range(_SEARCHED_COMMITS):
+        if version < 0:
+            return NewestLoad(None, is_whole=True)
+        if (commit := read_commit(*log, version)) is None:
+            break
         if commit.user_metadata.get(CONNECTION) == connection:
-            return commit.user_metadata.get(LOAD_ID)
-    return None
+            return NewestLoad(commit.user_metadata.get(LOAD_ID), is_whole=False)
+        if (before := commit.version_before) is None:
+            break
+        version = before
+    return NewestLoad(None, is_whole=False)
 
 
 def logged_freshness(log: tuple[fs.FileSystem, str], version: int) -> Freshness:

@@ -162,7 +162,7 @@ class DeltaTables:
         with self.translated_errors(f"reading the log of table {self._sql_name(name)}"):
             snapshot = self.java().snapshot(self.location(name))
             log = self.storage.at(f"{self.location(name)}/_delta_log")
-            return Witness(snapshot.metadata.id, newest_load(log, snapshot.version, connection))
+            return Witness(snapshot.metadata.id, *newest_load(log, snapshot.version, connection))
 
     def register_all(self) -> None:
         """Registers every table of the warehouse in the session's catalog, at the first call."""

@@ -138,8 +138,9 @@ class IcebergTables:
     def witness(self, name: TableName, connection: str) -> Witness:
         with self._table_errors(f"looking at table {self._qualified(name)}"):
             table = self._table(name)
-            newest_load = table.refresh().newest_load(connection)
-            return Witness(table.log.table_uuid, newest_load)
+            history = table.refresh()
+            is_whole = not history.expired_before_ms
+            return Witness(table.log.table_uuid, history.newest_load(connection), is_whole)
 
     def branches(self, name: TableName) -> Mapping[str, str]:
         with self._table_errors(f"looking at the branches of table {self._qualified(name)}"):

@@ -127,7 +127,7 @@ class LoggedTables:
 
     def witness(self, name: TableName, connection: str) -> Witness:
         snapshot = self.snapshot(name)
-        return Witness(snapshot.table_id, snapshot.newest_load(connection))
+        return Witness(snapshot.table_id, snapshot.newest_load(connection), is_whole=True)
 
     def snapshot(self, name: TableName) -> LogSnapshot:
         """Reads a table's log. Raises TableError when there is no such table."""

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
@@ -82,6 +83,27 @@ def test_a_table_that_was_set_back_is_refused(shop: OpenShop) -> None:
     refused(place.sync_of(two(30, 30)), "users", "it was set back to load")
 
 
+def test_a_table_that_was_set_back_to_its_beginning_is_refused(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(0, 0))
+    place.sync_of(two(10, 10))
+    newest = max(log_of(place, "users").glob("*.json"))
+    newest.unlink()
+    refused(place.sync_of(two(20, 20)), "users", "it was set back to before load")
+
+
+def test_the_order_of_loads_does_not_depend_on_the_clock(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of(two(10, 10))
+    database = create_engine(f"sqlite:///{state_file(place)}")
+    with database.begin() as tx:
+        tx.execute(text("update airbyte_proto_loads set announced_at = '2100-01-01 00:00:00.000000'"))
+    database.dispose()
+    place.sync_of(two(20, 20))
+    max(log_of(place, "users").glob("*.json")).unlink()
+    refused(place.sync_of(two(30, 30)), "users", "it was set back to load")
+
+
 def test_a_state_from_before_a_full_refresh_is_refused(shop: OpenShop) -> None:
     place = shop(max_bytes=1 << 30)
     place.sync_of(two(10, 10))
@@ -89,8 +111,27 @@ def test_a_state_from_before_a_full_refresh_is_refused(shop: OpenShop) -> None:
     place.modes = {"*": {"read": "full_refresh", "write": "overwrite"}}
     assert place.sync_of(two(15, 15)).status is SyncStatus.COMPLETE
     place.modes = appends
-    refused(place.sync_of(two(15, 15)), "users", "moved no state, and the stored state is older")
+    refused(place.sync_of(two(15, 15)), "users", "moved no state, so the connector sends its rows again")
     assert rows(place) == (15, 15)
+
+
+def test_appending_again_what_a_full_refresh_has_brought_is_refused(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.modes = {"*": {"read": "full_refresh", "write": "overwrite"}}
+    assert place.sync_of(two(15, 15)).status is SyncStatus.COMPLETE
+    place.modes = {"*": {"read": "incremental", "write": "append"}}
+    refused(place.sync_of(two(15, 15)), "users", "they would be there twice")
+    assert rows(place) == (15, 15)
+
+
+def test_streams_that_share_a_state_are_read_again_together(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.sync_of({**two(10, 10), "state": "global"})
+    shutil.rmtree(log_of(place, "users").parent)
+    error = place.sync_of({**two(20, 20), "state": "global"}).streams["users"].error or ""
+    assert error.endswith("airbyte-proto sync shop --refresh   (all its streams, which share one state)")
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
+    assert rows(place) == (20, 20)
 
 
 @pytest.mark.parametrize("changed", ["reset", "set"])

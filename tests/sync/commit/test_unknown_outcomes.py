@@ -7,7 +7,7 @@ import pytest
 
 from dagster_airbyte_proto.checkpoints.store import LoadStatus, Resolution
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
@@ -16,7 +16,7 @@ from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, with_faults
 from tests.sync.conftest import OpenShop
-from tests.sync.shop import EVERYTHING, Shop
+from tests.sync.shop import EVERYTHING, REFRESH, Shop
 from tests.sync.test_sync import expect, two
 
 Planned = Mapping[tuple[str, int | str], CallFault]
@@ -50,7 +50,7 @@ def left_announced(place: Shop, state: str = "stream") -> Shop:
     return place
 
 
-@pytest.mark.parametrize("fault", CallFault)
+@pytest.mark.parametrize("fault", [CallFault.BEFORE, CallFault.AFTER])
 @pytest.mark.parametrize("method", ["announce", "promote"])
 def test_a_store_that_fails_around_its_effect_loses_and_doubles_nothing(
     method: str, fault: CallFault, shop: OpenShop
@@ -130,4 +130,35 @@ def test_nobody_resolves_what_the_tables_tell(shop: OpenShop) -> None:
         resolve(place, as_landed=False)
     assert "airbyte-proto recover shop" in refused.value.remedy
     place.sync()
+    expect(place, 10, 10)
+
+
+def remove_staged_files(place: Shop, stream: str) -> None:
+    for file in place.tables.folder(TableName("shop", stream), "data").rglob("*.parquet"):
+        file.unlink()
+
+
+def test_a_load_that_no_table_takes_is_over_also_under_a_shared_state(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.offer({**two(10, 10), "state": "global"})
+    sync(place, {("commit", "*"): CallFault.AFTER}, {("announce", 1): CallFault.AFTER})
+    for stream in ("users", "orders"):
+        remove_staged_files(place, stream)
+    place.sync()
+    expect(place, 10, 10)
+
+
+def test_a_load_that_one_table_never_takes_is_resolved_as_landed_under_a_shared_state(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    place.offer({**two(10, 10), "state": "global"})
+    sync(place, {("commit shop.users", 1): CallFault.BEFORE})
+    [load] = place.store.announced_loads("shop")
+    remove_staged_files(place, "users")
+    with pytest.raises(TableError, match="1 of 2 tables refused") as refused:
+        place.sync()
+    assert f"loads resolve {load.load_id} --as landed" in str(refused.value)
+    with pytest.raises(ConfigError, match="the rows of orders have landed"):
+        resolve(place, as_landed=False)
+    assert resolve(place, as_landed=True) is LoadStatus.DONE
+    assert place.sync(REFRESH).status is SyncStatus.COMPLETE
     expect(place, 10, 10)

@@ -271,3 +271,14 @@ def test_a_table_that_stands_gets_a_column_of_variants(spark: SparkSession, delt
     assert shown(spark, target) == [[1, None, None], [2, '{"a":[],"b":1.5}', ['{"a":[],"b":1.5}']]]
     delta.commit("l3", upsert(target, WriteMode.OVERWRITE_DEDUP, [(3, "0"), (3, "[1]")]))
     assert shown(spark, target) == [[3, "[1]", ["[1]"]]]
+
+
+def test_loads_that_a_restore_has_undone_are_no_witnesses(spark: SparkSession, delta: DeltaTables) -> None:
+    target = delta.prepare(TableSpec(table_name(), SCHEMA))
+    loads = {load_id: part(target, WriteMode.APPEND, [{"id": 1, "name": load_id}]) for load_id in ("l1", "l2", "l3")}
+    for load_id, load in loads.items():
+        delta.commit(load_id, msgspec.structs.replace(load, connection="shop"))
+    spark.sql(f"restore table {target.qualified} to version as of 2")
+    assert delta.witness(target.name, "shop").newest_load == "l2"
+    spark.sql(f"restore table {target.qualified} to version as of 0")
+    assert delta.witness(target.name, "shop") == (target.table_id, None, True)

@@ -1,0 +1,207 @@
+"""A schedule: what happens to one connection, step by step. It is made from a seed, and shrunk when it fails."""
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.testing.faults import CallFault
+
+_STORE_CALLS = (
+    ("acquire", 1), ("announced_loads", 1), ("begin_run", 1), ("states", 1), ("landed_tables", 1), ("note_folders", 1),
+    ("announce", 1), ("announce", 2), ("promote", 1), ("promote", 2), ("promote", 3), ("end_run", 1), ("release", 1),
+    ("unfinished_folders", 1), ("forget_folders", 1), ("load", 1), ("open_generations", 1),
+    ("forget_generation", 1), ("save_stream_profiles", 1),
+)  # fmt: skip
+_TABLE_CALLS = (("prepare", 1), ("commit", 1), ("commit", 2), ("commit", 3), ("find_load", 1), ("witness", 1))
+_POINTS = (
+    ("run.leased", 1), ("load.staged", 1), ("load.staged", 2), ("load.announced", 1), ("load.announced", 2),
+    ("table.committing", 1), ("table.committing", 2), ("table.committed", 1), ("load.committed", 1),
+    ("load.committed", 2), ("run.delivered", 1), ("load.promoted", 1), ("recover.begun", 1), ("recover.swept", 1),
+)  # fmt: skip
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A fault at the `number`-th call of a method, or at a point."""
+
+    where: str
+    number: int
+    kind: CallFault
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.where} {self.number}"
+
+
+class Action(StrEnum):
+    """One step.
+
+    - SYNC: `records` more at the source, then a sync with `faults`. It may `refresh`; the source may break.
+    - MODE: the write mode of the first stream changes, unless it upserts: rows of before would stay twice.
+    - STORE_BACK, TABLE_BACK: the store, or the first stream's table, is as it was `ago` steps before.
+    - DROP: the first stream's table is dropped.
+    - OLDER: announced loads and the store's memory of tables are as the previous release wrote them.
+    - CLOCK: the clock moves by `minutes`.
+    """
+
+    SYNC = "sync"
+    MODE = "mode"
+    STORE_BACK = "store back"
+    TABLE_BACK = "table back"
+    DROP = "drop"
+    OLDER = "older"
+    CLOCK = "clock"
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    action: Action
+    records: tuple[int, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    refresh: bool = False
+    breaks_after: int | None = None
+    ago: int = 1
+    minutes: int = 0
+    write: str = ""
+
+    @property
+    def clock(self) -> timedelta:
+        return timedelta(minutes=self.minutes)
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """`writes` is the write mode of each stream; `state` how the source's states are."""
+
+    writes: tuple[str, ...]
+    state: str
+    steps: tuple[Step, ...]
+
+    def without(self, step: int) -> "Schedule":
+        return msgspec.structs.replace(self, steps=self.steps[:step] + self.steps[step + 1 :])
+
+    def smaller(self) -> Iterator["Schedule"]:
+        """The schedules that have a little less than this one."""
+        for number in range(len(self.steps)):
+            yield self.without(number)
+        if len(self.writes) > 1:
+            steps = tuple(msgspec.structs.replace(step, records=step.records[:1]) for step in self.steps)
+            yield msgspec.structs.replace(self, writes=self.writes[:1], steps=steps)
+        for number, step in enumerate(self.steps):
+            for less in _less(step):
+                steps = (*self.steps[:number], less, *self.steps[number + 1 :])
+                yield msgspec.structs.replace(self, steps=steps)
+
+
+def _less(step: Step) -> Iterator[Step]:
+    replace = msgspec.structs.replace
+    for number in range(len(step.faults)):
+        yield replace(step, faults=step.faults[:number] + step.faults[number + 1 :])
+    if step.refresh:
+        yield replace(step, refresh=False)
+    if step.breaks_after is not None:
+        yield replace(step, breaks_after=None)
+    for number, records in enumerate(step.records):
+        if records:
+            yield replace(step, records=(*step.records[:number], records - 1, *step.records[number + 1 :]))
+
+
+class _Weighted(NamedTuple):
+    action: Action
+    weight: int
+
+
+_ACTIONS = (
+    _Weighted(Action.SYNC, 10),
+    _Weighted(Action.OLDER, 1),
+    _Weighted(Action.STORE_BACK, 2),
+    _Weighted(Action.TABLE_BACK, 1),
+    _Weighted(Action.DROP, 1),
+    _Weighted(Action.CLOCK, 1),
+    _Weighted(Action.MODE, 1),
+)
+
+
+_SET_BACK = frozenset((Action.STORE_BACK, Action.TABLE_BACK, Action.DROP))
+"""What the previous release did not notice. A store that it wrote remembers no tables, until the next load lands."""
+
+
+def schedule_of(seed: int) -> Schedule:
+    """The schedule of a seed: always the same."""
+    choose = random.Random(seed)
+    writes = tuple(
+        choose.choices(("append", "append_dedup", "overwrite"), (4, 2, 1))[0] for _ in range(choose.choice((1, 1, 2)))
+    )
+    state = choose.choice(("stream", "stream", "global", "legacy"))
+    steps = [_sync(choose, len(writes))]
+    for _ in range(choose.randint(0, 2)):
+        [kind] = choose.choices([each.action for each in _ACTIONS], [each.weight for each in _ACTIONS])
+        before = {step.action for step in steps}
+        if not (kind in _SET_BACK and Action.OLDER in before) and not (kind is Action.OLDER and before & _SET_BACK):
+            steps.append(_step(choose, kind, len(writes)))
+    return Schedule(writes, state, tuple(steps))
+
+
+def _step(choose: random.Random, kind: Action, streams: int) -> Step:
+    match kind:
+        case Action.SYNC:
+            return _sync(choose, streams)
+        case Action.STORE_BACK | Action.TABLE_BACK:
+            return Step(kind, ago=choose.randint(1, 3))
+        case Action.CLOCK:
+            return Step(kind, minutes=choose.choice((-60, -1, 1, 60)))
+        case Action.MODE:
+            return Step(kind, write=choose.choice(("append", "overwrite")))
+    return Step(kind)
+
+
+def _sync(choose: random.Random, streams: int) -> Step:
+    return Step(
+        Action.SYNC,
+        records=tuple(choose.randint(0, 5) for _ in range(streams)),
+        faults=tuple(_fault(choose, streams) for _ in range(choose.choice((0, 1, 1, 1, 2)))),
+        refresh=choose.random() < 0.1,
+        breaks_after=choose.randint(1, 5) if choose.random() < 0.15 else None,
+    )
+
+
+def _fault(choose: random.Random, streams: int) -> Fault:
+    kind = choose.choice(tuple(CallFault))
+    if choose.random() < 0.2:
+        where, number = choose.choice(_POINTS)
+        # A point has no effect that an error could come before or after.
+        return Fault(
+            where, number, kind if kind in (CallFault.DEATH_AFTER, CallFault.PAUSED) else CallFault.DEATH_BEFORE
+        )
+    if choose.random() < 0.5:
+        where, number = choose.choice(_TABLE_CALLS)
+        return Fault(f"{where} shop.{choose.choice(STREAM_NAMES[:streams])}", number, kind)
+    where, number = choose.choice(_STORE_CALLS)
+    return Fault(where, number, kind)
+
+
+STREAM_NAMES = ("users", "orders")
+
+
+def to_json(schedule: Schedule) -> str:
+    return msgspec.json.encode(schedule).decode()
+
+
+def from_json(text: str) -> Schedule:
+    return _SCHEDULES.decode(text)
+
+
+_SCHEDULES = msgspec.json.Decoder(Schedule)
+
+
+def described(schedule: Schedule) -> dict[str, Any]:
+    """The schedule in words, for people."""
+    return {
+        "writes": schedule.writes,
+        "state": schedule.state,
+        "steps": [
+            {key: str(value) if key != "faults" else [str(fault) for fault in step.faults] for key, value in
+             msgspec.to_builtins(step).items()}
+            for step in schedule.steps
+        ],
+    }  # fmt: skip

@@ -1,0 +1,272 @@
+"""One connection in a world of its own: its source, state store and tables, and a clock that only steps move."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import yaml
+from sqlalchemy import create_engine, text
+
+from dagster_airbyte_proto import points
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.store import LoadStatus, Resolution
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.protocols.lookup import source_protocol
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.connector_config import connector_config
+from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
+from dagster_airbyte_proto.sync.connector.source import Source
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath, with_faults
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables, read_file
+from tests.simulation.schedule import STREAM_NAMES, Fault
+from tests.simulation.scripted_source import KEYS, ScriptedLauncher, SourceContent, positions_in
+
+CONNECTION = "shop"
+LEASE_SECONDS = 60
+_CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class RunResult(NamedTuple):
+    """A run has a report, or an error that ended it before, or neither if it died."""
+
+    report: SyncReport | None
+    error: ProtoError | None
+
+    @property
+    def died(self) -> bool:
+        return self.report is None and self.error is None
+
+
+class Place:
+    """A folder in which one world after the other is made. Its state store is opened once, for all of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.past = folder / "home", folder / "past"
+        self.url = f"sqlite:///{self.home / 'state.db'}"
+        self.clock: Callable[[], datetime] = lambda: _CREATED
+        self.store = SqlStore(self.url, clock=lambda: self.clock())
+        self._read: dict[str, pa.Table] = {}
+        self.clear()
+        self.store.connections()
+        self._new_store = (self.home / "state.db").read_bytes()
+
+    def clear(self) -> None:
+        """Makes the folder as it was at first, with an empty store."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        shutil.rmtree(self.past, ignore_errors=True)
+        self.home.mkdir(parents=True)
+        self._read.clear()
+        if self._new_store:
+            (self.home / "state.db").write_bytes(self._new_store)
+
+    def tables(self) -> FolderTables:
+        """The tables as another process opens them."""
+        return FolderTables(self.home / "warehouse", self._read_once)
+
+    def _read_once(self, path: str) -> pa.Table:
+        if path not in self._read:  # no file is ever written again
+            self._read[path] = read_file(path)
+        return self._read[path]
+
+    _new_store = b""
+
+
+class World:
+    """The connection `shop` into folder tables."""
+
+    def __init__(self, place: Place, writes: Sequence[str], state: str) -> None:
+        place.clear()
+        place.clock = self._tick
+        self._place = place
+        self.home, self._past = place.home, place.past
+        self.streams = STREAM_NAMES[: len(writes)]
+        self.content = SourceContent(dict.fromkeys(self.streams, 0), state)
+        self.writes = dict(zip(self.streams, writes, strict=True))
+        self.now = _CREATED
+        self.fired: list[tuple[str, CallFault]] = []
+        settings = self.home / "settings.yaml"
+        settings.write_text(yaml.safe_dump({"catalog": {"format": FOLDER_FORMAT}, "lease_seconds": LEASE_SECONDS}))
+        self._settings = Settings.load(self.home, settings)
+        self._moments = 0
+
+    # Runs.
+
+    def sync(self, faults: Sequence[Fault] = (), *, refresh: Sequence[str] | None = None) -> RunResult:
+        """Runs a sync. `refresh` names the streams that it reads anew; all others are left out then."""
+        planned: dict[tuple[str, int | str], CallFault] = {(fault.where, fault.number): fault.kind for fault in faults}
+        calls = CallFaults(planned, lambda: self._sync_meanwhile(calls))
+        request = SyncRequest(only=refresh, refresh=True) if refresh is not None else SyncRequest()
+        points.arm(calls.reach)
+        try:
+            with self._engine(calls) as engine:
+                return RunResult(sync_connection(engine, self._connection(), request), None)
+        except ProtoError as error:
+            return RunResult(None, error)
+        except SimulatedDeath:
+            return RunResult(None, None)
+        finally:
+            points.arm(None)
+            self.fired += calls.fired
+
+    def resolve(self, load_id: str) -> None:
+        """Does what the error says: looks whether the rows of a load are in its tables, and says so."""
+        landed = all(load_id in self._landed_loads(stream) for stream in self.streams)
+        with self._engine(CallFaults({})) as engine:
+            try:
+                resolve_load(engine, load_id, Resolution(landed, "a person"))
+            except ConfigError:
+                # Some of its rows are there, under a state that the streams share: it has to count as landed, and the
+                # streams are read again.
+                resolve_load(engine, load_id, Resolution(True, "a person"))
+                self.sync(refresh=self.streams)
+
+    def wait_for_lease(self) -> None:
+        """The clock goes on until nobody holds the connection."""
+        lease = self._place.store.current_lease(CONNECTION)
+        self.now = max(self.now, lease.expires_at if lease else self.now) + timedelta(seconds=1)
+
+    # What others do to it.
+
+    def remember(self) -> None:
+        """Keeps the store and the tables as they are, to be set back to."""
+        place = self._past / str(self._moments)
+        self._moments += 1
+        place.mkdir(parents=True)
+        for name in ("state.db", "state.db-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copy2(self.home / name, place / name)
+        with suppress(FileNotFoundError):
+            shutil.copytree(self.home / "warehouse", place / "warehouse")
+
+    def set_store_back(self, ago: int) -> None:
+        place = self._moment(ago)
+        for name in ("state.db", "state.db-wal", "state.db-shm"):
+            (self.home / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copy2(place / name, self.home / name)
+
+    def set_table_back(self, ago: int) -> None:
+        self.drop_table()
+        place = self._moment(ago)
+        with suppress(FileNotFoundError):
+            shutil.copytree(place / "warehouse" / CONNECTION / self.streams[0], self._table_folder())
+
+    def drop_table(self) -> None:
+        shutil.rmtree(self._table_folder(), ignore_errors=True)
+
+    def forget_new_fields(self) -> None:
+        """Leaves of the store what the previous release would have written."""
+        if not (self.home / "state.db").exists():
+            return
+        database = create_engine(self._place.url)
+        with database.begin() as tx:
+            for load_id, body in tx.execute(
+                text("select load_id, body from airbyte_proto_loads where status = 'announced'")
+            ).all():
+                value = msgspec.json.decode(body)
+                for part in value["parts"]:
+                    part.pop("connection", None)
+                    part.pop("table_id", None)
+                tx.execute(
+                    text("update airbyte_proto_loads set body = :body where load_id = :id"),
+                    {"body": msgspec.json.encode(value).decode(), "id": load_id},
+                )
+            tx.execute(text("delete from airbyte_proto_landed_tables"))
+        database.dispose()
+
+    # What there is.
+
+    def rows(self, stream: str) -> list[tuple[int, int]]:
+        """The rows of a table, sorted."""
+        tables, name = self._place.tables(), TableName(CONNECTION, stream)
+        if name not in tables.names():
+            return []
+        rows = tables.rows(name)
+        return sorted(zip(rows["id"].to_pylist(), rows["version"].to_pylist(), strict=True))
+
+    def expected(self, stream: str, number: int | None = None) -> list[tuple[int, int]]:
+        """The rows that the first `number` records of the source make, or all."""
+        records = range(self.content.records[stream] if number is None else number)
+        if self.writes[stream] == "append_dedup":
+            return sorted({version % KEYS: version for version in records}.items())
+        return sorted((version % KEYS, version) for version in records)
+
+    def positions(self) -> Mapping[str, int]:
+        """The position in each stream's stored state."""
+        return positions_in([json.loads(stored.state.message) for stored in self._place.store.states(CONNECTION)])
+
+    def announced_loads(self) -> list[str]:
+        return [load.load_id for load in self._place.store.announced_loads(CONNECTION)]
+
+    def is_announced(self, load_id: str) -> bool:
+        entry = self._place.store.load(load_id)
+        return entry is not None and entry.status is LoadStatus.ANNOUNCED
+
+    def _engine(self, calls: CallFaults) -> "_SimulatedEngine":
+        engine = _SimulatedEngine(
+            self._settings,
+            store=with_faults(self._place.store, calls),
+            tables=with_faults(self._place.tables(), calls),
+        )
+        engine.content = self.content
+        return engine
+
+    def _tick(self) -> datetime:
+        # No two calls at one moment, as in life.
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+    def _connection(self) -> Connection:
+        streams = {
+            stream: {"read": "full_refresh" if write == "overwrite" else "incremental", "write": write}
+            for stream, write in self.writes.items()
+        }
+        return Connection.model_validate(
+            {
+                "name": CONNECTION,
+                "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["scripted"]}},
+                "config": {},
+                "streams": streams,
+                "load": {"max_bytes": 1},
+            }
+        )
+
+    def _sync_meanwhile(self, paused: CallFaults) -> None:
+        """What happens while a run is paused: its lease runs out, and another run does all there is to do."""
+        self.wait_for_lease()
+        self.sync()
+        points.arm(paused.reach)
+
+    def _landed_loads(self, stream: str) -> set[str]:
+        tables, name = self._place.tables(), TableName(CONNECTION, stream)
+        return set(tables.snapshot(name).loads) if name in tables.names() else set()
+
+    def _table_folder(self) -> Path:
+        return self.home / "warehouse" / CONNECTION / self.streams[0]
+
+    def _moment(self, ago: int) -> Path:
+        return self._past / str(max(0, self._moments - ago))
+
+
+class _SimulatedEngine(Engine):
+    content: SourceContent
+
+    def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
+        config = connector_config(connection, {}, window)
+        connector = LaunchableConnector(ScriptedLauncher(self.content), source_protocol("airbyte"))
+        return Source(connection, config, connector, self.answer_cache, log)
