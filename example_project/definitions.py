@@ -31,6 +31,8 @@ CATALOGS = HERE / "catalogs"
 STATE = SqlStateStore(url=dg.EnvVar("STATE_URL")) if "STATE_URL" in os.environ else None
 # Spark computes in this process, until there is a cluster; a run takes one of its processors, for there may be several.
 CLUSTER = {"spark.master": os.environ["SPARK_MASTER"], "spark.cores.max": "1"} if "SPARK_MASTER" in os.environ else {}
+if "SPARK_SECRET" in os.environ:
+    CLUSTER |= {"spark.authenticate": "true", "spark.authenticate.secret": os.environ["SPARK_SECRET"]}
 
 shop = Connection.from_file(HERE / "connections" / "shop.yaml")
 customers = Connection.from_file(HERE / "connections" / "customers.yaml")

@@ -37,6 +37,8 @@ from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_lin
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# The JVM's command line can be read by everyone on the machine. Credentials must stay off it.
+_OFF_THE_COMMAND_LINE = ("spark.sql.", "spark.hadoop.", "spark.authenticate.secret")
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
 _LOG_TAIL_BYTES = 2000
 _POLL_SECONDS = 0.1
@@ -228,8 +230,7 @@ def _translated_start_errors(settings: SparkSettings) -> Iterator[None]:
 
 
 def _gateway(settings: SparkSettings, config: Mapping[str, str], options: Sequence[str]) -> Any:
-    # These go on the JVM's command line, which everyone on the machine can read. Credentials must stay off it.
-    at_launch = {key: value for key, value in config.items() if not key.startswith(("spark.sql.", "spark.hadoop."))}
+    at_launch = {key: value for key, value in config.items() if not key.startswith(_OFF_THE_COMMAND_LINE)}
     quoted_options = (f'"{option}"' for option in options)
     at_launch[_JAVA_OPTIONS] = " ".join([at_launch.get(_JAVA_OPTIONS, ""), *quoted_options]).strip()
     with _jvm_output(settings.jvm_log) as output:
