@@ -87,13 +87,17 @@ class Destination(StrictModel):
 class LoadLimits(StrictModel):
     """The limits of a load.
 
-    It is closed at the first state after either is reached. `max_bytes` is the size of its files.
+    It is closed at the first state after `max_bytes` of files or `max_seconds`. A state of more than `max_state_bytes`
+    is not taken: it would be copied with each load, into the history, and into the connector's next command.
     """
 
     max_bytes: Annotated[
         int, Field(gt=0), BeforeValidator(_bytes), AlternativeForm({"type": "string", "examples": ["128 MiB"]})
     ] = 128 * 1024 * 1024
     max_seconds: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] = 60.0
+    max_state_bytes: Annotated[
+        int, Field(gt=0), BeforeValidator(_bytes), AlternativeForm({"type": "string", "examples": ["16 MiB"]})
+    ] = 16 * 1024 * 1024
 
 
 class FilledConfig(NamedTuple):

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.events import (
@@ -59,6 +59,7 @@ class Pull:
         self._context, self._scheduler, self._reporter = context, scheduler, reporter
         self._protocol, self._log = context.protocol, context.log
         self._timeouts = context.options.timeouts
+        self._max_state_bytes = context.source.connection.load.max_state_bytes
         self._runs, self._stage = prepared.runs, prepared.stage
         self._targets, self._schema_updates = prepared.targets, prepared.schema_updates
         self._demux = Demux(context.protocol.record_wire, prepared.stage.stream_of)
@@ -203,10 +204,20 @@ class Pull:
         stream = event.state.stream
         if stream is not None and stream not in self._runs:
             self._warn_unrequested(stream, "a state")
+        elif len(event.state.message) > self._max_state_bytes:
+            self._refuse_state(event.state)
+            return
         mismatch = self._scheduler.receive_state(event.state, event.record_count)
         if mismatch is not None:
             named = f"stream {stream}: " if stream else ""
             self._warn(f"{named}{mismatch.text}")
+
+    def _refuse_state(self, state: State) -> None:
+        """Fails the stream, or the sync if the state is shared. Rows that earlier states cover land all the same."""
+        error = _large_state_error(state, self._max_state_bytes)
+        if state.stream is None:
+            raise error
+        self._scheduler.fail_stream(self._runs[state.stream], error)
 
     def _on_schema_version_or_batch(self, event: SchemaEvent | VersionEvent | BatchEvent) -> None:
         candidates = self._stage.candidates_for(event.stream)
@@ -327,6 +338,15 @@ class Pull:
 
 def _hung_error(found: str) -> ConnectorError:
     return ConnectorError(READING, f"{found}: it was stopped", remedy="Its log is stored with the run.", retryable=True)
+
+
+def _large_state_error(state: State, limit: int) -> ConnectorError:
+    return ConnectorError(
+        READING,
+        f"it sent a state of {len(state.message):,} bytes; at most {limit:,} are taken (load: max_state_bytes)",
+        remedy="If such states are sound, raise it. The next sync goes on from the last state that was taken.",
+        stream=str(state.stream) if state.stream else None,
+    )
 
 
 def _ambiguous_stream_error(named: StreamId, stream: StreamId, candidates: Iterable[StreamId]) -> ConnectorError:

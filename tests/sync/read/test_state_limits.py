@@ -1,0 +1,72 @@
+"""A connector's states are bounded: in size, and in how long they alone keep a sync alive."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.sync.conftest import OpenShop
+
+COMPLETE, FAILED, PARTIAL = SyncStatus.COMPLETE, SyncStatus.FAILED, SyncStatus.PARTIAL
+_LIMIT = 1000
+_STREAMS = {"users": {"records": 9}, "orders": {"records": 4}}
+
+
+def _record(stream: str, number: int) -> str:
+    data = {"id": number, "key": number, "name": "n", "updated_at": "2026-11-21T00:00:00Z"}
+    return json.dumps({"type": "RECORD", "record": {"stream": stream, "emitted_at": 1_700_000_000_000, "data": data}})
+
+
+def _stream_state(stream: str, position: int, pad: int = 0) -> dict[str, Any]:
+    return {"stream_descriptor": {"name": stream}, "stream_state": {"next": position, "pad": "x" * pad}}
+
+
+def _state(stream: str, position: int, pad: int = 0) -> str:
+    state = {"type": "STREAM", "stream": _stream_state(stream, position, pad)}
+    return json.dumps({"type": "STATE", "state": state})
+
+
+def _global_state(users: int, orders: int, pad: int = 0) -> str:
+    parts = [_stream_state("users", users, pad), _stream_state("orders", orders)]
+    return json.dumps({"type": "STATE", "state": {"type": "GLOBAL", "global": {"stream_states": parts}}})
+
+
+def _reading(*lines: str) -> dict[str, Any]:
+    return {"streams": _STREAMS, "answers": {"read": {"lines": lines}}}
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1 << 30])
+def test_a_state_that_is_too_large_fails_its_stream_alone_and_loses_nothing(max_bytes: int, shop: OpenShop) -> None:
+    place = shop(max_bytes=max_bytes)
+    place.load["max_state_bytes"] = _LIMIT
+    users = [
+        _record("users", 0),
+        _record("users", 1),
+        _state("users", 2),
+        _record("users", 2),
+        _state("users", 3, _LIMIT),
+    ]
+    orders = [*(_record("orders", number) for number in range(4)), _state("orders", 4)]
+    report = place.sync_of(_reading(*users, *orders))
+    assert (report.status, report.streams["orders"].status) == (PARTIAL, COMPLETE)
+    error = report.streams["users"].error or ""
+    assert "(stream users): it sent a state of 1," in error
+    assert "at most 1,000 are taken (load: max_state_bytes)" in error
+    assert place.positions() == {"users": 2, "orders": 4}
+    assert place.column("users") == [0, 1]
+    assert place.sync_of({"streams": _STREAMS}).status is COMPLETE
+    assert place.column("users") == list(range(9))
+    assert place.column("orders") == list(range(4))
+
+
+def test_a_shared_state_that_is_too_large_ends_the_sync(shop: OpenShop) -> None:
+    place = shop()
+    place.load["max_state_bytes"] = _LIMIT
+    lines = [_record("users", 0), _global_state(1, 0), _record("orders", 0), _global_state(1, 1, _LIMIT)]
+    report = place.sync_of(_reading(*lines))
+    assert report.status is FAILED
+    assert "it sent a state of" in report.connector.errors[0]
+    assert place.positions() == {"users": 1, "orders": 0}
+    assert place.sync_of({"streams": _STREAMS, "state": "global"}).status is COMPLETE
+    assert place.column("users") == list(range(9))
