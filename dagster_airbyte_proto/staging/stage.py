@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import InternalError, ProtoError
+from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
@@ -61,6 +62,7 @@ class StageLimits(NamedTuple):
     file_bytes: int = 128 << 20
 
 
+_MAX_ROUTES = 10_000
 _MEMORY_RELIEF_STEPS: Final[Sequence[tuple[Callable[[StreamStage], int], Callable[[StreamStage], None]]]] = (
     (attrgetter("waiting_bytes"), StreamStage.write_waiting),
     (attrgetter("memory_bytes"), StreamStage.flush_marked),
@@ -158,7 +160,7 @@ class Stage:
         stream, rows = self.planned_id(stream), int(batch.num_rows)
         stage = self._streams.get(stream)
         if stage is None:
-            self._unconfigured[stream] += rows
+            add_stream_counts(self._unconfigured, {stream: rows})
         elif stream in self._faults:
             stage.count_only(rows, int(batch.nbytes))
         elif rows:
@@ -274,6 +276,8 @@ class Stage:
         """Returns the stream of a line with this head; if the head does not decide it, all candidates."""
         route = self._routes.get((stream, namespace))
         if route is None:
+            if len(self._routes) >= _MAX_ROUTES:
+                self._routes.clear()
             route = self._routes[stream, namespace] = self._find_route(stream, namespace)
         return route
 
@@ -286,7 +290,7 @@ class Stage:
     def _add(self, stream: StreamId, lines: Lines, count: int) -> None:
         stage = self._streams.get(stream)
         if stage is None:
-            self._unconfigured[stream] += count
+            add_stream_counts(self._unconfigured, {stream: count})
             return
         if stream in self._faults:
             stage.count_only(count, len(lines))

@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
@@ -242,7 +243,7 @@ class StreamStage:
                 part.write(self._parser.parse_batch(batch, now, self._held_since), batch.num_rows, batch.nbytes)
         else:
             parsed = self._parser.parse(b"".join(taken), lines, now, self._held_since)
-            self.foreign.update(parsed.foreign)
+            add_stream_counts(self.foreign, parsed.foreign)
             part.write(parsed, lines, size)
         self._held_since = now  # Lines still held came earlier, but must get later times than the rows just parsed.
 

@@ -22,6 +22,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
 
     - `unknown` rows belong to a load that is announced, and nobody can tell yet whether it has landed. The next run
       does. The status is unknown too.
+    - `ignored_fields` counts values of fields without a column: 100 fields, and all others as one.
     - `rejections` counts the rejected rows by reason; `filtered` of them were left out by the stream's own filter.
     - `deleted`: in a mode that replaces the table, the rows that were replaced. Else the keys that the source reported
       as deleted, and that loads removed or, in `soft_delete`, marked. Nobody looks whether the table had those keys.

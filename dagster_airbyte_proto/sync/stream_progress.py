@@ -11,6 +11,7 @@ The live view reads them from another thread.
 from collections import Counter
 from collections.abc import Mapping
 
+from dagster_airbyte_proto.loads.bounded_counts import add_field_counts
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.table import TableFit, TableTarget
 from dagster_airbyte_proto.model import REPLACING, State
@@ -99,7 +100,7 @@ class CommitOutcome:
         """Counts what a part says about its rows, whether they land or not."""
         self.changed += part.changed
         self.rejections.update(_counts(part.rejected))
-        self.ignored_fields.update(_counts(part.ignored_fields))
+        add_field_counts(self.ignored_fields, _counts(part.ignored_fields))
 
     def reject(self, rows: int, reason: str) -> None:
         """Counts rows as rejected."""

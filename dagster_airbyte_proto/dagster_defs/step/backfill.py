@@ -20,6 +20,7 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.loads.bounded_counts import add_field_counts
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener, CommittedStream, NoCommitListener
@@ -173,8 +174,12 @@ def _in_partition(report: SyncReport, error: str | None) -> str | None:
 def _combined(reports: Sequence[StreamReport]) -> StreamReport:
     summed = ("emitted", "committed", "rejected", "unknown", "filtered", "changed", "deleted", "bytes")
     sums = {name: sum(getattr(each, name) for each in reports) for name in summed}
-    counted = ("rejections", "ignored_fields")
-    counts = {name: dict(sum((Counter(getattr(each, name)) for each in reports), Counter())) for name in counted}
+    rejections: Counter[str] = Counter()
+    ignored_fields: Counter[str] = Counter()
+    for each in reports:
+        rejections.update(each.rejections)
+        add_field_counts(ignored_fields, each.ignored_fields)
+    counts = {"rejections": dict(rejections), "ignored_fields": dict(ignored_fields)}
     listed = ("load_ids", "miscounts")
     lists = {name: tuple(one for each in reports for one in getattr(each, name)) for name in listed}
     return msgspec.structs.replace(reports[-1], **sums, **counts, **lists)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dagster_airbyte_proto.loads.bounded_counts import add_field_counts
 from dagster_airbyte_proto.loads.load import StagedFile, StagedRows
 from dagster_airbyte_proto.model import PartitionValue, WriteMode
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
@@ -66,7 +67,7 @@ class OpenPart:
         self.lines += lines
         self.record_bytes += record_bytes
         self._rejected.update(parsed.rejected)
-        self._ignored.update(parsed.ignored)
+        add_field_counts(self._ignored, parsed.ignored)
         self._changed += parsed.changed
         rows = parsed.landing_rows
         self._rows += rows.num_rows
@@ -97,7 +98,7 @@ class OpenPart:
         self._partitions |= later._partitions
         self._sorted_positions |= later._sorted_positions
         self._rejected.update(later._rejected)
-        self._ignored.update(later._ignored)
+        add_field_counts(self._ignored, later._ignored)
         self._rows += later._rows
         self._changed += later._changed
         self.lines += later.lines

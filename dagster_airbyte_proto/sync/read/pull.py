@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
+from dagster_airbyte_proto.loads.bounded_counts import MAX_NAMES
 from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
@@ -327,7 +328,7 @@ class Pull:
             self._warn("the connector left a config behind that is no JSON object: it is not stored")
 
     def _warn_unrequested(self, stream: StreamId, event_name: str) -> None:
-        if stream not in self._unrequested_streams:
+        if stream not in self._unrequested_streams and len(self._unrequested_streams) < MAX_NAMES:
             self._unrequested_streams.add(stream)
             self._log.write("WARN", f"{event_name} came for stream {stream}, which was not requested: ignored")
 
