@@ -12,13 +12,15 @@ from dagster_airbyte_proto.sync.stream_run import StreamRun
 class Timeouts(NamedTuple):
     """The times after which a connector counts as hung.
 
-    `startup_seconds` is for its first line, `heartbeat_seconds` for the next record or state, `exit_seconds` for the
-    end of the process once its output is closed. Waiting for a rate limit's reset does not count towards the heartbeat.
+    `startup_seconds` is for its first line, `heartbeat_seconds` for the next record or a state that differs from the
+    one before, `states_seconds` for the next record if only states come, `exit_seconds` for the end of the process once
+    its output is closed. Waiting for a rate limit's reset counts towards none of them.
     """
 
     startup_seconds: float = 600.0
     heartbeat_seconds: float = 3 * 3600.0
     exit_seconds: float = 60.0
+    states_seconds: float = 24 * 3600.0
 
 
 class ProgressListener(Protocol):

@@ -41,6 +41,7 @@ from dagster_airbyte_proto.sync.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, remove_sources, replayed_batch_error
 from dagster_airbyte_proto.sync.read.commit_reporter import CommitReporter
 from dagster_airbyte_proto.sync.read.completeness import READING, ConnectorEnding, ended_by_itself
+from dagster_airbyte_proto.sync.read.hang_detector import HangDetector
 from dagster_airbyte_proto.sync.report import LineCounts
 from dagster_airbyte_proto.sync.stream_run import StreamRun, append_bounded
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -65,7 +66,7 @@ class Pull:
         self._targets, self._schema_updates = prepared.targets, prepared.schema_updates
         self._demux = Demux(context.protocol.record_wire, prepared.stage.stream_of)
         self._has_statuses = False
-        self._rate_limited_until = 0.0
+        self._hang_detector = HangDetector(self._timeouts, time.monotonic())
         self._error_without_stream: ConnectorError | None = None
         self._unrequested_streams: set[StreamId] = set()
         self._provisional: StateEvent | None = None
@@ -108,8 +109,7 @@ class Pull:
         self._scheduler.promote_last()
 
     def _read_all(self, connector: RunningConnector) -> None:
-        began = last_progress = last_report = time.monotonic()
-        progress_count = -1
+        last_report = time.monotonic()
         while True:
             if self._context.is_cancelled():
                 self.was_cancelled = True
@@ -127,8 +127,6 @@ class Pull:
                     self._targets.start()
             after_staging = time.monotonic()
             self.seconds_staging += after_staging - after_read
-            if progress_count != (progress_count := self.lines.record + self.lines.state):
-                last_progress = after_staging
             if after_read - last_report > _PROGRESS_SECONDS:
                 last_report = after_read
                 self._scheduler.count_all()
@@ -137,7 +135,7 @@ class Pull:
             if chunk == b"":
                 return
             # Checked also when a chunk came: log lines are no sign of life, and may come without a pause.
-            self._check_timeouts(after_staging - began, after_staging - max(last_progress, self._rate_limited_until))
+            self._hang_detector.check(self.lines, after_staging)
 
     def _process(self, items: Iterable[RecordLines | bytes]) -> None:
         for item in items:
@@ -145,13 +143,6 @@ class Pull:
                 self.lines.record += self._stage.add(item)
             else:
                 self._dispatch(self._protocol.event(item))
-
-    def _check_timeouts(self, seconds_running: float, seconds_silent: float) -> None:
-        is_silent = not any((self.lines.record, self.lines.state, self.lines.log, self.lines.trace))
-        if is_silent and seconds_running > self._timeouts.startup_seconds:
-            raise _hung_error(f"it wrote nothing in the first {self._timeouts.startup_seconds:.0f} s")
-        if seconds_silent > self._timeouts.heartbeat_seconds:
-            raise _hung_error(f"no record and no state came for {self._timeouts.heartbeat_seconds:.0f} s")
 
     def _wait_for_exit(self, connector: RunningConnector) -> ExitReport | None:
         if self.was_cancelled:
@@ -197,6 +188,8 @@ class Pull:
             self._log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _log_text(event))
 
     def _on_state(self, event: StateEvent) -> None:
+        if event.state.stream is None or event.state.stream in self._runs:
+            self._hang_detector.state_came(event.state)
         self._provisional = event if event.is_provisional else None
         if not event.is_provisional:
             self._pass_on_state(event)
@@ -285,7 +278,7 @@ class Pull:
 
     def _note_rate_limit(self, stream: StreamId, seconds: float) -> None:
         # At most a day: sources have sent seconds for milliseconds, and the other way round.
-        self._rate_limited_until = time.monotonic() + min(seconds, _MAX_RATE_LIMIT_SECONDS)
+        self._hang_detector.rate_limited(time.monotonic() + min(seconds, _MAX_RATE_LIMIT_SECONDS))
         self._log.write("WARN", f"stream {stream} is rate limited: the connector waits {seconds:.0f} s")
 
     def _on_error(self, event: ErrorEvent) -> None:
@@ -335,10 +328,6 @@ class Pull:
     def _warn(self, text: str) -> None:
         append_bounded(self.warnings, text)
         self._log.write(LogLevel.ERROR, text)
-
-
-def _hung_error(found: str) -> ConnectorError:
-    return ConnectorError(READING, f"{found}: it was stopped", remedy="Its log is stored with the run.", retryable=True)
 
 
 def _large_state_error(state: State, limit: int) -> ConnectorError:

@@ -1,11 +1,15 @@
 """A connector's states are bounded: in size, and in how long they alone keep a sync alive."""
 
 import json
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
 from tests.sync.conftest import OpenShop
 
 COMPLETE, FAILED, PARTIAL = SyncStatus.COMPLETE, SyncStatus.FAILED, SyncStatus.PARTIAL
@@ -70,3 +74,35 @@ def test_a_shared_state_that_is_too_large_ends_the_sync(shop: OpenShop) -> None:
     assert place.positions() == {"users": 1, "orders": 0}
     assert place.sync_of({"streams": _STREAMS, "state": "global"}).status is COMPLETE
     assert place.column("users") == list(range(9))
+
+
+_ENDLESS = """
+import json, sys, time
+sys.path.insert(0, sys.argv[1])
+if "read" in sys.argv:
+    number = 0
+    while True:
+        number += int(sys.argv[2])
+        state = {"stream_descriptor": {"name": "users"}, "stream_state": {"next": 0, "at": number}}
+        print(json.dumps({"type": "STATE", "state": {"type": "STREAM", "stream": state}}), flush=True)
+        time.sleep(0.02)
+from dagster_airbyte_proto.testing import fake_source
+del sys.argv[1:3]
+fake_source.run(fake_source.main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "found"), [(0, "no record and no new state came for 1 s"), (1, "states came for 3 s, and no record")]
+)
+def test_states_alone_do_not_keep_a_sync_alive(step: int, found: str, shop: OpenShop, tmp_path: Path) -> None:
+    place = shop()
+    script = tmp_path / "endless.py"
+    script.write_text(_ENDLESS)
+    place.program = [sys.executable, str(script), str(Path(__file__).parents[3]), str(step)]
+    place.offer({"streams": {"users": {"records": 3}}})
+    timeouts = Timeouts(startup_seconds=30.0, heartbeat_seconds=1.0, exit_seconds=0.5, states_seconds=3.0)
+    report = place.sync(options=RunOptions(threading.Event(), timeouts=timeouts))
+    assert report.status is FAILED
+    assert found in report.connector.errors[0]
+    assert place.positions() == {"users": 0}
