@@ -14,6 +14,8 @@ from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 
+_MIN_HISTORY_DAYS = 7
+
 
 def _from_folder(place: str, info: ValidationInfo) -> str:
     # A path from Python, without a file around it, starts at the working directory: it is left as it is.
@@ -95,15 +97,24 @@ class CompactAfter(StrictModel):
 class SettingsFile(StrictModel):
     """The contents of a settings file.
 
-    Empty means the default. `registry` is the path or URL of a connector registry.
+    Empty means the default. Past states, loads and reports are kept for `keep_history_days`, with 0 for ever.
+    `registry` is the path or URL of a connector registry.
     """
 
     state_url: str = ""
     lease_seconds: Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)] = 60.0
     catalog: CatalogSettings = CatalogSettings()
     compact_after: CompactAfter = CompactAfter()
+    keep_history_days: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = 365.0
     spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
     registry: Annotated[str, AfterValidator(_from_folder)] = ""
+
+    @field_validator("keep_history_days")
+    @classmethod
+    def _covers_retries(cls, days: float) -> float:
+        if 0 < days < _MIN_HISTORY_DAYS:  # Retries of a run read its reports, and expiry of snapshots its loads.
+            raise ValueError(f"must be at least {_MIN_HISTORY_DAYS}, or 0 to keep everything")
+        return days
 
     @field_validator("state_url")
     @classmethod
@@ -135,6 +146,7 @@ class Settings(SettingsFile):
             lease_seconds=written.lease_seconds,
             catalog=written.catalog.with_defaults(home),
             compact_after=written.compact_after,
+            keep_history_days=written.keep_history_days,
             spark=written.spark,
             registry=written.registry,
         )

@@ -245,6 +245,14 @@ class StateStore(Protocol):
         """Records how the run ended. With status "complete" no unreferenced file is left: its folders are forgotten."""
         ...
 
+    def prune_history(self, lease: Lease, *, days: float) -> None:
+        """Deletes what is older than so many days of past states, ended loads, reports and recorded changes.
+
+        The current states stay, and so does all that recovery, the witness, or a rollback to any time since then needs.
+        Versions from before are folded into one.
+        """
+        ...
+
     def reports(self, connection: str, run_id: str) -> Sequence[str]:
         """The reports of the attempts of a run, oldest first. An attempt that died left none."""
         ...

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
@@ -151,3 +152,9 @@ def _end_run(context: SyncContext, report: SyncReport) -> None:
     encoded = msgspec.json.encode(report.as_json()).decode()
     context.store.end_run(context.lease, status=report.status, report=encoded)
     reach("run.ended")
+    days = context.engine.settings.keep_history_days
+    if days:
+        try:
+            context.store.prune_history(context.lease, days=days)
+        except ProtoError as error:  # The sync is over. The next one prunes.
+            context.log.write("WARN", f"old history was not pruned: {error}")

@@ -17,12 +17,15 @@ from dagster_airbyte_proto.checkpoints.sql.load_json import (
     load_from_json,
     load_to_json,
 )
-from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads
+from dagster_airbyte_proto.checkpoints.sql.schema import landed_tables, loads, open_generations, run_folders
 from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, LoadStatus, LoggedLoad
 from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.loads.load import Load
-from dagster_airbyte_proto.model import REPLACING, StreamId, WriteMode
+from dagster_airbyte_proto.model import REPLACING, StreamId, TableName, WriteMode
+
+_MAX_PRUNED = 5000
+"""The most loads that one run looks at: each is parsed."""
 
 
 def announce(tx: Connection, lease: Lease, load: Load, partition: str, now: datetime) -> None:
@@ -75,6 +78,31 @@ def referenced_files(tx: Connection, connection: str, run_id: str) -> frozenset[
     of_run = loads.c.connection == connection, loads.c.run_id == run_id
     bodies = tx.scalars(select(loads.c.body).where(*of_run))
     return frozenset(file.path for body in bodies for part in load_from_json(body).parts for file in part.files)
+
+
+def prune(tx: Connection, connection: str, before: datetime) -> None:
+    """Deletes the loads that ended before that time and that nobody needs any more.
+
+    - The newest of these that landed in a table stays: the table may name it as its newest one, and a rollback to the
+      oldest version that is kept goes back to its rows. So does the newest that readers saw.
+    - The loads of runs whose folders are not swept yet stay: a sweep must leave their files.
+    """
+    unswept = select(run_folders.c.run_id).where(run_folders.c.connection == connection)
+    old = loads.c.connection == connection, loads.c.ended_at < before, loads.c.run_id.not_in(unswept)
+    oldest = select(loads.c.number).where(*old).order_by(loads.c.number).limit(_MAX_PRUNED).subquery()
+    rows = tx.execute(select(loads).join(oldest, loads.c.number == oldest.c.number).order_by(loads.c.number.desc()))
+    needed = {
+        load_id
+        for table in (landed_tables, open_generations)
+        for load_id in tx.scalars(select(table.c.load_id).where(table.c.connection == connection))
+    }
+    seen: set[tuple[TableName, bool]] = set()
+    for logged in map(as_logged, rows.all()):
+        landed = {committed.stream for committed in logged.committed}
+        tables = {(part.table, part.is_shown) for part in logged.load.parts if part.stream in landed}
+        if tables <= seen and logged.load.load_id not in needed:
+            tx.execute(delete(loads).where(loads.c.load_id == logged.load.load_id))
+        seen |= tables
 
 
 def check_none_announced(tx: Connection, connection: str, doing: str) -> None:

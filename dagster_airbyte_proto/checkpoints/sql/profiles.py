@@ -15,6 +15,11 @@ from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 _PROFILE = msgspec.json.Decoder(StreamProfile)
 
 
+def prune_changes(tx: Connection, connection: str, before: datetime) -> None:
+    here = stream_changes.c.connection == connection
+    tx.execute(delete(stream_changes).where(here, stream_changes.c.changed_at < before))
+
+
 def stored_profiles(tx: Connection, connection: str) -> dict[StreamId, StreamProfile]:
     rows = tx.execute(select(profiles).where(profiles.c.connection == connection))
     return {StreamId.of(row.stream, row.namespace): _PROFILE.decode(row.body) for row in rows}

@@ -7,7 +7,7 @@ have the run id of the attempt before it.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.sql.counters import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import generations, run_folders, runs
@@ -44,6 +44,13 @@ def reports(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
 def newest_report(tx: Connection, connection: str) -> str | None:
     ended = and_(runs.c.connection == connection, runs.c.report.is_not(None))
     return tx.scalars(select(runs.c.report).where(ended).order_by(runs.c.sync_id.desc()).limit(1)).one_or_none()
+
+
+def prune(tx: Connection, connection: str, before: datetime) -> None:
+    """Deletes the runs that ended before that time, but not the one that ended last."""
+    ended = and_(runs.c.connection == connection, runs.c.report.is_not(None))
+    newest = select(func.max(runs.c.sync_id)).where(ended).scalar_subquery()
+    tx.execute(delete(runs).where(ended, runs.c.ended_at < before, runs.c.sync_id != newest))
 
 
 def run_holders(tx: Connection, connection: str, run_id: str) -> Sequence[str]:

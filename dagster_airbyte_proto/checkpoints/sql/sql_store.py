@@ -26,7 +26,9 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     ChangeNote,
     StateKey,
     current_states,
+    fold_history,
     move_states,
+    oldest_version,
     past_states,
     state_changes,
     states_of_last_kind,
@@ -145,6 +147,14 @@ class SqlStore:
     def end_run(self, lease: Lease, *, status: str, report: str) -> None:
         with self._fenced(lease) as tx:
             sql_runs.end(tx, lease, self._database.now(tx), (status, report))
+
+    def prune_history(self, lease: Lease, *, days: float) -> None:
+        with self._fenced(lease) as tx:
+            before = self._database.now(tx) - timedelta(days=days)
+            fold_history(tx, lease.connection, before)
+            sql_loads.prune(tx, lease.connection, before)
+            sql_runs.prune(tx, lease.connection, before)
+            sql_profiles.prune_changes(tx, lease.connection, before)
 
     def reports(self, connection: str, run_id: str) -> Sequence[str]:
         with self._database.read() as tx:
@@ -265,6 +275,14 @@ class SqlStore:
                     doing,
                     f"there is no version {version}",
                     remedy=f"The newest is {newest}. airbyte-proto state history {lease.connection} lists them.",
+                )
+            oldest = oldest_version(tx, lease.connection)
+            if version < oldest:
+                raise ConfigError(
+                    doing,
+                    f"version {version} is no longer kept; the oldest is {oldest}",
+                    remedy=f"airbyte-proto state history {lease.connection} lists the versions. `keep_history_days` of"
+                    " the settings says how long they are kept.",
                 )
             past = past_states(tx, lease.connection, version)
             stored = current_states(tx, lease.connection, None)

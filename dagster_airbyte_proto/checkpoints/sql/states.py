@@ -76,6 +76,32 @@ def state_changes(tx: Connection, connection: str, limit: int) -> list[StateChan
     return [_change(row) for row in tx.execute(newest)]
 
 
+def oldest_version(tx: Connection, connection: str) -> int:
+    """The oldest version to which the history goes back; 0 if it is whole."""
+    oldest = tx.scalar(select(func.min(state_history.c.version)).where(state_history.c.connection == connection))
+    return oldest if oldest is not None and oldest > 1 else 0
+
+
+def fold_history(tx: Connection, connection: str, before: datetime) -> None:
+    """Folds all versions from before that time into the newest of them.
+
+    Of each stream the last change stays, under that version, so that a rollback can still go to it and to later ones.
+    """
+    history, later = state_history, state_history.alias()
+    here = history.c.connection == connection
+    first_kept = tx.scalar(select(func.min(history.c.version)).where(here, history.c.changed_at >= before))
+    newest = tx.scalar(select(func.max(history.c.version)).where(here))
+    version = first_kept - 1 if first_kept is not None else newest
+    if not version:
+        return
+    of_same_stream = (
+        later.c[name] == history.c[name] for name in ("connection", "namespace", "stream", "partition_key")
+    )
+    has_later = and_(*of_same_stream, later.c.version > history.c.version, later.c.version <= version)
+    tx.execute(delete(history).where(here, history.c.version < version, select(later).where(has_later).exists()))
+    tx.execute(update(history).where(here, history.c.version < version).values(version=version))
+
+
 def states_of_last_kind(moved: Sequence[State]) -> list[State]:
     """The states of the same kind as the last one: those of streams, or the one of the whole connection."""
     return [state for state in moved if (state.stream is None) is (moved[-1].stream is None)]

@@ -28,6 +28,7 @@ FENCED: Mapping[str, Callable[[StateStore, Lease], object]] = {
     "note_protocol": lambda store, lease: store.note_protocol(lease, "singer"),
     "note_folders": lambda store, lease: store.note_folders(lease, ["late"]),
     "end_run": lambda store, lease: store.end_run(lease, status="complete", report="{}"),
+    "prune_history": lambda store, lease: store.prune_history(lease, days=0),
     "forget_folders": lambda store, lease: store.forget_folders(lease, "run-0"),
     "announce": lambda store, lease: store.announce(lease, load_of("late")),
     "promote": lambda store, lease: store.promote(
