@@ -28,7 +28,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-system: ## installs what some tests use: PostgreSQL with wal2json, Chromium (on Debian, as root)
+system: ## installs what some tests use: PostgreSQL with wal2json, Chromium, bubblewrap (on Debian, as root)
 	@.ci/system
 
 demo: setup ## syncs a real source into Iceberg tables, twice, and shows the tables

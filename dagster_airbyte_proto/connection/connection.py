@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_
 from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.environment import ReferenceFiller, refers_to_environment
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of, path_text
-from dagster_airbyte_proto.connection.launch import AnyText, Connector
+from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch
 from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.types import TypeOptions
@@ -118,7 +118,7 @@ class Connection(StrictModel):
 
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
-    secret for hashed columns.
+    secret for hashed columns. `sandbox` runs a program of this machine under bubblewrap.
     """
 
     name: str
@@ -130,6 +130,7 @@ class Connection(StrictModel):
     destination: Destination = Destination()
     load: LoadLimits = LoadLimits()
     types: TypeOptions = TypeOptions()
+    sandbox: bool = False
     _origin: Path | None = PrivateAttr(default=None)
 
     @classmethod
@@ -210,6 +211,15 @@ class Connection(StrictModel):
                 f'must be of small letters, digits and "_" (it is the file\'s stem by default); found {found}'
             )
         return name
+
+    @model_validator(mode="after")
+    def _sandbox_of_a_program(self) -> Self:
+        launch = self.connector.launch
+        if self.sandbox and isinstance(launch, DockerLaunch):
+            raise ValueError("sandbox is for programs of this machine; an image is confined without it")
+        if not self.sandbox and isinstance(launch, ProgramLaunch) and launch.network is not None:
+            raise ValueError("connector.launch.network is for a program in a sandbox; add `sandbox: true`")
+        return self
 
     @model_validator(mode="after")
     def _one_config(self) -> Self:

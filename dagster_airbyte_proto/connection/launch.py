@@ -51,10 +51,11 @@ class ProgramLaunch(StrictModel):
     """A launch that starts a process on this machine.
 
     `working_folder` is where it starts, and so where relative paths in its config start. The default is our own working
-    directory.
+    directory, in a sandbox the private folder of its run. `network` is for a sandbox: `host` is this machine's.
     """
 
     working_folder: RelativePath | None = None
+    network: Literal["none", "host"] | None = None
 
 
 class LocalLaunch(ProgramLaunch):

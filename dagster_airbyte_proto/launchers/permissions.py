@@ -13,6 +13,7 @@ needs none of them, so it is denied all variables but those below and those that
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
@@ -29,10 +30,16 @@ _INSTALLER_PREFIXES = ("UV_", "PIP_", "XDG_")
 class Permissions(NamedTuple):
     """The permissions of one connector, as its connection grants them.
 
-    `variables` are written as `NAME`, for the value in our own environment, or as `NAME=VALUE`.
+    - `variables` are written as `NAME`, for the value in our own environment, or as `NAME=VALUE`.
+    - `sandbox`: a program on this machine is confined, see `local/sandbox.py`; the other two matter only then.
+    - `network`: it may use this machine's network.
+    - `hidden`: folders that it cannot see, such as that of the state store.
     """
 
     variables: tuple[str, ...] = ()
+    sandbox: bool = False
+    network: bool = False
+    hidden: tuple[Path, ...] = ()
 
     def named_variables(self, host: Mapping[str, str]) -> dict[str, str]:
         """The variables that the connection names. Raises ConfigError if our environment, `host`, lacks one."""

@@ -275,6 +275,14 @@ load:
             "line 1, connector.env_vars[1]: must be NAME, or NAME=VALUE",
         ),
         (
+            "sandbox: true\nconnector: {protocol: airbyte, launch: {kind: docker, image: i}}",
+            "sandbox is for programs of this machine; an image is confined without it",
+        ),
+        (
+            "connector: {protocol: airbyte, launch: {kind: local, command: x, network: none}}",
+            "connector.launch.network is for a program in a sandbox; add `sandbox: true`",
+        ),
+        (
             "connector: {protocol: airbyte, launch: {kind: manifest, path: m, version: '>=7'}}",
             'line 1, connector.launch.version: must be one version of airbyte-cdk, such as "7.39.1"',
         ),

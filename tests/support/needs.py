@@ -1,6 +1,8 @@
 """What tests need of the machine beside Python. Where it lacks, they are skipped: a developer need not have it."""
 
 import os
+import shutil
+import subprocess
 from typing import NoReturn
 
 import pytest
@@ -14,3 +16,12 @@ def lacks(what: str, reason: str) -> NoReturn:
     if what in os.environ.get(NEEDED, "").split():
         pytest.fail(f"{NEEDED} says that there is {what}, but: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def require_bubblewrap() -> None:
+    if shutil.which("bwrap") is None:
+        lacks("bubblewrap", "no bwrap (Debian: apt-get install bubblewrap)")
+    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        lacks("bubblewrap", f"bwrap may not make namespaces here: {tried.stderr.strip()}")

@@ -16,6 +16,9 @@ our process fires, even if a process that we forked holds a copy of the pipe.
 How it finds every process of the connector: it made the process group, and as the subreaper it becomes the parent of
 every orphan of that tree, also of those that left the group. If the guardian itself is killed, PR_SET_PDEATHSIG kills
 the connector.
+
+A connector in a sandbox is a child of `bwrap`, our own child, which ends at SIGTERM together with all that is in the
+sandbox. So SIGTERM goes to the others of its group only. It reports a signal as a shell does, by 128 and its number.
 """
 
 import ctypes
@@ -29,7 +32,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 STOP = b"T"
+SANDBOXED = "sandboxed"
+_PARENT, _GROUP = 1, 2
+"""Fields of /proc/N/stat, counted from behind the program's name."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_SIGNALLED = 128
 _KILL_SECONDS = 5.0
 """How long killed processes may take to end. One in an uninterruptible wait (a dead network disk) may never end."""
 
@@ -40,12 +47,13 @@ class _Task(NamedTuple):
     owner: int
     grace_seconds: float
     folder: str
+    is_sandboxed: bool
     command: list[str]
 
 
 def main(arguments: list[str]) -> None:
-    control, report, owner, grace_seconds, folder, *command = arguments
-    task = _Task(int(control), int(report), int(owner), float(grace_seconds), folder, command)
+    control, report, owner, grace_seconds, folder, sandboxed, *command = arguments
+    task = _Task(int(control), int(report), int(owner), float(grace_seconds), folder, sandboxed == SANDBOXED, command)
     for descriptor in (task.control, task.report):
         os.set_inheritable(descriptor, False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -58,6 +66,8 @@ def main(arguments: list[str]) -> None:
         _release_standard_streams()
         _watch(task, child, wake)
         code = _end_all(child, wake)
+        if task.is_sandboxed and code > _SIGNALLED:
+            code = _SIGNALLED - code
         _report_line(task.report, f"exited {code}")
     if os.getppid() != task.owner:  # A living owner removes the folder itself, after it has read the rewritten config.
         shutil.rmtree(task.folder, ignore_errors=True)
@@ -141,7 +151,10 @@ def _watch(task: _Task, child: int, wake: int) -> None:
                 return
             if deadline is None:
                 deadline = time.monotonic() + task.grace_seconds
-                _signal_group(child, signal.SIGTERM)
+                if task.is_sandboxed:
+                    _terminate_others_of_group(child)
+                else:
+                    _signal_group(child, signal.SIGTERM)
 
 
 def _owner_descriptor(owner: int) -> int | None:
@@ -185,18 +198,29 @@ def _end_all(child: int, wake: int) -> int:
 
 def _children() -> set[int]:
     """Finds our children by the parent id in /proc/N/stat: not every kernel has /proc/N/task/N/children."""
-    guardian, found = os.getpid(), set[int]()
+    return _processes(_PARENT, os.getpid())
+
+
+def _terminate_others_of_group(child: int) -> None:
+    for process in _processes(_GROUP, child) - {child}:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGTERM)
+
+
+def _processes(field: int, value: int) -> set[int]:
+    """The processes with this value in a field of /proc/N/stat."""
+    found = set[int]()
     with suppress(OSError):  # no /proc here: only the process group can be signalled
         for entry in os.scandir("/proc"):
-            if entry.name.isdigit() and _parent(entry.path) == guardian:
+            if entry.name.isdigit() and _stat_field(entry.path, field) == value:
                 found.add(int(entry.name))
     return found
 
 
-def _parent(process_folder: str) -> int | None:
+def _stat_field(process_folder: str, field: int) -> int | None:
     try:
         with open(f"{process_folder}/stat", "rb") as file:  # noqa: PTH123 - pathlib would double our start-up
-            return int(file.read().rpartition(b")")[2].split()[1])
+            return int(file.read().rpartition(b")")[2].split()[field])
     except OSError:  # the process has ended meanwhile
         return None
 

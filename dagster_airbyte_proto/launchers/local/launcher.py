@@ -12,6 +12,7 @@ from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.local.programs import find_program, program_identity
 from dagster_airbyte_proto.launchers.local.running_program import GUARDIAN_END_SECONDS, LocalConnector, Pipes
+from dagster_airbyte_proto.launchers.local.sandbox import SandboxedProgram, sandboxed_command
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
@@ -39,6 +40,11 @@ class LocalLauncher:
         try:
             arguments = [_argument_text(argument, folder.path) for argument in invocation.arguments]
             command = [str(program), *self._command[1:], *arguments]
+            if self._options.permissions.sandbox:
+                full_environment["TMPDIR"] = "/tmp"  # noqa: S108 - its own
+                folders = [each for each in (folder.path, self._options.working_folder) if each is not None]
+                sandboxed = SandboxedProgram(command, folders, full_environment)
+                command = sandboxed_command(sandboxed, self._options.permissions)
             place = folder, _watched_file(folder, invocation.rewritable_content)
             stdin = subprocess.PIPE if invocation.takes_input else subprocess.DEVNULL
             return _start(command, full_environment, place, self._options, stdin=stdin)
@@ -77,9 +83,10 @@ def _start(
     control_reader, control = os.pipe()
     report, report_writer = os.pipe()
     prefix = [sys.executable, "-I", "-S", guardian.__file__, str(control_reader), str(report_writer), str(os.getpid())]
+    is_sandboxed = guardian.SANDBOXED if options.permissions.sandbox else ""
     try:
         process = subprocess.Popen(
-            [*prefix, str(options.stop_grace_seconds), str(folder.path), *command],
+            [*prefix, str(options.stop_grace_seconds), str(folder.path), is_sandboxed, *command],
             stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             cwd=options.working_folder, env=environment, pass_fds=(control_reader, report_writer),
             start_new_session=True,

@@ -40,7 +40,12 @@ def launcher_for(
 
     launch = connection.connector.launch
     options = LaunchOptions(
-        permissions=Permissions(connection.connector.variables),
+        permissions=Permissions(
+            connection.connector.variables,
+            sandbox=connection.sandbox,
+            network=isinstance(launch, ProgramLaunch) and launch.network == "host",
+            hidden=(environments.parent,),  # our home folder: states, logs, what other connectors were told
+        ),
         working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
         stop_grace_seconds=stop_grace_seconds,
         on_stderr=on_stderr,

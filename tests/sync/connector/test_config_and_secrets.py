@@ -15,6 +15,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.testing.fake_source import error
+from tests.support.needs import require_bubblewrap
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import SECRET, Shop
 
@@ -162,6 +163,21 @@ def test_a_connector_sees_the_variables_that_it_is_granted_and_its_secrets_are_m
     monkeypatch.delenv("SHOP_TOKEN")
     with pytest.raises(ConfigError, match="env_vars names SHOP_TOKEN"):
         place.sync()
+
+
+def test_a_connector_in_a_sandbox_reads_its_working_folder_and_not_our_home(shop: OpenShop) -> None:
+    require_bubblewrap()
+    place = shop()
+    place.offer(users(3))
+    written = yaml.safe_load(place.connection_file.read_text())["connector"]
+    command = ["sh", "-c", f'ls {place.home} >&2; exec "$@"', "source", *written["launch"]["command"]]
+    launch = {**written["launch"], "command": command, "working_folder": str(place.folder)}
+    place.more |= {"sandbox": True, "connector": {**written, "launch": launch}}
+    report = place.sync_of(users(3))
+    assert report.status is SyncStatus.COMPLETE
+    assert place.column("users") == list(range(3))
+    assert "state.db" not in place.log(report)
+    assert (place.home / "state.db").exists()
 
 
 @pytest.mark.parametrize("new", [{}, {"scenario": "x"}, {"password": "a", "scenario": "x"}])

@@ -13,7 +13,7 @@ from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.process import LaunchOptions, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
-FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
+FAKE_CONNECTOR = Path(__file__).parents[1] / "fake_connector.py"
 
 
 def main(runs_folder: str, behaviour: str, *options: str) -> None:

@@ -24,7 +24,7 @@ from tests.launchers.fake_connector import LINE
 
 _COMMAND = (sys.executable, "-S", str(FAKE_CONNECTOR))
 _OWNER = Path(__file__).parent / "owner.py"
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 
 @contextmanager

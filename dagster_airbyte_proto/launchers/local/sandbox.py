@@ -1,0 +1,153 @@
+"""A program under bubblewrap (`bwrap`), which needs no root: a view of this machine's files, and namespaces of its own.
+
+1. All files can be read as before, none written, but some folders are hidden behind empty ones: /tmp, /run (sockets of
+   other programs, Docker's among them, and secrets of containers), the user's home, and those that `hidden` names.
+2. What the program needs of hidden folders is put back, read-only: its own file, its Python environment and that one's
+   interpreter, the files in its command line.
+3. It writes to the private folder of its run, to its working folder if the connection names one, and to /tmp.
+4. Folders deeper in the tree come last, so that they win over those around them.
+5. It sees no process but its own (PID namespace). When its first process ends, the kernel ends the others: none can
+   escape by leaving its group, and its guardian is out of reach.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.permissions import Permissions
+
+_BASE = (
+    "--unshare-all", "--die-with-parent", "--cap-drop", "ALL",
+    "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+)  # fmt: skip
+_ALWAYS_HIDDEN = (Path("/tmp"), Path("/var/tmp"), Path("/run"), Path("/var/run"))  # noqa: S108 - what is hidden
+_NAME_SERVERS = (Path("/run/systemd/resolve"), Path("/run/resolvconf"))
+_PROBE_SECONDS = 20.0
+_ACTION = "starting the connector in a sandbox"
+
+
+class SandboxedProgram(NamedTuple):
+    """A program with its arguments, the folders that it may write to, and its environment. It starts in the last
+    folder."""
+
+    command: Sequence[str]
+    folders: Sequence[Path]
+    environment: Mapping[str, str]
+
+
+def sandboxed_command(program: SandboxedProgram, permissions: Permissions) -> list[str]:
+    """Returns the command that runs the program in its sandbox. Raises ConfigError if this machine allows none."""
+    bubblewrap = _bubblewrap()
+    hidden = list(_hidden_folders(program.environment, permissions))
+    mounts = [(path, "--tmpfs") for path in hidden]
+    mounts += [(path, "--ro-bind") for path in _granted(program, hidden)]
+    mounts += [(path.resolve(), "--bind") for path in program.folders]
+    options = [word for path, option in sorted(mounts, key=_depth) for word in _words(option, str(path))]
+    network = ["--share-net"] if permissions.network else []
+    return [
+        bubblewrap,
+        *_BASE,
+        *network,
+        *options,
+        "--chdir",
+        str(program.folders[-1].resolve()),
+        "--",
+        *program.command,
+    ]
+
+
+def _bubblewrap() -> str:
+    found = shutil.which("bwrap")
+    if found is None:
+        raise ConfigError(
+            _ACTION,
+            "there is no bwrap on the PATH",
+            remedy="Install bubblewrap (Debian: apt-get install bubblewrap), or remove `sandbox` from the connection.",
+        )
+    try:
+        tried = subprocess.run(
+            [found, *_BASE, "true"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+        said = tried.stderr.strip() if tried.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    if said:
+        raise ConfigError(
+            _ACTION,
+            f"bubblewrap may not make namespaces here: {said}",
+            remedy="Allow user namespaces (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces, "
+            "kernel.apparmor_restrict_unprivileged_userns). In a container they are not allowed: run the connector's "
+            "image beside it. Or remove `sandbox` from the connection.",
+        )
+    return found
+
+
+def _hidden_folders(environment: Mapping[str, str], permissions: Permissions) -> Iterator[Path]:
+    named = (*_ALWAYS_HIDDEN, Path(environment.get("HOME") or "/"), *permissions.hidden)
+    for path in {each.resolve() for each in named}:
+        if path.is_dir() and path.parent != path:  # the root cannot be hidden
+            yield path
+
+
+def _granted(program: SandboxedProgram, hidden: Sequence[Path]) -> Iterator[Path]:
+    """The parts of hidden folders that the program needs: whole folders, or a file where its folder has more in it."""
+    needed = [*_needed(program), *((path, path) for path in _NAME_SERVERS if path.is_dir())]
+    for folder, file in {*needed, *((folder.resolve(), file.resolve()) for folder, file in needed)}:
+        place = file if any(each.is_relative_to(folder) for each in hidden) else folder
+        if any(place.is_relative_to(each) for each in hidden):
+            yield place
+
+
+def _needed(program: SandboxedProgram) -> Iterator[tuple[Path, Path]]:
+    """Folders that the program needs, each with the file in it that it needs at least."""
+    search_path = program.environment.get("PATH")
+    for argument in program.command:
+        with suppress(OSError, ValueError):  # not every argument can be a path
+            path = Path(argument)
+            if path.is_absolute() and path.is_file():
+                # Also behind the first: a program may start another, as `nice` and `sh -c` do.
+                yield from _needed_to_execute(path, search_path)
+
+
+def _needed_to_execute(program: Path, search_path: str | None) -> Iterator[tuple[Path, Path]]:
+    """The program's folder, or its whole Python environment, and those of all that it leads to."""
+    todo, seen = [program, program.resolve()], set[Path]()
+    while todo:
+        file = todo.pop()
+        if file in seen or not file.is_file():
+            continue
+        seen.add(file)
+        environment = file.parent.parent
+        has_packages = (environment / "pyvenv.cfg").is_file()
+        if has_packages:
+            todo.append(environment / "bin" / "python")
+        is_python = file.parent.name == "bin" and any(environment.glob("lib/python3*/os.py"))
+        yield (environment if has_packages or is_python else file.parent), file
+        if file.is_symlink():
+            todo.append(file.parent / file.readlink())
+        if (interpreter := _interpreter(file, search_path)) is not None:
+            todo += [interpreter, interpreter.resolve()]
+
+
+def _interpreter(program: Path, search_path: str | None) -> Path | None:
+    """The program that a #! line names; None if there is no such line."""
+    with program.open("rb") as file:
+        first = file.readline(4096)
+    words = first[2:].decode(errors="surrogateescape").split() if first.startswith(b"#!") else []
+    if len(words) > 1 and Path(words[0]).name == "env":
+        found = shutil.which(words[-1], path=search_path)
+        return Path(found) if found else None
+    return Path(words[0]) if words else None
+
+
+def _depth(mount: tuple[Path, str]) -> tuple[int, int]:
+    path, option = mount
+    return len(path.parts), ("--tmpfs", "--ro-bind", "--bind").index(option)
+
+
+def _words(option: str, path: str) -> list[str]:
+    return [option, path] if option == "--tmpfs" else [option, path, path]

@@ -1,0 +1,169 @@
+"""A program under bubblewrap does what any program does, and reaches nothing but what it is granted."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
+from dagster_airbyte_proto.launchers.permissions import Permissions
+from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
+from dagster_airbyte_proto.protocols.conversation import Invocation
+from tests.conformance.launcher import (
+    Leftovers,
+    LiveInputConformance,
+    LiveLauncherConformance,
+    read_all,
+    report_of,
+    start,
+    until,
+)
+from tests.launchers.conftest import FAKE_CONNECTOR
+from tests.launchers.programs import pypi
+from tests.support.needs import require_bubblewrap
+from tests.sync.shop import processes_of
+
+_CONFINED = Permissions(sandbox=True)
+_COMMAND = [sys.executable, "-S", str(FAKE_CONNECTOR)]
+
+
+@pytest.fixture(autouse=True)
+def _has_bubblewrap() -> None:
+    require_bubblewrap()
+
+
+def _options(runs_folder: Path, permissions: Permissions = _CONFINED) -> LaunchOptions:
+    return LaunchOptions(permissions, runs_folder=runs_folder, stop_grace_seconds=0.3)
+
+
+class TestLauncher(LiveLauncherConformance):
+    @pytest.fixture
+    def launcher(self, runs_folder: Path) -> Launcher:
+        return LocalLauncher(_COMMAND, options=_options(runs_folder))
+
+    @pytest.fixture
+    def leftovers(self, runs_folder: Path) -> Leftovers:
+        return lambda: [path.name for path in runs_folder.iterdir()]
+
+    @pytest.mark.parametrize("behaviour", ["family", "family_and_wait"])
+    def test_nothing_that_it_forked_outlives_it(self, launcher: Launcher, behaviour: str, runs_folder: Path) -> None:
+        connector = start(launcher, behaviour)  # prints process ids that are not this machine's
+        assert len((connector.read(60.0) or b"").split()) == 3
+        if behaviour == "family":
+            assert read_all(connector) == b""
+        else:
+            assert len(processes_of(runs_folder)) >= 3
+            connector.stop()
+        report_of(connector)
+        assert processes_of(runs_folder) == []
+
+
+class TestInput(LiveInputConformance):
+    @pytest.fixture
+    def launcher(self, runs_folder: Path) -> Launcher:
+        return LocalLauncher(_COMMAND, options=_options(runs_folder))
+
+
+@pytest.mark.usefixtures("wheels")
+def test_a_package_finds_its_environment_in_a_folder_that_is_hidden(tmp_path: Path, runs_folder: Path) -> None:
+    hidden = _CONFINED._replace(hidden=(tmp_path,))
+    assert report_of(start(pypi(tmp_path, _options(runs_folder, hidden)), "fail")).code == 3
+
+
+def test_kill_9_of_the_guardian_ends_also_who_left_its_group(runs_folder: Path) -> None:
+    connector = start(LocalLauncher(_COMMAND, options=_options(runs_folder)), "family_and_wait")
+    assert connector.read(60.0)
+    assert len(processes_of(runs_folder)) >= 3
+    [guardian] = [each for each in psutil.Process().children() if "guardian.py" in " ".join(each.cmdline())]
+    guardian.send_signal(signal.SIGKILL)
+    assert report_of(connector).signal == signal.SIGKILL
+    until(lambda: processes_of(runs_folder) == [], "all are gone")
+
+
+def test_it_may_end_by_itself_at_sigterm(runs_folder: Path) -> None:
+    connector = start(LocalLauncher(_COMMAND, options=_options(runs_folder)), "say_goodbye")
+    connector.read(60.0)
+    connector.stop()
+    assert (report_of(connector).code, report_of(connector).stopped) == (7, True)
+
+
+def _tried(
+    script: str, runs_folder: Path, permissions: Permissions = _CONFINED, **environment: str
+) -> Mapping[str, str]:
+    """The lines `name answer` of a shell script."""
+    connector = LocalLauncher(["sh", "-c", script], options=_options(runs_folder, permissions)).launch(
+        Invocation(()), environment=environment
+    )
+    lines = read_all(connector).decode().splitlines()
+    report_of(connector)
+    return {name: answer for name, _, answer in (line.partition(" ") for line in lines)}
+
+
+def test_it_reads_no_secret_of_ours_and_writes_nowhere(tmp_path: Path, runs_folder: Path) -> None:
+    home, store, tests = tmp_path / "home", tmp_path / "store", Path(__file__).parent
+    for folder, name in ((home, "keys"), (store, "state.db")):
+        folder.mkdir()
+        (folder / name).write_text("secret")
+    script = f"""
+    echo home $(cat {home}/keys 2>&1)
+    echo store $(cat {store}/state.db 2>&1)
+    echo ours $(cat /proc/{os.getpid()}/environ 2>&1)
+    echo processes $(ls /proc | grep -c '^[0-9]')
+    echo sockets $(ls /run)
+    echo readable $(head -c 3 {FAKE_CONNECTOR})
+    echo written $(touch {tests}/written 2>&1)
+    echo temporary $(touch /tmp/x && ls /tmp)
+    echo here $(touch y && ls)
+    """
+    found = _tried(script, runs_folder, _CONFINED._replace(hidden=(store,)), HOME=str(home))
+    assert "No such file" in found["home"]
+    assert "No such file" in found["store"]
+    assert "No such file" in found["ours"]
+    assert int(found["processes"]) < 10
+    assert "docker.sock" not in found.get("sockets", "")
+    assert found["readable"] == "#!/"
+    assert "Read-only file system" in found["written"]
+    assert "x" in found["temporary"].split()
+    assert found["here"] == "y"
+
+
+def test_it_writes_to_the_working_folder_that_is_named(tmp_path: Path, runs_folder: Path) -> None:
+    (working := tmp_path / "working").mkdir()
+    options = _options(runs_folder)._replace(working_folder=working)
+    connector = LocalLauncher(["sh", "-c", "echo 1 > made"], options=options).launch(Invocation(()), environment={})
+    assert report_of(connector).ended_cleanly
+    assert (working / "made").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_it_has_a_network_only_if_that_is_named(network: bool, runs_folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
+        launcher = LocalLauncher(
+            [sys.executable, "-S", "-c", code], options=_options(runs_folder, _CONFINED._replace(network=network))
+        )
+        report = report_of(launcher.launch(Invocation(()), environment={}))
+    assert report.ended_cleanly is network
+
+
+def test_without_bubblewrap_it_does_not_start(
+    runs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sh := tmp_path / "bin" / "sh").parent.mkdir()
+    sh.symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(sh.parent))
+    launcher = LocalLauncher(["sh"], options=_options(runs_folder))
+    with pytest.raises(ConfigError, match=r"there is no bwrap on the PATH\nInstall bubblewrap"):
+        launcher.launch(Invocation(()), environment={})
+    refusing = sh.with_name("bwrap")
+    refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
+    refusing.chmod(0o755)
+    with pytest.raises(ConfigError, match="may not make namespaces here: bwrap: No permissions"):
+        launcher.launch(Invocation(()), environment={})
+    assert list(runs_folder.iterdir()) == []
