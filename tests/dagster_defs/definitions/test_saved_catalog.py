@@ -82,6 +82,13 @@ def test_named_streams_stand_in_for_a_catalog() -> None:
     assert [stream.id for stream in catalog_of_named_streams(shop).streams] == [(None, "users"), ("sales", "orders")]
 
 
+def test_a_named_stream_with_two_dots_needs_quotes() -> None:
+    shop = connection(streams={'a."b.c"': {}, '"a.b".c': {}})
+    assert [stream.id for stream in catalog_of_named_streams(shop).streams] == [("a", "b.c"), ("a.b", "c")]
+    with pytest.raises(ConfigError, match=r"what of 'a\.b\.c' is the namespace"):
+        catalog_of_named_streams(connection(streams={"a.b.c": {}}))
+
+
 @pytest.mark.parametrize("shop", [connection(), connection(streams={"*": {"write": "append"}})])
 def test_with_neither_catalog_nor_names_the_way_out_is_reported(shop: Connection) -> None:
     with pytest.raises(ConfigError) as raised:

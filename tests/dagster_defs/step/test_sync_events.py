@@ -1,5 +1,6 @@
 """A connection as one step: rows in, event written, state moved; in this order, whatever breaks in between."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,6 +11,7 @@ import pytest
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.testing.fake_source import catalog_stream
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options
 from tests.sync.shop import until
@@ -59,6 +61,19 @@ def test_only_selected_streams_are_asked_for(runs: OpenRuns) -> None:
     run = shop.run(only=["orders"])
     assert run.succeeded
     assert run.materialized == ["orders"]
+    expect(shop.place, 0, 12)
+
+
+def test_a_stream_that_the_catalog_has_twice_fails_the_step_and_the_others_materialize(runs: OpenRuns) -> None:
+    shop = runs()
+    streams = {"users": {"records": 23}, "orders": {"records": 12}}
+    users, orders = (catalog_stream(name, each) for name, each in streams.items())
+    catalog = {"type": "CATALOG", "catalog": {"streams": [users, {**users, "namespace": ""}, orders]}}
+    shop.place.offer({"streams": streams, "answers": {"discover": {"lines": [json.dumps(catalog)]}}})
+    run = shop.run()
+    assert not run.succeeded
+    assert run.materialized == ["orders"]
+    assert "the catalog has 2 streams" in run.descriptions[0]
     expect(shop.place, 0, 12)
 
 
