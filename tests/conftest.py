@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -116,6 +117,16 @@ def connector_environments(pytestconfig: pytest.Config) -> Path:
     environments = Path(folder).absolute()
     environments.mkdir(parents=True, exist_ok=True)
     return environments
+
+
+@pytest.fixture
+def quick_folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where there is such a place: to sync it costs nothing there."""
+    if not Path("/dev/shm").is_dir():
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir="/dev/shm", prefix="airbyte-proto-") as made:
+        yield Path(made)
 
 
 @pytest.fixture(scope="session")

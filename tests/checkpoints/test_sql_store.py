@@ -214,7 +214,7 @@ class TestSqlite(SqlStoreConformance):
 class TestPostgres(SqlStoreConformance):
     @pytest.fixture
     def state_url(self, postgres_server: PostgresServer) -> str:
-        return postgres_server.new_schema()
+        return postgres_server.new_store()
 
     def test_the_error_of_an_unreachable_server_hides_the_password(self, tmp_path: Path) -> None:
         store = SqlStore(f"postgresql://ann:secret@/shop?host={tmp_path}&password=secret2")
@@ -239,7 +239,7 @@ class TestPostgres(SqlStoreConformance):
             connection.execute(
                 "CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
             )
-        url = postgres_server.new_schema().partition("&options=")[0].replace("@/postgres", "@/plain")
+        url = postgres_server.new_store().partition("&options=")[0].replace("@/postgres", "@/plain")
         store = SqlStore(url)
         lease = store.acquire("büro", run_id="run-1", holder="one", seconds=60)
         assert store.connections() == ["büro"]

@@ -8,10 +8,7 @@ import dagster as dg
 import pytest
 
 from tests.dagster_defs.support.shop_runs import Runs
-from tests.sync.conftest import quick_folder
 from tests.sync.shop import processes_of
-
-__all__ = ["quick_folder"]
 
 OpenRuns = Callable[..., Runs]
 

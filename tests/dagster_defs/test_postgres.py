@@ -18,7 +18,7 @@ from tests.sync.test_sync import two
 def test_both_keep_what_they_are_reported_in_one_database(
     dagster_first: bool, quick_folder: Path, postgres_server: PostgresServer
 ) -> None:
-    url = postgres_server.new_schema()
+    url = postgres_server.new_store()
     if not dagster_first:
         SqlStore(url).connections()
     folder = quick_folder / "dagster"

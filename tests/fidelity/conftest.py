@@ -1,5 +1,5 @@
 """The shop of the tests of syncs."""
 
-from tests.sync.conftest import quick_folder, shop
+from tests.sync.conftest import shop
 
-__all__ = ["quick_folder", "shop"]
+__all__ = ["shop"]

@@ -53,17 +53,37 @@ class RunResult(NamedTuple):
 
 
 class Place:
-    """A folder in which one world after the other is made. Its state store is opened once, for all of them."""
+    """A folder in which one world after the other is made. Its state store is opened once, for all of them.
 
-    def __init__(self, folder: Path) -> None:
+    With the `url` of an empty store on a server, one world is made. `looks_by` is another URL of it, by which the
+    tests look at what it has.
+    """
+
+    def __init__(self, folder: Path, url: str | None = None, looks_by: str | None = None) -> None:
         self.home, self.past = folder / "home", folder / "past"
-        self.url = f"sqlite:///{self.home / 'state.db'}"
         self.clock: Callable[[], datetime] = lambda: _CREATED
-        self.store = SqlStore(self.url, clock=lambda: self.clock())
+        self.url = url or f"sqlite:///{self.home / 'state.db'}"
+        self.store = self._open(self.url)
+        self.looked_at = self._open(looks_by) if looks_by else self.store
+        self._new_store = b""
         self._read: dict[str, pa.Table] = {}
         self.clear()
         self.store.connections()
-        self._new_store = (self.home / "state.db").read_bytes()
+        if url is None:
+            self._new_store = (self.home / "state.db").read_bytes()
+
+    def move_store(self, url: str) -> None:
+        """From now on the store is that at another URL."""
+        self.store.close()
+        self.url = url
+        self.looked_at = self.store = self._open(url)
+
+    def close(self) -> None:
+        self.store.close()
+        self.looked_at.close()
+
+    def _open(self, url: str) -> SqlStore:
+        return SqlStore(url, clock=lambda: self.clock())
 
     def clear(self) -> None:
         """Makes the folder as it was at first, with an empty store."""
@@ -82,8 +102,6 @@ class Place:
         if path not in self._read:  # no file is ever written again
             self._read[path] = read_file(path)
         return self._read[path]
-
-    _new_store = b""
 
 
 class World:
@@ -137,7 +155,7 @@ class World:
 
     def wait_for_lease(self) -> None:
         """The clock goes on until nobody holds the connection."""
-        lease = self._place.store.current_lease(CONNECTION)
+        lease = self._place.looked_at.current_lease(CONNECTION)
         self.now = max(self.now, lease.expires_at if lease else self.now) + timedelta(seconds=1)
 
     # What others do to it.
@@ -208,13 +226,13 @@ class World:
 
     def positions(self) -> Mapping[str, int]:
         """The position in each stream's stored state."""
-        return positions_in([json.loads(stored.state.message) for stored in self._place.store.states(CONNECTION)])
+        return positions_in([json.loads(stored.state.message) for stored in self._place.looked_at.states(CONNECTION)])
 
     def announced_loads(self) -> list[str]:
-        return [load.load_id for load in self._place.store.announced_loads(CONNECTION)]
+        return [load.load_id for load in self._place.looked_at.announced_loads(CONNECTION)]
 
     def is_announced(self, load_id: str) -> bool:
-        entry = self._place.store.load(load_id)
+        entry = self._place.looked_at.load(load_id)
         return entry is not None and entry.status is LoadStatus.ANNOUNCED
 
     def _engine(self, calls: CallFaults) -> "_SimulatedEngine":

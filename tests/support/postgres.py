@@ -22,17 +22,31 @@ _STARTS_WITHIN_SECONDS = 60
 class PostgresServer:
     """Makes one empty place after the other."""
 
-    def __init__(self, socket_folder: Path, port: int) -> None:
+    def __init__(self, bin_folder: Path, socket_folder: Path, port: int) -> None:
+        self.bin_folder = bin_folder
         self._socket_folder = socket_folder
         self.port = port
 
-    def new_schema(self) -> str:
+    def new_store(self) -> str:
         """The URL of a database that looks empty. A schema takes a millisecond to make, a database many and 7 MB."""
+        return self.url_of(self.new_schema())
+
+    def new_schema(self) -> str:
         name = f"t{uuid4().hex}"
+        self.ask(f"CREATE SCHEMA {name}")
+        return name
+
+    def url_of(self, schema: str, *, port: int | None = None) -> str:
+        """The URL of a schema: by the server's socket, or by another port of this machine."""
+        place = f"host={self._socket_folder}&port={self.port}" if port is None else f"host=127.0.0.1&port={port}"
+        return f"postgresql://tester@/postgres?{place}&options=-csearch_path%3D{schema}"
+
+    def ask(self, sql: str) -> str:
+        """Runs SQL, and returns the first value of the answer as text."""
         with psycopg.connect(self.conninfo(), autocommit=True) as connection:
-            connection.execute(f"CREATE SCHEMA {name}".encode())
-        place = f"host={self._socket_folder}&port={self.port}"
-        return f"postgresql://tester@/postgres?{place}&options=-csearch_path%3D{name}"
+            found = connection.execute(sql.encode())
+            row = found.fetchone() if found.description else None
+        return str(row[0]) if row else ""
 
     def jdbc_uri(self, password: str = "") -> str:
         return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres?user=tester&password={password}"
@@ -60,22 +74,66 @@ def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
         data = folder / "data"
         initdb = [f"{bin_folder}/initdb", "-D", f"{data}", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
         subprocess.run(initdb, check=True, capture_output=True, cwd=folder, user=user, group=group)
-        # Far from UTC, so that a time which is taken for another zone's does not pass.
-        port = _free_port()
-        settings = ["-c", "listen_addresses=127.0.0.1", "-p", f"{port}", "-c", "timezone=Asia/Kolkata"]
-        settings += ["-c", "wal_level=logical"]  # connectors read its log
-        command = [f"{bin_folder}/postgres", "-F", "-D", f"{data}", "-k", f"{folder}", *settings]
-        with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, user=user, group=group)
-        try:
-            started = PostgresServer(folder, port)
-            _wait_until_it_answers(started, server, folder / "log")
+        with _serving(bin_folder, folder) as started:
             yield started
-        finally:
-            server.send_signal(signal.SIGQUIT)
-            server.wait(30)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class PostgresStandby(PostgresServer):
+    """A server that follows another one, until it is told not to."""
+
+    def has_replayed(self, first: PostgresServer) -> bool:
+        """True once it has all that the first one has now."""
+        now = first.ask("SELECT pg_current_wal_flush_lsn()")
+        return self.ask(f"SELECT pg_last_wal_replay_lsn() >= '{now}'") == "True"
+
+    def stop_following(self) -> None:
+        self.ask("ALTER SYSTEM SET primary_conninfo = ''")
+        self.ask("SELECT pg_reload_conf()")
+        while self.ask("SELECT count(*) FROM pg_stat_wal_receiver") != "0":
+            time.sleep(0.05)
+
+    def promote(self) -> None:
+        assert self.ask("SELECT pg_promote()") == "True"
+
+
+@contextmanager
+def running_standby(first: PostgresServer) -> Iterator[PostgresStandby]:
+    """A standby of a running server."""
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    user, group = _server_user()
+    if user is not None and group is not None:
+        os.chown(folder, user, group)
+    try:
+        copy = [f"{first.bin_folder}/pg_basebackup", "-d", first.conninfo(), "-D", f"{folder}/data", "-R", "--no-sync"]
+        subprocess.run(
+            [*copy, "--checkpoint=fast"], check=True, capture_output=True, cwd=folder, user=user, group=group
+        )
+        with _serving(first.bin_folder, folder) as started:
+            yield PostgresStandby(first.bin_folder, folder, started.port)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _serving(bin_folder: Path, folder: Path) -> Iterator[PostgresServer]:
+    """A server on the data in a folder."""
+    user, group = _server_user()
+    # Far from UTC, so that a time which is taken for another zone's does not pass.
+    port = _free_port()
+    settings = ["-c", "listen_addresses=127.0.0.1", "-p", f"{port}", "-c", "timezone=Asia/Kolkata"]
+    settings += ["-c", "wal_level=logical"]  # connectors read its log
+    command = [f"{bin_folder}/postgres", "-F", "-D", f"{folder}/data", "-k", f"{folder}", *settings]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, user=user, group=group)
+    try:
+        started = PostgresServer(bin_folder, folder, port)
+        _wait_until_it_answers(started, server, folder / "log")
+        yield started
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        server.wait(30)
 
 
 def _free_port() -> int:

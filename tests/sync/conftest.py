@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -10,16 +9,6 @@ import pytest
 from tests.sync.shop import Shop, processes_of
 
 OpenShop = Callable[..., Shop]
-
-
-@pytest.fixture
-def quick_folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: to sync it costs nothing there."""
-    if not Path("/dev/shm").is_dir():
-        yield tmp_path
-        return
-    with TemporaryDirectory(dir="/dev/shm", prefix="airbyte-proto-") as made:
-        yield Path(made)
 
 
 @pytest.fixture

@@ -243,7 +243,7 @@ def test_two_backfills_at_once_lose_no_update(
     url = ""
     if kept_in == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = server.new_schema()
+        url = server.new_store()
         place.store = SqlStore(url)
     for number, key in enumerate(KEYS[:9]):
         offer(place, key, two(number + 1, 2 * number + 1))
