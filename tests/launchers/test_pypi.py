@@ -129,23 +129,56 @@ class TestEnvironments:
         assert _builds(tmp_path / "cache") == []
 
 
-def test_what_came_with_a_package_comes_with_it_again(tmp_path: Path, wheels: Path) -> None:
-    write_wheel(wheels, "source", "source = source:run", requires="library")
-    write_wheel(wheels, "library", "")
-    cache = tmp_path / "cache"
-    first = PypiLauncher("source==1.0", cache=cache).identity()
-    write_wheel(wheels, "library", "", version="2.0")
-    (pins,) = cache.glob("source-1.0-cp*.requirements.txt")
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    pins.rename(elsewhere / pins.name)
-    assert PypiLauncher("source==1.0", cache=elsewhere).identity() == first
-    assert PypiLauncher("source==1.0", cache=tmp_path / "fresh").identity() != first
-    (gone,) = wheels.glob("library-1.0-*")
-    gone.unlink()
-    for build in [*_builds(elsewhere), *(path for path in elsewhere.iterdir() if path.is_symlink())]:
-        build.rename(tmp_path / build.name)
-    message = _refusal(PypiLauncher("source==1.0", cache=elsewhere))
-    assert f"To allow other versions of its dependencies, remove {elsewhere / pins.name}." in message
+class TestLocks:
+    """`source`, which needs `library`, is installed, and again elsewhere with the lock of the first time."""
+
+    @pytest.fixture(autouse=True)
+    def _packages(self, wheels: Path, tmp_path: Path) -> None:
+        write_wheel(wheels, "source", "source = source:run", requires="library")
+        write_wheel(wheels, "library", "")
+        (tmp_path / "elsewhere").mkdir()
+
+    def _lock_elsewhere(self, folder: Path) -> Path:
+        (lock,) = (folder / "cache").glob("source-1.0-cp*.requirements.txt")
+        return lock.rename(folder / "elsewhere" / lock.name)
+
+    def test_what_came_with_a_package_comes_with_it_again(self, tmp_path: Path, wheels: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        first = PypiLauncher("source==1.0", cache=tmp_path / "cache").identity()
+        write_wheel(wheels, "library", "", version="2.0")
+        lock = self._lock_elsewhere(tmp_path)
+        assert PypiLauncher("source==1.0", cache=elsewhere).identity() == first
+        assert PypiLauncher("source==1.0", cache=tmp_path / "fresh").identity() != first
+        (gone,) = wheels.glob("library-1.0-*")
+        gone.unlink()
+        for build in [*_builds(elsewhere), *(path for path in elsewhere.iterdir() if path.is_symlink())]:
+            build.rename(tmp_path / build.name)
+        message = _refusal(PypiLauncher("source==1.0", cache=elsewhere))
+        assert f"It must be what {lock} names" in message
+
+    @pytest.mark.parametrize("installer", ["uv", "pip"])
+    def test_another_file_under_the_same_version_is_not_installed(
+        self, installer: str, tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if installer == "pip":
+            monkeypatch.setattr(environments, "find_uv", lambda: None)
+        PypiLauncher("source==1.0", cache=tmp_path / "cache").identity()
+        lock = self._lock_elsewhere(tmp_path)
+        assert lock.read_text().count("--hash=sha256:") == 2
+        write_wheel(wheels, "library", "stranger = library:run")
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))  # its own still has the file of the first time
+        message = _refusal(PypiLauncher("source==1.0", cache=tmp_path / "elsewhere"))
+        assert "library" in message
+        assert "hash" in message.partition("It must be")[0].lower()
+        assert _builds(tmp_path / "elsewhere") == []
+
+    def test_a_lock_without_hashes_keeps_its_versions_and_gets_them(self, tmp_path: Path, wheels: Path) -> None:
+        first = PypiLauncher("source==1.0", cache=tmp_path / "cache").identity()
+        lock = self._lock_elsewhere(tmp_path)
+        lock.write_text("# what came with source==1.0\nlibrary==1.0\nsource==1.0\n")
+        write_wheel(wheels, "library", "", version="2.0")
+        assert PypiLauncher("source==1.0", cache=tmp_path / "elsewhere").identity() == first
+        assert lock.read_text().count("--hash=sha256:") == 2
 
 
 class TestPrograms:

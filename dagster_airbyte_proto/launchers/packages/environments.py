@@ -5,8 +5,9 @@
    is a complete environment, and readers need no lock.
 2. The folder itself is never moved: the scripts of an environment contain its absolute path. Only uv can avoid that
    (`--relocatable`), pip cannot.
-3. The versions of the dependencies are written beside the environments, and the next build of the package uses the same
-   ones: what ran yesterday runs tomorrow, also with another patch release of Python, or on a machine that got the file.
+3. The versions of the dependencies and the hashes of their files are written beside the environments, and the next
+   build of the package uses the same ones: what ran yesterday runs tomorrow, also with another patch release of Python,
+   or on a machine that got the file.
 """
 
 import fcntl
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python, find_uv
+from dagster_airbyte_proto.launchers.packages.package_locks import has_all_hashes, lock_of_pip_report
 from dagster_airbyte_proto.launchers.permissions import build_environment
 
 LOCK_FILE = "lock.txt"
@@ -32,6 +34,7 @@ _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[A-Za-z0-9._, -]+\])?\s*"
     r"===?\s*(?P<version>[0-9][A-Za-z0-9.!+_-]*)"
 )
+_PINS = "requirements.txt"
 _TAIL_LINES = 30
 
 
@@ -61,7 +64,7 @@ class _Installer(NamedTuple):
     """The commands that build an environment.
 
     `lock` is a descriptor that the commands inherit: an orphaned installer still holds the lock. `pins` is the file
-    with the versions of the dependencies, which exists if the package was installed before.
+    with the versions and hashes of the dependencies, which exists if the package was installed before.
     """
 
     python: Path
@@ -69,24 +72,44 @@ class _Installer(NamedTuple):
     uv: str | None
     lock: int
     pins: Path
+    on_notice: Callable[[str], None] | None
 
     def install(self, package: PinnedPackage, folder: Path) -> None:
         inside = str(folder / "bin" / "python")
-        pinned = ["--constraint", str(self.pins)] if self.pins.is_file() else []
         if self.uv is not None:
             self._run([self.uv, "venv", "--quiet", "--no-project", "--python", str(self.python), str(folder)], package)
-            install = [self.uv, "pip", "install", "--python", inside]
-            self._run([*install, *pinned, str(package)], package)
-            freeze = [self.uv, "pip", "freeze", "--quiet", "--python", inside]
+            pip, quiet = [self.uv, "pip"], ["--quiet", "--python", inside]
         else:
-            pip = [inside, "-m", "pip", "--disable-pip-version-check", "--no-input"]
             self._run([str(self.python), "-m", "venv", str(folder)], package)
-            self._run([*pip, "install", *pinned, str(package)], package)
-            freeze = [*pip, "freeze"]
-        installed = self._run(freeze, package)
-        if not pinned:
-            write_atomically(self.pins, f"# what came with {package}\n".encode() + installed)
+            pip, quiet = [inside, "-m", "pip", "--disable-pip-version-check", "--no-input"], []
+        pins = self._resolved(package, folder, pip)
+        (folder / _PINS).write_bytes(pins)
+        if has_all_hashes(pins):
+            wanted = ["--require-hashes", "--requirement", str(folder / _PINS)]
+        else:
+            wanted = ["--constraint", str(folder / _PINS), str(package)]
+            if self.on_notice is not None:
+                self.on_notice(f"the package index gives no hashes of {package}: its files are not checked")
+        self._run([*pip, "install", *quiet, *wanted], package)
+        installed = self._run([*pip, "freeze", *quiet], package)
+        if not self.pins.is_file() or self.pins.read_bytes() != pins:
+            write_atomically(self.pins, pins)
         (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + installed)
+
+    def _resolved(self, package: PinnedPackage, folder: Path, pip: list[str]) -> bytes:
+        """The versions to install: those of the last time, with the hashes that a file of an older version lacks."""
+        pinned = ["--constraint", str(self.pins)] if self.pins.is_file() else []
+        if pinned and has_all_hashes(known := self.pins.read_bytes()):
+            return known
+        heading = f"# what came with {package}\n".encode()
+        if self.uv is None:
+            report = folder / "report.json"  # not stdout: pip may say more there
+            self._run([*pip, "install", "--dry-run", "--report", str(report), *pinned, str(package)], package)
+            return heading + lock_of_pip_report(report.read_bytes())
+        wanted = folder / "wanted.txt"
+        wanted.write_text(f"{package}\n")
+        options = ["--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--python", f"{folder}/bin/python"]
+        return heading + self._run([*pip, "compile", *options, *pinned, str(wanted)], package)
 
     def _run(self, command: list[str], package: PinnedPackage) -> bytes:
         environment = build_environment(os.environ)
@@ -98,8 +121,11 @@ class _Installer(NamedTuple):
         if done.returncode != 0:
             output = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
             remedy = "Check the name and the version, the package index, and which Python the connector needs."
-            if "--constraint" in command:
-                remedy += f" To allow other versions of its dependencies, remove {self.pins}."
+            if self.pins.is_file():
+                remedy += (
+                    f" It must be what {self.pins} names: if a hash differs, the index delivers another file than at "
+                    "the first installation. To allow other versions of its dependencies, remove that file."
+                )
             raise ConfigError(
                 f"installing {package} with {Path(command[0]).name} for {self.python}",
                 "\n".join(output[-_TAIL_LINES:]) or f"exit code {done.returncode} without a message",
@@ -129,7 +155,7 @@ def ensure_environment(
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock(link.with_name(f"{link.name}.lock")) as lock:
                 if not _is_complete(link):
-                    _build(package, link, _Installer(interpreter, version, find_uv(), lock, pins))
+                    _build(package, link, _Installer(interpreter, version, find_uv(), lock, pins, on_notice))
         except OSError as error:
             raise StagingError(f"installing {package}", f"{error.strerror or error} ({cache})") from error
     return link.resolve()
