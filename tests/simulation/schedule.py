@@ -42,6 +42,7 @@ class Action(StrEnum):
     - MODE: the write mode of the first stream changes, unless it upserts: rows of before would stay twice.
     - STORE_BACK, TABLE_BACK: the store, or the first stream's table, is as it was `ago` steps before.
     - DROP: the first stream's table is dropped.
+    - MAINTAIN: somebody compacts the tables, and expires all their snapshots but the last.
     - OLDER: announced loads and the store's memory of tables are as the previous release wrote them.
     - CLOCK: the clock moves by `minutes`.
     """
@@ -51,6 +52,7 @@ class Action(StrEnum):
     STORE_BACK = "store back"
     TABLE_BACK = "table back"
     DROP = "drop"
+    MAINTAIN = "maintain"
     OLDER = "older"
     CLOCK = "clock"
 
@@ -117,6 +119,7 @@ _ACTIONS = (
     _Weighted(Action.STORE_BACK, 2),
     _Weighted(Action.TABLE_BACK, 1),
     _Weighted(Action.DROP, 1),
+    _Weighted(Action.MAINTAIN, 2),
     _Weighted(Action.CLOCK, 1),
     _Weighted(Action.MODE, 1),
 )

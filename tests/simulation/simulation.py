@@ -73,6 +73,8 @@ class _Simulation:
             case Action.DROP:
                 world.drop_table()
                 self._set_back = True
+            case Action.MAINTAIN:
+                world.maintain_tables()
             case Action.OLDER:
                 world.forget_new_fields()
             case Action.CLOCK:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import pyarrow as pa
 import yaml
 from sqlalchemy import create_engine, text
 
@@ -31,10 +30,9 @@ from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.testing.faults import CallFault, CallFaults, SimulatedDeath, with_faults
-from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
-from dagster_airbyte_proto.testing.folder.tables import FolderTables, read_file
 from tests.simulation.schedule import STREAM_NAMES, Fault
 from tests.simulation.scripted_source import KEYS, ScriptedLauncher, SourceContent, positions_in
+from tests.simulation.tables import Rows, SimulatedFolders, SimulatedTables
 
 CONNECTION = "shop"
 LEASE_SECONDS = 60
@@ -59,14 +57,16 @@ class Place:
     tests look at what it has.
     """
 
-    def __init__(self, folder: Path, url: str | None = None, looks_by: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, url: str | None = None, looks_by: str | None = None, tables: SimulatedTables | None = None
+    ) -> None:
         self.home, self.past = folder / "home", folder / "past"
+        self.tables = tables or SimulatedFolders(folder / "tables")
         self.clock: Callable[[], datetime] = lambda: _CREATED
         self.url = url or f"sqlite:///{self.home / 'state.db'}"
         self.store = self._open(self.url)
         self.looked_at = self._open(looks_by) if looks_by else self.store
         self._new_store = b""
-        self._read: dict[str, pa.Table] = {}
         self.clear()
         self.store.connections()
         if url is None:
@@ -82,26 +82,17 @@ class Place:
         self.store.close()
         self.looked_at.close()
 
-    def _open(self, url: str) -> SqlStore:
-        return SqlStore(url, clock=lambda: self.clock())
-
     def clear(self) -> None:
-        """Makes the folder as it was at first, with an empty store."""
+        """Makes the folder as it was at first, with an empty store and no table."""
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.rmtree(self.past, ignore_errors=True)
         self.home.mkdir(parents=True)
-        self._read.clear()
+        self.tables.clear()
         if self._new_store:
             (self.home / "state.db").write_bytes(self._new_store)
 
-    def tables(self) -> FolderTables:
-        """The tables as another process opens them."""
-        return FolderTables(self.home / "warehouse", self._read_once)
-
-    def _read_once(self, path: str) -> pa.Table:
-        if path not in self._read:  # no file is ever written again
-            self._read[path] = read_file(path)
-        return self._read[path]
+    def _open(self, url: str) -> SqlStore:
+        return SqlStore(url, clock=lambda: self.clock())
 
 
 class World:
@@ -118,7 +109,9 @@ class World:
         self.now = _CREATED
         self.fired: list[tuple[str, CallFault]] = []
         settings = self.home / "settings.yaml"
-        settings.write_text(yaml.safe_dump({"catalog": {"format": FOLDER_FORMAT}, "lease_seconds": LEASE_SECONDS}))
+        settings.write_text(
+            yaml.safe_dump({"catalog": {"format": place.tables.format}, "lease_seconds": LEASE_SECONDS})
+        )
         self._settings = Settings.load(self.home, settings)
         self._moments = 0
 
@@ -143,7 +136,7 @@ class World:
 
     def resolve(self, load_id: str) -> None:
         """Does what the error says: looks whether the rows of a load are in its tables, and says so."""
-        landed = all(load_id in self._landed_loads(stream) for stream in self.streams)
+        landed = all(load_id in self._place.tables.loads(TableName(CONNECTION, stream)) for stream in self.streams)
         with self._engine(CallFaults({})) as engine:
             try:
                 resolve_load(engine, load_id, Resolution(landed, "a person"))
@@ -168,24 +161,24 @@ class World:
         for name in ("state.db", "state.db-wal"):
             with suppress(FileNotFoundError):
                 shutil.copy2(self.home / name, place / name)
-        with suppress(FileNotFoundError):
-            shutil.copytree(self.home / "warehouse", place / "warehouse")
+        self._place.tables.remember()
 
     def set_store_back(self, ago: int) -> None:
-        place = self._moment(ago)
+        place = self._past / str(self._moment(ago))
         for name in ("state.db", "state.db-wal", "state.db-shm"):
             (self.home / name).unlink(missing_ok=True)
             with suppress(FileNotFoundError):
                 shutil.copy2(place / name, self.home / name)
 
     def set_table_back(self, ago: int) -> None:
-        self.drop_table()
-        place = self._moment(ago)
-        with suppress(FileNotFoundError):
-            shutil.copytree(place / "warehouse" / CONNECTION / self.streams[0], self._table_folder())
+        self._place.tables.set_back(self._first_table, self._moment(ago))
 
     def drop_table(self) -> None:
-        shutil.rmtree(self._table_folder(), ignore_errors=True)
+        self._place.tables.drop(self._first_table)
+
+    def maintain_tables(self) -> None:
+        for stream in self.streams:
+            self._place.tables.maintain(TableName(CONNECTION, stream))
 
     def forget_new_fields(self) -> None:
         """Leaves of the store what the previous release would have written."""
@@ -209,13 +202,9 @@ class World:
 
     # What there is.
 
-    def rows(self, stream: str) -> list[tuple[int, int]]:
+    def rows(self, stream: str) -> Rows:
         """The rows of a table, sorted."""
-        tables, name = self._place.tables(), TableName(CONNECTION, stream)
-        if name not in tables.names():
-            return []
-        rows = tables.rows(name)
-        return sorted(zip(rows["id"].to_pylist(), rows["version"].to_pylist(), strict=True))
+        return self._place.tables.rows(TableName(CONNECTION, stream))
 
     def expected(self, stream: str, number: int | None = None) -> list[tuple[int, int]]:
         """The rows that the first `number` records of the source make, or all."""
@@ -239,7 +228,7 @@ class World:
         engine = _SimulatedEngine(
             self._settings,
             store=with_faults(self._place.store, calls),
-            tables=with_faults(self._place.tables(), calls),
+            tables=with_faults(self._place.tables.open(), calls),
         )
         engine.content = self.content
         return engine
@@ -265,20 +254,18 @@ class World:
         )
 
     def _sync_meanwhile(self, paused: CallFaults) -> None:
-        """What happens while a run is paused: its lease runs out, and another run does all there is to do."""
+        """While a run is paused, its lease runs out, others maintain the tables, and another run works."""
         self.wait_for_lease()
+        self.maintain_tables()
         self.sync()
         points.arm(paused.reach)
 
-    def _landed_loads(self, stream: str) -> set[str]:
-        tables, name = self._place.tables(), TableName(CONNECTION, stream)
-        return set(tables.snapshot(name).loads) if name in tables.names() else set()
+    def _moment(self, ago: int) -> int:
+        return max(0, self._moments - ago)
 
-    def _table_folder(self) -> Path:
-        return self.home / "warehouse" / CONNECTION / self.streams[0]
-
-    def _moment(self, ago: int) -> Path:
-        return self._past / str(max(0, self._moments - ago))
+    @property
+    def _first_table(self) -> TableName:
+        return TableName(CONNECTION, self.streams[0])
 
 
 class _SimulatedEngine(Engine):
