@@ -31,15 +31,17 @@ class Permissions(NamedTuple):
     """The permissions of one connector, as its connection grants them.
 
     - `variables` are written as `NAME`, for the value in our own environment, or as `NAME=VALUE`.
-    - `sandbox`: a program on this machine is confined, see `local/sandbox.py`; the other two matter only then.
+    - `sandbox`: a program on this machine is confined, see `local/sandbox.py`; the others matter only then.
     - `network`: it may use this machine's network.
-    - `hidden`: folders that it cannot see, such as that of the state store.
+    - `hidden`: folders that it cannot see, such as that of the state store. `writable`: folders that it writes to,
+      beside those of its run, if they exist.
     """
 
     variables: tuple[str, ...] = ()
     sandbox: bool = False
     network: bool = False
     hidden: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
 
     def named_variables(self, host: Mapping[str, str]) -> dict[str, str]:
         """The variables that the connection names. Raises ConfigError if our environment, `host`, lacks one."""

@@ -42,8 +42,8 @@ class LocalLauncher:
             command = [str(program), *self._command[1:], *arguments]
             if self._options.permissions.sandbox:
                 full_environment["TMPDIR"] = "/tmp"  # noqa: S108 - its own
-                folders = [each for each in (folder.path, self._options.working_folder) if each is not None]
-                sandboxed = SandboxedProgram(command, folders, full_environment)
+                start = self._options.working_folder or folder.path
+                sandboxed = SandboxedProgram(command, (folder.path, start), full_environment)
                 command = sandboxed_command(sandboxed, self._options.permissions)
             place = folder, _watched_file(folder, invocation.rewritable_content)
             stdin = subprocess.PIPE if invocation.takes_input else subprocess.DEVNULL

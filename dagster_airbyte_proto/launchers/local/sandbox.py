@@ -45,7 +45,8 @@ def sandboxed_command(program: SandboxedProgram, permissions: Permissions) -> li
     hidden = list(_hidden_folders(program.environment, permissions))
     mounts = [(path, "--tmpfs") for path in hidden]
     mounts += [(path, "--ro-bind") for path in _granted(program, hidden)]
-    mounts += [(path.resolve(), "--bind") for path in program.folders]
+    writable = {*program.folders, *(path for path in permissions.writable if path.is_dir())}
+    mounts += [(path.resolve(), "--bind") for path in writable]
     options = [word for path, option in sorted(mounts, key=_depth) for word in _words(option, str(path))]
     network = ["--share-net"] if permissions.network else []
     return [

@@ -38,13 +38,14 @@ def launcher_for(
     def on_stderr(line: bytes) -> None:
         log.write("STDERR", line.decode(errors="replace").rstrip())
 
-    launch = connection.connector.launch
+    launch, batch_folder = connection.connector.launch, connection.connector.batch_folder
     options = LaunchOptions(
         permissions=Permissions(
             connection.connector.variables,
             sandbox=connection.sandbox,
             network=isinstance(launch, ProgramLaunch) and launch.network == "host",
             hidden=(environments.parent,),  # our home folder: states, logs, what other connectors were told
+            writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
         ),
         working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
         stop_grace_seconds=stop_grace_seconds,

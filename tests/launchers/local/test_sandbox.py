@@ -133,12 +133,16 @@ def test_it_reads_no_secret_of_ours_and_writes_nowhere(tmp_path: Path, runs_fold
     assert found["here"] == "y"
 
 
-def test_it_writes_to_the_working_folder_that_is_named(tmp_path: Path, runs_folder: Path) -> None:
-    (working := tmp_path / "working").mkdir()
-    options = _options(runs_folder)._replace(working_folder=working)
-    connector = LocalLauncher(["sh", "-c", "echo 1 > made"], options=options).launch(Invocation(()), environment={})
+def test_it_writes_to_the_folders_that_are_named(tmp_path: Path, runs_folder: Path) -> None:
+    for name in ("working", "batches"):
+        (tmp_path / name).mkdir()
+    granted = _CONFINED._replace(writable=(tmp_path / "batches", tmp_path / "none"))
+    options = _options(runs_folder, granted)._replace(working_folder=tmp_path / "working")
+    script = f"echo 1 > made && echo 2 > {tmp_path}/batches/made"
+    connector = LocalLauncher(["sh", "-c", script], options=options).launch(Invocation(()), environment={})
     assert report_of(connector).ended_cleanly
-    assert (working / "made").read_text() == "1\n"
+    assert (tmp_path / "working" / "made").read_text() == "1\n"
+    assert (tmp_path / "batches" / "made").read_text() == "2\n"
 
 
 @pytest.mark.parametrize("network", [True, False])
