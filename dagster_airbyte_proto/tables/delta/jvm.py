@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.loads.load import TableTotals
 from dagster_airbyte_proto.tables.delta.actions import TableMetadata, read_metadata, with_data_change
 from dagster_airbyte_proto.tables.delta.history import LOAD_ID, OLDEST_KEPT, TABLE_ROWS, parse_add_action
-from dagster_airbyte_proto.tables.spark.java_values import use_session
+from dagster_airbyte_proto.tables.spark.java_values import java_items, use_session
 
 _TRANSACTION = re.compile(r"^SetTransaction\((.*),(-?\d+),(?:None|Some\(\d+\))\)$", re.M)
 _PACKAGE = "org.apache.spark.sql.delta"
@@ -95,7 +95,7 @@ class JavaDelta:
             parser = self._session.sessionState().sqlParser()
             found = transaction.filterFiles(self._seq([parser.parseExpression(predicate)]), True)
         files, rows = [], 0
-        for file in _iterate(found):
+        for file in java_items(found):
             files.append(file.remove())
             rows += parse_add_action(str(file.json())).rows or 0
         return Removal(files, rows)
@@ -104,7 +104,7 @@ class JavaDelta:
         """Returns the number of rows of the table. None where only a Spark job could tell."""
         if (files := _known_files(snapshot.transaction)) is None:
             return None
-        counts = [parse_add_action(str(file.json())).rows for file in _iterate(files)]
+        counts = [parse_add_action(str(file.json())).rows for file in java_items(files)]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def totals(self, snapshot: DeltaSnapshot) -> TableTotals | None:
@@ -122,7 +122,7 @@ class JavaDelta:
         known = _known_files(snapshot.transaction)
         if known is None:
             return self._collect_add_actions(snapshot.transaction.snapshot())
-        return [str(file.json()) for file in _iterate(known)]
+        return [str(file.json()) for file in java_items(known)]
 
     def add_actions_at(self, snapshot: DeltaSnapshot, version: int) -> list[str]:
         """Returns the `add` actions of all files that an older version had."""
@@ -277,10 +277,3 @@ def _known_files(transaction: Any) -> Any | None:
     known = transaction.snapshot().checksumOpt()
     files = known.get().allFiles() if known.isDefined() else known
     return files.get() if files.isDefined() else None
-
-
-def _iterate(items: Any) -> Iterator[Any]:
-    """Yields the items of a Scala collection."""
-    iterator = items.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
