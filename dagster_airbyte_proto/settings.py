@@ -151,6 +151,13 @@ class Settings(SettingsFile):
             registry=written.registry,
         )
 
+    def make_home(self) -> None:
+        """Makes the home folder if it is not there, and keeps git out of it: it holds states. Raises OSError."""
+        if self.home.is_dir():
+            return
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / ".gitignore").write_text("*\n")
+
     @property
     def staging_folder(self) -> Path:
         return self.home / "staging"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from dagster_airbyte_proto.cli.output import Answer
+from dagster_airbyte_proto.cli.project_folder import HOME, SETTINGS, project_folder
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
 
 HOME_VARIABLE = "AIRBYTE_PROTO_HOME"
-_HOME = Path(".airbyte-proto")
-_SETTINGS = Path("airbyte-proto.yaml")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,35 +44,44 @@ class Call:
     """
 
     def __init__(self) -> None:
-        self.home = _HOME
+        self.home: Path | None = None
         self.settings_file: Path | None = None
         self.is_json = False
+        self._has_named_home = False
         self.connection: str | None = None
 
     def settings(self) -> "Settings":
         from dagster_airbyte_proto.settings import Settings
 
-        file = self.settings_file or (_SETTINGS if _SETTINGS.is_file() else None)
-        return Settings.load(self.home, file)
+        folder = project_folder(here := Path.cwd())
+        found = folder / SETTINGS
+        settings = Settings.load(self.home or folder / HOME, self.settings_file or (found if found.is_file() else None))
+        if folder != here and not self._has_named_home:
+            self._has_named_home = True
+            click.echo(f"home folder: {settings.home}", err=True)
+        return settings
 
     def store(self) -> "StateStore":
         from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 
-        return SqlStore(self.settings().state_url)
+        return SqlStore(self._settings_of_made_home().state_url)
 
     def engine(self) -> "Engine":
         from dagster_airbyte_proto.sync.engine import Engine
 
+        return Engine(self._settings_of_made_home())
+
+    def _settings_of_made_home(self) -> "Settings":
         settings = self.settings()
         try:
-            settings.home.mkdir(parents=True, exist_ok=True)
+            settings.make_home()
         except OSError as error:
             raise ConfigError(
                 "opening the home folder",
                 f"{settings.home} cannot be created: {error.strerror}",
                 remedy=f"Name another with --home or {HOME_VARIABLE}.",
             ) from error
-        return Engine(settings)
+        return settings
 
     def open(self, file: str) -> "Connection":
         """Reads a connection file."""
@@ -139,7 +147,7 @@ def common_options(function: Function) -> Function:
             metavar="FILE",
             expose_value=False,
             callback=_set_path,
-            help=f"Settings file; default {_SETTINGS} in this folder, if there is one.",
+            help=f"Settings file; default {SETTINGS} in this folder or the nearest above that has one.",
         ),
         click.option(
             "--home",
@@ -147,7 +155,7 @@ def common_options(function: Function) -> Function:
             envvar=HOME_VARIABLE,
             expose_value=False,
             callback=_set_home,
-            help=f"Home folder; default {_HOME}, or {HOME_VARIABLE}.",
+            help=f"Home folder; default {HOME} in this folder or the nearest above that has one, or {HOME_VARIABLE}.",
         ),
     ):
         function = option(function)

@@ -1,0 +1,28 @@
+"""Commands in a subfolder work on the project's home."""
+
+import pytest
+
+from tests.cli.conftest import USERS, Place
+
+
+def test_a_command_in_a_subfolder_uses_the_home_of_its_project(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = place.connect(USERS)
+    assert place.run("sync", file).code == 0
+    below = place.folder / "models" / "staging"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    shown = place.run("state", "list")
+    assert "users" in shown.out
+    assert shown.err.startswith(f"home folder: {place.folder / '.airbyte-proto'}\n")
+    assert place.json("state", "list")["connections"]
+    assert list(below.iterdir()) == []
+
+
+def test_settings_above_make_the_project_before_there_is_a_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = place.folder / place.connect(USERS)
+    below = place.folder / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert place.run("sync", str(file)).code == 0
+    assert (place.folder / ".airbyte-proto" / ".gitignore").read_text() == "*\n"
+    assert list(below.iterdir()) == []
