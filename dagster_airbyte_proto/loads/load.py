@@ -78,7 +78,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     slice. `partitioned_by` lists the partition fields as a user writes them. Rows with a `branch_position` replace the
     table's rows when their generation is complete. `sources` are files of the connector that hold only these rows; they
     are deleted after the commit. `table_id` is the identity of the table for which the files were staged, `connection`
-    the one whose load it is.
+    the one whose load it is. No state covers a stream that is `read_whole`, also where its load moves a shared one.
     """
 
     stream: StreamId
@@ -103,6 +103,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ()
     connection: str = ""
     table_id: str = ""
+    read_whole: bool = False
 
     @property
     def is_shown(self) -> bool:

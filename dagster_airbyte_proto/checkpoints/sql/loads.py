@@ -132,7 +132,7 @@ def record_tables(tx: Connection, ended: LoggedLoad, states: Collection[StateKey
         if part.stream not in landed or not part.is_shown or not changes_table:
             continue
         key = StateKey(part.stream, partition)
-        is_covered = key in states or StateKey(None, partition) in states
+        is_covered = key in states or (StateKey(None, partition) in states and not part.read_whole)
         values = {"table_id": part.table_id, "load_id": ended.load.load_id, "write_mode": part.write.value}
         at = {"connection": ended.load.connection, **key_columns(key)}
         forget_tables(tx, ended.load.connection, [key])

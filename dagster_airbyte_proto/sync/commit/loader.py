@@ -22,7 +22,7 @@ from dagster_airbyte_proto.checkpoints.ledger import Ledger
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import ConnectorError, ProtoError
 from dagster_airbyte_proto.loads.load import BranchPosition, Load, ResumePoint, StagedRows
-from dagster_airbyte_proto.model import State, StreamId
+from dagster_airbyte_proto.model import ReadMode, State, StreamId
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE
 from dagster_airbyte_proto.staging.memory import release_free_memory
 from dagster_airbyte_proto.staging.stage import Stage
@@ -206,8 +206,13 @@ class Loader:
         return msgspec.structs.replace(part, branch_position=position)
 
     def _addressed(self, part: StagedRows) -> StagedRows:
-        table_id = self._runs[part.stream].table.table_id
-        return msgspec.structs.replace(part, connection=self._lease.connection, table_id=table_id)
+        run = self._runs[part.stream]
+        return msgspec.structs.replace(
+            part,
+            connection=self._lease.connection,
+            table_id=run.table.table_id,
+            read_whole=run.planned.read is ReadMode.FULL_REFRESH,
+        )
 
     def _resume_points(self, parts: Sequence[StagedRows]) -> Iterable[ResumePoint]:
         for state in self._ledger.resumable_by(rows_of(parts)):

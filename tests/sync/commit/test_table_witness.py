@@ -149,3 +149,14 @@ def test_who_changes_a_state_by_hand_is_trusted(changed: str, shop: OpenShop) ->
     report = place.sync_of(two(20, 20))
     assert report.status is SyncStatus.COMPLETE
     assert len(place.column("users")) == (20 if changed == "reset" else 10)
+
+
+def test_a_shared_state_does_not_cover_a_stream_that_was_read_whole(shop: OpenShop) -> None:
+    place = shop(max_bytes=1 << 30)
+    whole = {"read": "full_refresh", "write": "overwrite"}
+    place.modes = {"users": whole, "orders": {"read": "incremental", "write": "append"}}
+    assert place.sync_of({**two(15, 15), "state": "global"}).status is SyncStatus.COMPLETE
+    place.modes = {"*": {"read": "incremental", "write": "append"}}
+    error = place.sync_of({**two(15, 15), "state": "global"}).streams["users"].error or ""
+    assert "they would be there twice" in error
+    assert rows(place) == (15, 15)
