@@ -14,6 +14,9 @@ from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.staging.files.staging_folder import raising_staging_error
 
 _KEPT_RUNS = 20
+_MAX_LINE_CHARACTERS = 64 << 10
+# Errors may go beyond the log's limit by this part of it.
+_ERRORS_SHARE = 8
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 # All that a terminal obeys or that hides text: control characters, line separators of Unicode, writing directions.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -31,6 +34,10 @@ def _printable(text: str) -> str:
     return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], plain).replace("\n", "\n    ")
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_LINE_CHARACTERS else f"{text[:_MAX_LINE_CHARACTERS]} (cut)"
+
+
 def new_run_id() -> str:
     """Returns a new run id. It begins with the time, so that logs and folders sort by age."""
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid4().hex[:10]}"
@@ -46,9 +53,10 @@ def _modified_at(path: Path) -> float:
 class RunLog:
     """The log of one run, in a file of its own. Only the newest 20 logs of a folder are kept.
 
-    Past `max_bytes` only errors are written, and the end of the file says how many lines are missing. A disk that takes
-    no more ends the log and not the run: `write_error` has the reason. Several threads may write. `on_line` gets each
-    line (level, masked text) too, from the thread that writes it.
+    Past `max_bytes` only errors are written, for an eighth of that more, and the end of the file says how many lines
+    are missing. A line is cut at 64 Ki characters. A disk that takes no more ends the log, not the run: `write_error`
+    has the reason. Several threads may write. `on_line` gets each line (level, masked text) too, from the thread that
+    writes it.
     """
 
     def __init__(
@@ -71,6 +79,7 @@ class RunLog:
             self.path.chmod(0o600)
         self._mask = mask
         self._bytes_left = max_bytes
+        self._bytes_for_errors = max_bytes // _ERRORS_SHARE
         self._skipped_lines = 0
         self.write_error = ""
         self._on_line = on_line
@@ -81,14 +90,16 @@ class RunLog:
         self._mask = mask
 
     def write(self, level: str, text: str) -> None:
-        text = _printable(self._mask.text(text))
+        # Cut before it is masked, for that takes time, and after it: a secret that the first cut divides is not shown.
+        text = _cut(_printable(self._mask.text(text[: 2 * _MAX_LINE_CHARACTERS])))
         self._on_line(level, text)
         with self._lock:
-            if self.write_error or (self._bytes_left <= 0 and level not in ("ERROR", "FATAL")):
+            least = -self._bytes_for_errors if level in ("ERROR", "FATAL") else 0
+            if self.write_error or self._bytes_left <= least:
                 self._skipped_lines += 1
                 return
             line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f} {level:5} {text}\n"
-            self._bytes_left -= len(line)
+            self._bytes_left -= len(line.encode(errors="replace"))
             self._append(line)
 
     def __enter__(self) -> "RunLog":

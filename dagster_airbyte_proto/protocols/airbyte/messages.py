@@ -44,6 +44,10 @@ _MESSAGE_START = re.compile(rb'\s*+\{\s*+"type"\s*+:\s*+"([A-Z_]{1,64})"')
 # Connectors also send the level names of Python's logging.
 _LEVELS = {level.name: level for level in LogLevel} | {"WARNING": LogLevel.WARN, "CRITICAL": LogLevel.FATAL}
 _FAILURE_KINDS = {kind.value: kind for kind in FailureKind}
+# An error goes into reports, the store and the user's screen, which need no dump of the connector's memory.
+_MAX_ERROR_CHARACTERS = 16 << 10
+# A config goes to each later run, and into the store.
+_MAX_CONFIG_BYTES = 16 << 20
 _STATUSES = {status.value: status for status in StreamStatus}
 
 
@@ -107,11 +111,11 @@ def _trace(raw: bytes) -> Event:
 def _error(trace: Mapping[str, Any]) -> Event:
     error = _object(trace.get("error"), "error")
     return ErrorEvent(
-        message=_text(error.get("message")),
+        message=_short_text(error.get("message")),
         kind=_FAILURE_KINDS.get(_text(error.get("failure_type")), FailureKind.SYSTEM),
         stream=_stream_of_descriptor(error.get("stream_descriptor")),
-        internal_message=_text(error.get("internal_message")),
-        stack_trace=_text(error.get("stack_trace")),
+        internal_message=_short_text(error.get("internal_message")),
+        stack_trace=_short_text(error.get("stack_trace")),
         emitted_at_milliseconds=_number(trace.get("emitted_at")) or 0.0,
     )
 
@@ -150,6 +154,8 @@ def _analytics(trace: Mapping[str, Any]) -> Event:
 
 
 def _control(raw: bytes) -> Event:
+    if len(raw) > _MAX_CONFIG_BYTES:
+        raise MemberError(f"the config has {len(raw):,} bytes; at most {_MAX_CONFIG_BYTES:,} are taken")
     control = _object(value(raw), "control")
     if control.get("type") != "CONNECTOR_CONFIG":
         raise MemberError("a type of control that is not known")
@@ -192,6 +198,14 @@ def _text(part: Any) -> str:
     if part is None:
         return ""
     return part if isinstance(part, str) else str(part)
+
+
+def _short_text(part: Any) -> str:
+    """The text, cut where a word ends: a secret that is cut in two would not be masked."""
+    text = _text(part)
+    if len(text) <= _MAX_ERROR_CHARACTERS:
+        return text
+    return f"{(text[:_MAX_ERROR_CHARACTERS].rsplit(None, 1) or [''])[0]} (cut)"
 
 
 def _number(part: Any) -> float | None:

@@ -22,6 +22,7 @@ from dagster_airbyte_proto.protocols.events import (
     PlainLine,
     UnknownEvent,
 )
+from dagster_airbyte_proto.sync.connector.rewritten_configs import RewrittenConfigs
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 QUERY_TIMEOUT_SECONDS = 600.0
@@ -105,6 +106,7 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
     found: Answer | None = None
     errors: list[ErrorEvent] = []
     unreadable: list[UnknownEvent] = []
+    configs = RewrittenConfigs(listener.save_config)
     for event in events:
         if isinstance(event, answer_type):
             found = event
@@ -112,7 +114,7 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
             errors.append(event)
             log.write("ERROR", "\n".join(filter(None, (event.message, event.internal_message, event.stack_trace))))
         elif isinstance(event, ConfigEvent):
-            listener.save_config(event)
+            configs.receive(event)
         elif isinstance(event, LogEvent):
             log.write(event.level, event.message)
         elif isinstance(event, UnknownEvent):
@@ -120,6 +122,7 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
             log.write("WARN", f"a message {event.kind} was skipped: {event.reason}")
         elif isinstance(event, PlainLine):
             log.write("DEBUG", event.line.decode(errors="replace")[:4000])
+    configs.take_newest()
     return _Reply(found, errors, unreadable)
 
 

@@ -37,6 +37,7 @@ from dagster_airbyte_proto.protocols.events import (
 )
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
+from dagster_airbyte_proto.sync.connector.rewritten_configs import RewrittenConfigs
 from dagster_airbyte_proto.sync.preparation import PreparedSync
 from dagster_airbyte_proto.sync.read.batch_files import locate_files, record_lines, remove_sources, replayed_batch_error
 from dagster_airbyte_proto.sync.read.commit_reporter import CommitReporter
@@ -71,6 +72,7 @@ class Pull:
         self._unrequested_streams: set[StreamId] = set()
         self._provisional: StateEvent | None = None
         self._last_config = b""
+        self._configs = RewrittenConfigs(self._save_config)
         self._records_at_version: dict[StreamId, int] = {}
         self.lines = LineCounts()
         self.errors: list[str] = []
@@ -91,6 +93,7 @@ class Pull:
             self._error_without_stream = error
         finally:
             connector.stop()
+            self._configs.take_newest()
             self._check_config_file(connector, is_last=True)
         if self.exit is None:
             with suppress(ConnectorError):  # Reported above already: how it ended stays unknown.
@@ -130,6 +133,7 @@ class Pull:
             if after_read - last_report > _PROGRESS_SECONDS:
                 last_report = after_read
                 self._scheduler.count_all()
+                self._configs.take_newest()
                 self._check_config_file(connector)
                 self._context.options.progress_listener.progressed()
             if chunk == b"":
@@ -182,7 +186,7 @@ class Pull:
             self._log.write("DEBUG", repr(event))
         elif isinstance(event, ConfigEvent):
             self.lines.other += 1
-            self._on_config(event)
+            self._configs.receive(event)
         else:
             self.lines.other += 1
             self._log.write("DEBUG" if isinstance(event, PlainLine) else "WARN", _log_text(event))
@@ -299,7 +303,7 @@ class Pull:
             run.error = error
             self._scheduler.fail_stream(run, error)
 
-    def _on_config(self, event: ConfigEvent) -> None:
+    def _save_config(self, event: ConfigEvent) -> None:
         try:
             self._context.save_config(event)
         except ProtoError as error:
@@ -316,7 +320,7 @@ class Pull:
         event = parse_config_file(content)
         if event is not None:
             self._last_config = content
-            self._on_config(event)
+            self._save_config(event)
         elif is_last:
             self._warn("the connector left a config behind that is no JSON object: it is not stored")
 
