@@ -19,15 +19,11 @@ class CutConnections:
         self.port: int = self._listening.getsockname()[1]
         self._counting = threading.Lock()
         self._left = 0
-        self.commits = 0
+        self.has_cut = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_at(self, commit: int) -> None:
-        self._left = commit
-
-    @property
-    def has_cut(self) -> bool:
-        return self._left <= 0
+        self._left, self.has_cut = commit, False
 
     def close(self) -> None:
         self._listening.close()
@@ -58,9 +54,10 @@ class CutConnections:
 
     def _is_chosen(self) -> bool:
         with self._counting:
-            self.commits += 1
             self._left -= 1
-            return self._left == 0
+            is_chosen = self._left == 0
+            self.has_cut |= is_chosen
+            return is_chosen
 
 
 def _shut(connection: socket.socket) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dagster_airbyte_proto.errors import ConnectorError
@@ -25,7 +25,6 @@ class SourceContent:
     records: dict[str, int]
     state: str
     breaks_after: int | None = None
-    sent: list[str] = field(default_factory=list)
 
     def messages(self, positions: Mapping[str, int], only: Mapping[str, bool]) -> Iterator[Mapping[str, Any]]:
         """The messages of a read of these streams. Those that are not incremental (False) have no states."""
@@ -100,7 +99,6 @@ class ScriptedLauncher:
         chosen = {each["stream"]["name"]: each["sync_mode"] == "incremental" for each in json.loads(catalog)["streams"]}
         messages = list(self._content.messages(positions_in(json.loads(state_file)), chosen))
         is_broken = not messages or messages[-1]["type"] != "TRACE"
-        self._content.sent.append(f"{positions_in(json.loads(state_file))} -> {len(messages)} messages")
         return ScriptedConnector(messages, code=int(is_broken))
 
 

@@ -167,8 +167,9 @@ class SimulatedIceberg(_SparkTables):
 
     def set_back(self, name: TableName, moment: int) -> None:
         snapshot, present = self._past[moment].get(name, ""), self._exists(name)
-        if present and snapshot and snapshot != self._version(name):
-            with suppress(Exception):  # it has expired
+        if present and snapshot:
+            kept = self._run(f"select snapshot_id from {self._qualified(name)}.history where is_current_ancestor")
+            if int(snapshot) in [each for [each] in kept]:  # else it has expired
                 self._call("rollback_to_snapshot", name, f"snapshot_id => {snapshot}")
         elif present and not snapshot:
             self.drop(name)

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.checkpoints.store import LoadStatus, Resolution
+from dagster_airbyte_proto.checkpoints.store import Resolution
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.model import TableName
@@ -96,7 +96,7 @@ class Place:
 
 
 class World:
-    """The connection `shop` into folder tables."""
+    """The connection `shop` into the tables of a place."""
 
     def __init__(self, place: Place, writes: Sequence[str], state: str) -> None:
         place.clear()
@@ -230,13 +230,6 @@ class World:
     def positions(self) -> Mapping[str, int]:
         """The position in each stream's stored state."""
         return positions_in([json.loads(stored.state.message) for stored in self._place.looked_at.states(CONNECTION)])
-
-    def announced_loads(self) -> list[str]:
-        return [load.load_id for load in self._place.looked_at.announced_loads(CONNECTION)]
-
-    def is_announced(self, load_id: str) -> bool:
-        entry = self._place.looked_at.load(load_id)
-        return entry is not None and entry.status is LoadStatus.ANNOUNCED
 
     def _engine(self, calls: CallFaults) -> "_SimulatedEngine":
         engine = _SimulatedEngine(

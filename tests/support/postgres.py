@@ -64,20 +64,9 @@ def programs() -> Path | None:
 
 @contextmanager
 def running_server(bin_folder: Path) -> Iterator[PostgresServer]:
-    # Not in pytest's own folder: that is closed to the user whom the server runs as, and its path may be too long
-    # for a socket.
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    user, group = _server_user()
-    if user is not None and group is not None:
-        os.chown(folder, user, group)
-    try:
-        data = folder / "data"
-        initdb = [f"{bin_folder}/initdb", "-D", f"{data}", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        subprocess.run(initdb, check=True, capture_output=True, cwd=folder, user=user, group=group)
-        with _serving(bin_folder, folder) as started:
-            yield started
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    initdb = [f"{bin_folder}/initdb", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
+    with _folder_made_by(initdb) as folder, _serving(bin_folder, folder) as started:
+        yield started
 
 
 class PostgresStandby(PostgresServer):
@@ -91,7 +80,9 @@ class PostgresStandby(PostgresServer):
     def stop_following(self) -> None:
         self.ask("ALTER SYSTEM SET primary_conninfo = ''")
         self.ask("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + _STARTS_WITHIN_SECONDS
         while self.ask("SELECT count(*) FROM pg_stat_wal_receiver") != "0":
+            assert time.monotonic() < deadline, "it follows still"
             time.sleep(0.05)
 
     def promote(self) -> None:
@@ -101,17 +92,24 @@ class PostgresStandby(PostgresServer):
 @contextmanager
 def running_standby(first: PostgresServer) -> Iterator[PostgresStandby]:
     """A standby of a running server."""
+    copy = [f"{first.bin_folder}/pg_basebackup", "-d", first.conninfo(), "-R", "--no-sync", "--checkpoint=fast"]
+    with _folder_made_by(copy) as folder, _serving(first.bin_folder, folder) as started:
+        yield PostgresStandby(first.bin_folder, folder, started.port)
+
+
+@contextmanager
+def _folder_made_by(command: list[str]) -> Iterator[Path]:
+    """A folder in which a program has made the data of a server."""
+    # Not in pytest's own folder: that is closed to the user whom the server runs as, and its path may be too long
+    # for a socket.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     user, group = _server_user()
     if user is not None and group is not None:
         os.chown(folder, user, group)
     try:
-        copy = [f"{first.bin_folder}/pg_basebackup", "-d", first.conninfo(), "-D", f"{folder}/data", "-R", "--no-sync"]
-        subprocess.run(
-            [*copy, "--checkpoint=fast"], check=True, capture_output=True, cwd=folder, user=user, group=group
-        )
-        with _serving(first.bin_folder, folder) as started:
-            yield PostgresStandby(first.bin_folder, folder, started.port)
+        data = ["-D", f"{folder}/data"]
+        subprocess.run([*command, *data], check=True, capture_output=True, cwd=folder, user=user, group=group)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

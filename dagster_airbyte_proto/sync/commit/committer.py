@@ -203,8 +203,8 @@ class Committer:
         reach("load.committed")
         if refused and committed and any(state.scope is not StateScope.STREAM for state in load.states):
             raise _partly_landed_error(load, refused)
-        moved = () if refused and not committed else load.states
-        moved = tuple(state for state in moved if state.stream not in refused)
+        stopped = {*refused, None} if refused else set()  # a shared state is that of no stream
+        moved = tuple(state for state in load.states if state.stream not in stopped)
         return LoadOutcome(load, committed, moved, refused)
 
 
