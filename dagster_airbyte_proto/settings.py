@@ -10,6 +10,7 @@ from dagster_airbyte_proto.connection.document import Document, read_document
 from dagster_airbyte_proto.connection.faults import nearest, not_allowed
 from dagster_airbyte_proto.connection.validation import StrictModel, validated
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.launchers.registry.download import PUBLIC_REGISTRY
 from dagster_airbyte_proto.tables.formats import FORMAT_NAMES, SESSION_CATALOG, find_format
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
@@ -98,7 +99,7 @@ class SettingsFile(StrictModel):
     """The contents of a settings file.
 
     Empty means the default. Past states, loads and reports are kept for `keep_history_days`, with 0 for ever.
-    `registry` is the path or URL of a connector registry.
+    `registry` is the path or URL of a connector registry, by default Airbyte's public one.
     """
 
     state_url: str = ""
@@ -148,15 +149,22 @@ class Settings(SettingsFile):
             compact_after=written.compact_after,
             keep_history_days=written.keep_history_days,
             spark=written.spark,
-            registry=written.registry,
+            registry=written.registry or PUBLIC_REGISTRY,
         )
 
     def make_home(self) -> None:
-        """Makes the home folder if it is not there, and keeps git out of it: it holds states. Raises OSError."""
+        """Makes the home folder if it is not there, and keeps git out of it: it holds states. Raises ConfigError."""
         if self.home.is_dir():
             return
-        self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / ".gitignore").write_text("*\n")
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            (self.home / ".gitignore").write_text("*\n")
+        except OSError as error:
+            raise ConfigError(
+                "opening the home folder",
+                f"{self.home} cannot be created: {error.strerror}",
+                remedy="Name another with --home or AIRBYTE_PROTO_HOME.",
+            ) from error
 
     @property
     def staging_folder(self) -> Path:

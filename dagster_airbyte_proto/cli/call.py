@@ -73,14 +73,7 @@ class Call:
 
     def _settings_of_made_home(self) -> "Settings":
         settings = self.settings()
-        try:
-            settings.make_home()
-        except OSError as error:
-            raise ConfigError(
-                "opening the home folder",
-                f"{settings.home} cannot be created: {error.strerror}",
-                remedy=f"Name another with --home or {HOME_VARIABLE}.",
-            ) from error
+        settings.make_home()
         return settings
 
     def open(self, file: str) -> "Connection":

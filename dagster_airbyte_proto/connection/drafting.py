@@ -1,6 +1,8 @@
 """Drafts a connection file from a connector's spec, with a comment on every field.
 
-- Required fields are written out. Optional fields are commented out: the user removes the `#` to set one.
+- Required fields are written out, with all that the spec says of them.
+- Optional fields take a line each. They are commented out: the user removes the `#` to set one. Those with a default
+  are written with it, if the protocol leaves that to its users.
 - A comment for people has a space after its `#`; a field that is commented out has none.
 - A secret is never written, only the environment variable that holds it.
 """
@@ -15,9 +17,15 @@ from dagster_airbyte_proto.connection.faults import KeyPath, path_text, type_wor
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
 from dagster_airbyte_proto.json_references import referenced_schema
 
-_INTRODUCTION = "Fields that begin with # are optional: remove it to set one. Secrets come from the environment."
+_INTRODUCTION = (
+    "Fields that begin with # are optional: remove it to set one. Secrets come from the environment.\n"
+    "`airbyte-proto spec` describes every field in full."
+)
 _NO_SPEC = 'The connector declares no config fields: see its documentation. Write secrets as "${env:NAME}".'
+_FILL_IN = "fill in"
 _WIDTH = 110
+_LINE_WIDTH = 120
+_SHORTEST_SUMMARY = 12
 _DEEPEST = 12
 _BLANK = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
 _LIMITS = {
@@ -103,18 +111,23 @@ class Draft(NamedTuple):
 
 
 class FileHeader(NamedTuple):
-    """The parts of the file around the config. `name` is set if it differs from the file's stem."""
+    """The parts of the file around the config. `name` is set if it differs from the file's stem.
+
+    Airbyte's own platform writes the defaults of a spec into each config, and some connectors fail without them:
+    `writes_defaults` does the same. A tap fills in its defaults itself.
+    """
 
     connection: str
     name: str | None
     connector: Mapping[str, Any]
+    writes_defaults: bool
     about: str = ""
     suggested_streams: Sequence[str] = ()
 
 
 def draft(header: FileHeader, spec_schema: Schema, prompter: Prompter) -> Draft:
     """Drafts the whole file. Without a schema, all of the config is left to fill in."""
-    writer = _DraftWriter(header.connection, spec_schema, prompter)
+    writer = _DraftWriter(header, spec_schema, prompter)
     fields = writer.lines(spec_schema)
     if not spec_schema:
         writer.to_fill_in.append("config")
@@ -138,8 +151,9 @@ def draft(header: FileHeader, spec_schema: Schema, prompter: Prompter) -> Draft:
 class _DraftWriter:
     """Writes the lines of a spec's fields. Each method returns unindented lines, and its caller indents them."""
 
-    def __init__(self, connection: str, root: Schema, prompter: Prompter) -> None:
-        self._connection = connection
+    def __init__(self, header: FileHeader, root: Schema, prompter: Prompter) -> None:
+        self._connection = header.connection
+        self._writes_defaults = header.writes_defaults
         self._root = root
         self._prompter = prompter
         self.to_fill_in: list[str] = []
@@ -147,13 +161,15 @@ class _DraftWriter:
 
     def lines(self, schema: Schema) -> list[str]:
         forms = self._forms(Field(("config",), self._resolved(schema), required=True))
-        blocks = [self._block(field, is_active=True) for form in forms[:1] for field in self._fields(form, ())]
+        fields = [field for form in forms[:1] for field in self._fields(form, ())]
+        blocks = [self._block(field, is_active=True) for field in fields if field.required]
+        blocks.append([line for field in fields if not field.required for line in self._block(field, is_active=True)])
         if len(forms) > 1:
             blocks.append(list(_comment("It may have another form as a whole: see `airbyte-proto spec`.")))
-        return [line for block in blocks for line in ("", *block)][1:]
+        return [line for block in blocks if block for line in ("", *block)][1:]
 
     def _fields(self, schema: Schema, path: KeyPath) -> list[Field]:
-        """Returns the fields in the order that the spec sets, or else in the order of its properties."""
+        """Returns the fields, required ones first, in the order that the spec sets or else that of its properties."""
         resolved = self._resolved(schema)
         required = resolved.get("required")
         names = required if isinstance(required, list) else []
@@ -162,19 +178,47 @@ class _DraftWriter:
             for name, rule in _mapping(resolved.get("properties")).items()
             if isinstance(rule, Mapping) and len(path) < _DEEPEST
         ]
-        return sorted(found, key=lambda field: _order(field.schema))
+        return sorted(found, key=lambda field: (not field.required, _order(field.schema)))
 
     def _block(self, field: Field, *, is_active: bool) -> list[str]:
-        """Returns the field with its comments. An optional field is commented out."""
-        written = list(self._field_lines(field, is_active=is_active and field.required))
-        comments = list(_comment(_description(field)))
-        return [*comments, *(written if field.required else _commented_out(written))]
+        """Returns the field with its comments: of a required field all of them, of an optional one a line."""
+        if field.required:
+            return [*_comment(_description(field)), *self._field_lines(field, is_active=is_active)]
+        forms = self._forms(field)
+        key = yaml_text(str(field.path[-1]))
+        if forms:
+            members = [line for each in self._fields(forms[0], field.path) for line in self._member(each)]
+            return _commented_out([_with_summary(f"{key}:", field), *(f"  {line}" for line in members)])
+        line = _with_summary(f"{key}: {yaml_text(self._value(field, is_active=False))}", field)
+        takes_default = is_active and self._writes_defaults and _has_plain_default(field)
+        return [line] if takes_default or "const" in field.schema else _commented_out([line])
+
+    def _member(self, field: Field) -> list[str]:
+        """Returns the line of a member of an optional mapping. What is deeper is left to `airbyte-proto spec`."""
+        value = {} if self._forms(field) else self._value(field, is_active=False)
+        line = _with_summary(f"{yaml_text(str(field.path[-1]))}: {yaml_text(value)}", field)
+        return [line] if field.required or "const" in field.schema else _commented_out([line])
+
+    def _item(self, field: Field) -> Iterator[str]:
+        """Yields an item of a list of mappings, commented out."""
+        items = Field((*field.path, 0), self._resolved(field.schema.get("items")), required=True)
+        members = [
+            line
+            for form in self._forms(items)[:1]
+            for each in self._fields(form, items.path)
+            for line in self._member(each)
+        ]
+        yield from _commented_out([f"{'  ' if number else '- '}{line}" for number, line in enumerate(members)])
 
     def _field_lines(self, field: Field, *, is_active: bool) -> Iterator[str]:
         key = yaml_text(str(field.path[-1]))
         forms = self._forms(field)
         if not forms:
-            yield f"{key}: {yaml_text(self._value(field, is_active=is_active))}"
+            value = self._value(field, is_active=is_active)
+            is_open = is_active and value is None
+            yield f"{key}: {yaml_text(value)}" + (f"  # {_FILL_IN}" if is_open else "")
+            if is_open:
+                yield from self._item(field)
             return
         titles = [_plain_text(form.get("title")) or f"form {number}" for number, form in enumerate(forms, start=1)]
         chosen = self._prompter.choice(field, titles) if is_active and len(forms) > 1 else 0
@@ -252,10 +296,10 @@ class _DraftWriter:
 
 
 def _description(field: Field) -> str:
-    """Describes a field: `Count (a whole number, required, at least 1)`, and the spec's description."""
+    """Describes a required field: `Count (a whole number, required, at least 1)`, and the spec's description."""
     facts = [
         type_words(field.types) if field.types else "",
-        "required" if field.required else "optional",
+        "required",
         "secret" if field.is_secret else "",
         f"one of {', '.join(map(yaml_text, field.allowed))}" if len(field.allowed) > 1 else "",
         *(f"{words} {field.schema[key]}" for key, words in _LIMITS.items() if key in field.schema),
@@ -263,6 +307,19 @@ def _description(field: Field) -> str:
         f"for example {yaml_text(field.example)}" if field.example is not None and not field.is_secret else "",
     ]
     return f"{field.title} ({', '.join(filter(None, facts))})\n{field.description}"
+
+
+def _with_summary(line: str, field: Field) -> str:
+    """Adds the choices and the first sentence about an optional field, as far as they fit on the line."""
+    first_line = re.sub("^Optional[.:] *", "", field.description.partition("\n")[0])
+    words = re.split(r"(?<=[a-z)'\"])(?<!e\.g)(?<!i\.e)\.(?:\s|$)|(?<=\?) ", first_line, maxsplit=1)[0]
+    choices = f"one of {', '.join(map(yaml_text, field.allowed))}" if len(field.allowed) > 1 else ""
+    title = "" if words or field.title == field.path[-1] else field.title
+    summary = ": ".join(filter(None, (choices, words or title)))
+    room = _LINE_WIDTH - len(line) - 4 - 2 * len(field.path)
+    if not summary or room < _SHORTEST_SUMMARY:
+        return line
+    return f"{line}  # {textwrap.shorten(summary, room, placeholder='…')}"
 
 
 def _has_plain_default(field: Field) -> bool:
@@ -277,6 +334,7 @@ def _blank(field: Field) -> Any:
 
 def _comment(text: str) -> Iterator[str]:
     for line in text.splitlines():
+        line = "".join(letter for letter in line if letter.isprintable())
         yield from (f"# {part}" for part in textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False))
 
 

@@ -62,7 +62,9 @@ def engine_settings(connector: ConnectorSettings) -> Settings:
 @contextmanager
 def opened_store(connector: ConnectorSettings) -> Iterator[sql_store.SqlStore]:
     """Opens the resource's state store, by default that of its home folder."""
-    store = connector.state.open() if connector.state else sql_store.SqlStore(engine_settings(connector).state_url)
+    settings = engine_settings(connector)
+    settings.make_home()
+    store = connector.state.open() if connector.state else sql_store.SqlStore(settings.state_url)
     try:
         yield store
     finally:

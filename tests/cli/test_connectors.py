@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.launchers.registry.download import PUBLIC_REGISTRY
+from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
 from tests.cli.conftest import Place
 
@@ -159,8 +161,14 @@ def test_one_that_is_no_registry_is_reported_plainly(place: Place, content: str,
     assert "oss_registry.json" in result.err
 
 
-def test_no_registry_and_one_that_is_not_there_are_reported_plainly(place: Place) -> None:
-    assert "Name the path or URL of one with --registry" in place.run("connectors", "search", "x").err
+def test_the_default_is_the_public_registry(tmp_path: Path) -> None:
+    assert Settings.load(tmp_path).registry == PUBLIC_REGISTRY
+
+
+def test_a_registry_that_is_not_there_is_reported_plainly(place: Place) -> None:
+    offline = place.run("connectors", "search", "x", "--registry", "http://registry.invalid/all.json")
+    assert (offline.code, "the host cannot be found: is there a network?" in offline.err) == (2, True), offline.err
+    assert "A package, an image, a manifest or a command needs no registry." in offline.err
     result = place.run("connectors", "search", "x", "--registry", "none.json")
     assert (result.code, "No such file" in result.err) == (2, True)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.sync.connector.new_connection import connection_name, launch_kind
 from dagster_airbyte_proto.testing import fake_source, fake_tap
 from tests.cli.conftest import Place
 from tests.support.low_code import MANIFEST
@@ -66,6 +67,7 @@ def test_a_connector_of_the_registry_is_written_with_its_package_and_its_fields(
     assert Connection.from_file(place.folder / "faker.yaml").config == {
         "count": None,
         "api_key": "${env:FAKER_API_KEY}",
+        "seed": -1,
     }
     refused = place.run("sync", "faker.yaml")
     assert (refused.code, "FAKER_API_KEY is not set" in refused.err) == (2, True)
@@ -79,6 +81,37 @@ def test_what_is_left_to_do_is_reported_and_the_file_is_not_checked_before(place
         "to set in the environment: FAKER_API_KEY",
         "then: airbyte-proto check faker.yaml",
     ]
+
+
+def test_a_low_code_connector_is_started_as_an_image(place: Place) -> None:
+    output = place.json("init", "shop-api", *_REGISTRY, "--no-check")
+    assert output["launch"] == {"kind": "docker", "image": "airbyte/source-shop-api:0.3.0"}
+    assert "# launch: {kind: manifest, path: manifest.yaml}\n" in (place.folder / "shop_api.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name"),
+    [
+        ("airbyte-source-faker==7.2.1", "pypi", "faker"),
+        ("meltanolabs-tap-postgres==0.10.0", "pypi", "postgres"),
+        ("airbyte/source-google-ads:1.2.3", "docker", "google_ads"),
+        ("localhost:5000/source-x:1", "docker", "x"),
+        ("manifests/shop-api.yaml", "manifest", "shop_api"),
+        ("./source-x --fast", "local", "x"),
+        ("source-faker", None, "faker"),
+        ("sh", None, "sh"),
+        ("Google Ads", None, "google_ads"),
+        ("sh -c 'exit 1'", "local", "sh"),
+    ],
+)
+def test_a_connector_is_known_by_what_it_is_called(text: str, kind: str | None, name: str) -> None:
+    assert (launch_kind(text), connection_name(text)) == (kind, name)
+
+
+def test_a_package_an_image_or_a_manifest_is_named_in_the_place_of_the_name(place: Place) -> None:
+    (place.folder / "shop-api.yml").write_text(MANIFEST)
+    output = place.json("init", "shop-api.yml", "--no-check")
+    assert (output["file"], output["launch"]) == ("shop_api.yaml", {"kind": "manifest", "path": "shop-api.yml"})
 
 
 def test_a_program_is_asked_for_its_spec_and_the_file_is_checked(place: Place) -> None:
@@ -96,7 +129,7 @@ def test_a_tap_is_asked_for_its_settings_and_the_file_is_checked(place: Place) -
     assert (output["connection"], output["file"], output["to_fill_in"]) == ("shop", "shop.yaml", ["count"])
     written = (place.folder / "shop.yaml").read_text()
     assert written.startswith("# Fake shop\n# Fields that begin")
-    assert "\n  # How many (a whole number, required, at least 1)\n  count: null\n" in written
+    assert "\n  # How many (a whole number, required, at least 1)\n  count: null  # fill in\n" in written
     assert '\n  # password (text, required, secret)\n  password: "${env:SHOP_PASSWORD}"\n' in written
     assert Connection.from_file(place.folder / "shop.yaml").connector.protocol == "singer"
     output = place.json("init", "tap-shop", "--command", _tap(place, answers={}), "--force")
@@ -143,12 +176,11 @@ def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: P
 @pytest.mark.parametrize(
     ("words", "output"),
     [
-        (["shop-api", *_REGISTRY], "Get its manifest.yaml (https://example.com/shop) and name it with --manifest."),
         (["destination-postgres", *_REGISTRY], "it is a destination"),
         (["fakre", *_REGISTRY], "Did you mean source-faker?"),
-        (["x"], "Name the path or URL of one with --registry"),
+        (["x", "--registry", "none.json"], "Name the path or the URL of another with --registry"),
         (["tap-x", *_REGISTRY], "Name a tap with --pypi, --command or --image"),
-        (["x", "--manifest", "m.yaml", "--protocol", "singer"], "Name a tap with --pypi, --command or --image"),
+        (["x", "--manifest", "m.yaml", "--protocol", "singer"], "a manifest is no Singer tap"),
         (["x", "--pypi", "a==1", "--command", "b"], "--pypi and --command cannot be combined"),
         (["x", "--pypi", "a>=1"], "'a>=1' is not pinned to one version"),
         (["x", "--manifest", "none.yaml"], "there is no such file"),

@@ -84,7 +84,7 @@ def _drafted(asker: Any = None, spec: Any = _SPEC, **heading: Any) -> Draft:
     launch = {"kind": "local", "command": ["source-x", "--path", "a b"]}
     connector = {"protocol": "airbyte", "launch": launch}
     return draft(
-        FileHeader(**{"connection": "shop", "name": None, "connector": connector, **heading}),
+        FileHeader(**{"connection": "shop", "name": None, "connector": connector, "writes_defaults": True, **heading}),
         spec,
         asker or NoPrompter(),
     )
@@ -102,8 +102,15 @@ def test_what_is_required_stands_there_and_secrets_come_from_the_environment(tmp
         "login": {"kind": "token", "token": "${env:SHOP_LOGIN_TOKEN}"},
         "mode": None,
         "pages": 10,
+        "country": "NO",
     }
     assert (made.to_fill_in, made.variables) == (("url", "mode"), ("SHOP_LOGIN_TOKEN",))
+
+
+def test_a_tap_fills_in_its_defaults_itself(tmp_path: Path) -> None:
+    text = _drafted(writes_defaults=False).text
+    assert "country" not in (_read(tmp_path, text).config or {})
+    assert '\n  #country: "NO"  # Country\n' in text
 
 
 def test_each_field_says_what_it_is(tmp_path: Path) -> None:
@@ -113,9 +120,10 @@ def test_each_field_says_what_it_is(tmp_path: Path) -> None:
         "  # The API.",
         "  # mode (text, required, one of fast, slow)",
         "  # pages (a whole number, required, at least 1, at most 99, default 10)",
-        '  # Country (text, optional, default "NO")',
+        '  country: "NO"  # Country',
         "    # token (text, required, secret)",
-        "  # Tunnel (a mapping, optional)",
+        "  #tunnel:  # Tunnel",
+        "  url: null  # fill in",
     ):
         assert comment in lines
     assert any(line.startswith("  # See its docs & more, if very") for line in lines)
@@ -125,8 +133,7 @@ def test_each_field_says_what_it_is(tmp_path: Path) -> None:
 def test_what_is_optional_comes_to_life_by_taking_its_sign_away(tmp_path: Path) -> None:
     alive = re.sub(r"^( *)#(?!#| \S)(?=\S| +\w)", r"\1", _drafted().text.partition("# Country")[2], flags=re.M)
     found = read_document(_file(tmp_path, alive), what="file").data
-    assert found["country"] == "NO"
-    assert found["tunnel"]["host"] == ""
+    assert found["tunnel"] == {"host": ""}
 
 
 def _file(folder: Path, text: str) -> Path:

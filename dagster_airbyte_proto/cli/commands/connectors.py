@@ -9,7 +9,6 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain
 from dagster_airbyte_proto.cli.program import connectors
-from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
@@ -21,7 +20,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def registry_option(function: Function) -> Function:
     """Adds the option that names a registry."""
-    option = click.option("--registry", metavar="FILE|URL", help="A registry file; default: the setting `registry`.")
+    option = click.option(
+        "--registry", metavar="FILE|URL", help="A registry file; default: the setting `registry`, Airbyte's public one."
+    )
     return option(function)
 
 
@@ -30,14 +31,7 @@ def opened_registry(call: Call, registry: str | None) -> "ConnectorRegistry":
     from dagster_airbyte_proto.launchers.registry.download import open_registry
 
     settings = call.settings()
-    place = registry or settings.registry
-    if not place:
-        raise ConfigError(
-            "opening the connector registry",
-            "none is set",
-            remedy="Name the path or URL of one with --registry, or as `registry` in the settings.",
-        )
-    opened = open_registry(place, cache=settings.registry_folder, on_warning=_warn)
+    opened = open_registry(registry or settings.registry, cache=settings.registry_folder, on_warning=_warn)
     if opened.unreadable:
         _warn(f"{counted(opened.unreadable, 'entry')} of the registry could not be read and is skipped")
     return opened

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.commands.init import connection_name
 from dagster_airbyte_proto.cli.commands.state import put_state
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.cli.program import program
@@ -138,6 +137,8 @@ def _chosen(project: "MeltanoProject", names: Sequence[str], file: Path) -> list
 def _check_names_are_unique(taps: Sequence["Tap"]) -> None:
     """Checks that no two taps get the same connection name: state and tables belong to the name, even if the files are
     in different folders."""
+    from dagster_airbyte_proto.sync.connector.new_connection import connection_name
+
     made: dict[str, str] = {}
     for tap in taps:
         name = connection_name(tap.name)
@@ -153,6 +154,7 @@ def _check_names_are_unique(taps: Sequence["Tap"]) -> None:
 def _import_tap(call: Call, tap: "Tap", project: "MeltanoProject", root: Path, folder: Path) -> _ImportedTap:
     from dagster_airbyte_proto.connection.meltano.project import connection_config
     from dagster_airbyte_proto.connection.meltano.selection import selected_streams
+    from dagster_airbyte_proto.sync.connector.new_connection import connection_name
 
     connection = connection_name(tap.name)
     path = folder / f"{connection}.yaml"

@@ -2,12 +2,11 @@
 
 import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,24 +15,12 @@ from dagster_airbyte_proto.cli.commands.connectors import opened_registry, regis
 from dagster_airbyte_proto.cli.commands.spec_check_discover import check_connection
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.cli.program import program
-from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection.drafting import Draft, Field, Prompter
-    from dagster_airbyte_proto.launchers.registry.connectors import RegistryEntry
+    from dagster_airbyte_proto.sync.connector.new_connection import NewConnection, NewConnector
 
-_OPTIONS = ("pypi", "command", "manifest", "image")
-_TAP = re.compile(r"(?:^|[/._-])tap[_-]", re.IGNORECASE)
-
-
-class _Chosen(NamedTuple):
-    """The connector's launch settings, with paths relative to the new file's folder (`launch`) and to the working
-    directory (`here`): the new folder may not exist yet. `listed` is the connector's registry entry."""
-
-    launch: Mapping[str, Any]
-    here: Mapping[str, Any]
-    listed: "RegistryEntry | None" = None
-    protocol: str = "airbyte"
+_KINDS = {"pypi": "pypi", "command": "local", "manifest": "manifest", "image": "docker"}
 
 
 @command_in(program, "init")
@@ -52,118 +39,49 @@ def init(
     call: Call, name: str, registry: str | None, protocol: str | None, file: Path | None, force: bool, no_input: bool,
     no_check: bool, **launched: str | None,
 ) -> Answer:  # fmt: skip
-    """Writes a connection file, with a comment for every field of its config, and checks it.
+    """Writes a connection file with the fields of the connector's config, and checks it.
 
-    NAME is a connector of the registry. If an option names the connector, NAME is the name of the new connection.
+    NAME is a connector of the registry, or itself a package (airbyte-source-faker==7.2.1), an image, a manifest file or
+    a command. If an option names the connector, NAME is the name of the new connection.
     """
+    from dagster_airbyte_proto.sync.connector.new_connection import (
+        NewConnection,
+        connection_name,
+        draft_connection,
+        file_exists,
+        write_connection,
+    )
+
     name, connection = name.strip(), connection_name(name)
     path = file or Path(f"{connection}.yaml")
     call.connection = connection
     if path.exists() and not force:
-        raise _file_exists(path)
-    options = {kind: launched[kind] for kind in _OPTIONS if launched[kind]}
-    protocol = protocol or _protocol(name, options)
-    if protocol == "singer" and not options.keys() - {"manifest"}:
+        raise file_exists(path)
+    options = {kind: text for kind, text in launched.items() if text is not None}
+    new = NewConnection(connection, path, _connector(call, name, path, options, registry=registry, protocol=protocol))
+    prompter = _prompter(asks=not no_input and sys.stdin is not None and sys.stdin.isatty())
+    made = draft_connection(call.engine, new, prompter, _show_log_line)
+    write_connection(path, made.text, overwrite=force)
+    sys.stderr.write(f"wrote {path}\n")
+    return _answer(call, new, made, wants_check=not no_check)
+
+
+def _connector(
+    call: Call, name: str, path: Path, options: Mapping[str, str], *, registry: str | None, protocol: str | None
+) -> "NewConnector":
+    from dagster_airbyte_proto.sync.connector.new_connection import launch_kind, listed_connector, named_connector
+
+    if len(options) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{option}' for option in options)} cannot be combined.")
+    for option, text in options.items():
+        return named_connector(_KINDS[option], text, path, protocol)
+    if kind := launch_kind(name):
+        return named_connector(kind, name, path, protocol)
+    if protocol == "singer" or name.startswith("tap-"):
         raise click.UsageError(
             "Name a tap with --pypi, --command or --image: registries list only Airbyte's connectors."
         )
-    chosen = _chosen(call, name, path, registry, options)._replace(protocol=protocol)
-    asker = _asker(asks=not no_input and sys.stdin is not None and sys.stdin.isatty())
-    made = _draft(call, connection, path, chosen, asker)
-    _write(path, made.text, force=force)
-    sys.stderr.write(f"wrote {path}\n")
-    return _answer(call, connection, path, chosen, made, wants_check=not no_check)
-
-
-def connection_name(name: str) -> str:
-    """The name of a connection to this connector: google_ads for `source-google-ads` and `tap-google-ads`."""
-    bare = re.sub("^(source-|tap[_-])", "", name.strip().lower().rpartition("/")[2].partition(":")[0])
-    made = re.sub("[^a-z0-9_]+", "_", bare).strip("_")
-    if not made:
-        raise ConfigError("naming the connection", f"{name!r} has no letter or digit", remedy="Give another NAME.")
-    return made
-
-
-def _protocol(name: str, options: Mapping[str, Any]) -> str:
-    """Guesses the protocol from the connector's name: nearly all taps are called tap-…, and nothing else is."""
-    program: str = options.get("command", "").partition(" ")[0]
-    connector = (options.get("pypi") or options.get("image") or program) if options else name
-    return "singer" if _TAP.search(connector) else "airbyte"
-
-
-def _chosen(call: Call, name: str, path: Path, registry: str | None, options: Mapping[str, Any]) -> _Chosen:
-    if len(options) > 1:
-        raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in options)} cannot be combined.")
-    if not options:
-        listed = opened_registry(call, registry).named(name)
-        launch = _launch_of(listed)
-        return _Chosen(launch, launch, listed)
-    [(kind, value)] = options.items()
-    here: dict[str, Any] = {"kind": kind, "package": value}
-    if kind == "manifest":
-        here = {"kind": "manifest", "path": value}
-        return _Chosen({**here, "path": os.path.relpath(value, path.parent)}, here)
-    if kind == "command":
-        words = shlex.split(value)
-        here = {"kind": "local", "command": words}
-        return _Chosen({**here, "command": _command(words, path)}, here)
-    if kind == "image":
-        here = {"kind": "docker", "image": value}
-    return _Chosen(here, here)
-
-
-def _command(words: list[str], path: Path) -> list[str]:
-    """The command with the program's path relative to the folder of the connection file."""
-    if not words:
-        raise click.UsageError("--command is empty.")
-    if "/" not in words[0] or words[0].startswith(("/", "~")):
-        return words
-    relative = os.path.relpath(words[0], path.parent)
-    return [relative if "/" in relative else f"./{relative}", *words[1:]]
-
-
-def _launch_of(listed: "RegistryEntry") -> Mapping[str, Any]:
-    if listed.role != "source":
-        raise ConfigError(
-            f"writing a connection to {listed.name}", "it is a destination", remedy="Connections read from sources."
-        )
-    launch = listed.launches[0]
-    if launch["kind"] == "manifest":
-        raise ConfigError(
-            f"writing a connection to {listed.name}",
-            "it is a low-code manifest, which the registry does not contain",
-            remedy=f"Get its manifest.yaml ({listed.documentation_url}) and name it with --manifest.",
-        )
-    return launch
-
-
-def _draft(call: Call, connection: str, path: Path, chosen: _Chosen, asker: "Prompter") -> "Draft":
-    from dagster_airbyte_proto.connection.drafting import FileHeader, draft
-
-    listed = chosen.listed
-    connector = {"protocol": chosen.protocol, "launch": chosen.here}
-    spec = listed.spec if listed and listed.spec else _fetch_spec(call, connection, connector)
-    title = listed.title if listed else spec.get("connectionSpecification", {}).get("title") or connection
-    docs = spec.get("documentationUrl") or (listed.documentation_url if listed else "")
-    heading = FileHeader(
-        connection,
-        None if path.stem == connection else connection,
-        {**connector, "launch": chosen.launch},
-        plain(str(title)) + (f": {plain(str(docs))}" if docs else ""),
-        listed.suggested_streams if listed else (),
-    )
-    return draft(heading, spec["connectionSpecification"], asker)
-
-
-def _fetch_spec(call: Call, connection: str, connector: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Asks the connector itself for its spec."""
-    from dagster_airbyte_proto.connection import Connection
-    from dagster_airbyte_proto.sync.connector.opened_source import opened_source
-
-    document = {"name": connection, "connector": connector, "config": {}}
-    unwritten = Connection.model_validate(document, context={"folder": Path()})
-    with call.engine() as engine, opened_source(engine, unwritten, on_line=_show_log_line) as source:
-        return {"connectionSpecification": {}, **source.spec(fresh=True).message}
+    return listed_connector(opened_registry(call, registry).named(name))
 
 
 def _show_log_line(level: str, text: str) -> None:
@@ -171,26 +89,8 @@ def _show_log_line(level: str, text: str) -> None:
         sys.stderr.write(f"{level} {plain(text)}\n")
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
-    from dagster_airbyte_proto.atomic_files import write_atomically
-
-    try:
-        write_atomically(path, text.encode("utf-8", "replace"), overwrite=force)
-    except FileExistsError:
-        raise _file_exists(path) from None
-    except OSError as error:
-        raise ConfigError(
-            f"writing {path}", error.strerror or str(error), remedy="Name another with --file."
-        ) from error
-
-
-def _file_exists(path: Path) -> ConfigError:
-    return ConfigError(
-        f"writing {path}", "the file exists", remedy="Name another with --file, or overwrite it with --force."
-    )
-
-
-def _answer(call: Call, connection: str, path: Path, chosen: _Chosen, made: "Draft", *, wants_check: bool) -> Answer:
+def _answer(call: Call, new: "NewConnection", made: "Draft", *, wants_check: bool) -> Answer:
+    path = new.file
     unset = [name for name in made.variables if name not in os.environ]
     lines = [
         *([f"to fill in: {', '.join(made.to_fill_in)}"] if made.to_fill_in else []),
@@ -203,9 +103,9 @@ def _answer(call: Call, connection: str, path: Path, chosen: _Chosen, made: "Dra
     elif wants_check:
         lines.append(f"then: airbyte-proto check {shlex.quote(str(path))}")
     value = {
-        "connection": connection,
+        "connection": new.name,
         "file": str(path),
-        "launch": dict(chosen.launch),
+        "launch": dict(new.connector.launch),
         "to_fill_in": list(made.to_fill_in),
         "variables": list(made.variables),
         "check": check and {key: check.value[key] for key in ("status", "message")},
@@ -213,7 +113,7 @@ def _answer(call: Call, connection: str, path: Path, chosen: _Chosen, made: "Dra
     return Answer(value, tuple(lines), check.exit_code if check else 0)
 
 
-def _asker(*, asks: bool) -> "Prompter":
+def _prompter(*, asks: bool) -> "Prompter":
     from dagster_airbyte_proto.connection.drafting import NoPrompter
 
     return _Terminal() if asks else NoPrompter()

@@ -196,6 +196,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     def write_state_to_path(self, state_path: Path) -> None:
         """Discovers the streams and saves the catalog. Partitioned assets are discovered with the newest partition."""
         settings = Settings.load(home_folder(self.home), self.settings)
+        settings.make_home()
         with (
             Engine(settings, deployment=deployment_outside_run) as engine,
             opened_source(engine, self.connected, self._template_values()) as source,

@@ -1,51 +1,151 @@
-"""`dg scaffold defs dagster_airbyte_proto.ConnectorComponent shop --connector "source-faker"`."""
+"""`dg scaffold defs dagster_airbyte_proto.ConnectorComponent shop --connector source-faker`.
 
+It writes what a component needs: a connection file with the fields of the connector's config, the resources if the
+project has none, and a line of `.gitignore` for the home folder.
+"""
+
+import os
 import re
 import shlex
-from typing import Any, Literal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
 
 import click
 import dagster as dg
 from pydantic import BaseModel, Field
 
-_IMAGE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]+)")
-_REQUIREMENT = re.compile(r"[\w.-]+(\[[\w,.-]*\])?==\S+")
+from dagster_airbyte_proto.connection.drafting import Draft, NoPrompter
+from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
+from dagster_airbyte_proto.dagster_defs.home import home_folder
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.launchers.registry.download import open_registry
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.connector.new_connection import (
+    NewConnection,
+    NewConnector,
+    draft_connection,
+    launch_kind,
+    listed_connector,
+    named_connector,
+    write_connection,
+)
+from dagster_airbyte_proto.sync.engine import Engine
+
+_CONNECTION_FILE = "connection.yaml"
+_SHOWN_LEVELS = ("NOTE", "WARN", "ERROR", "FATAL")
+_RESOURCES = '''\
+"""The resources of all connector components: states and tables are kept in `.airbyte-proto`, where `dg` runs."""
+
+import dagster as dg
+from dagster_airbyte_proto import ConnectorResource, SparkSessionResource, SparkTableIOManager
+
+
+@dg.definitions
+def resources() -> dg.Definitions:
+    tables = SparkTableIOManager(spark=SparkSessionResource())
+    return dg.Definitions(resources={"connector": ConnectorResource(), "io_manager": tables})
+'''
 
 
 class ScaffoldedConnection(BaseModel):
     """The parameters of the scaffold command."""
 
     connector: str = Field(
-        description='A command ("source-faker"), a package ("airbyte-source-faker==7.2.1"), or an image '
-        '("airbyte/source-faker:7.2.1").'
+        description='A connector of the registry ("source-faker"), a package ("airbyte-source-faker==7.2.1"), an image '
+        '("airbyte/source-faker:7.2.1"), a low-code manifest ("shop-api.yaml"), or a command ("./my-source --fast").'
     )
-    protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"] = Field(
-        default="airbyte", description="The connector's protocol."
+    protocol: Literal["airbyte", "singer"] | None = Field(
+        default=None, description="The connector's protocol; by default singer if it is called tap-…, else airbyte."
     )
+    registry: str = Field(default="", description="The path or URL of a registry file; by default Airbyte's.")
 
 
 class ConnectorScaffolder(dg.Scaffolder[ScaffoldedConnection]):
-    """Writes a connection without config; `airbyte-proto spec` shows the config that the connector takes."""
+    """Writes a component with a connection file. The connector is asked for the fields of its config."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldedConnection]:
         return ScaffoldedConnection
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldedConnection]) -> None:
-        connector = {"protocol": request.params.protocol, "launch": launch_of(request.params.connector)}
-        connection = {"name": _name(request.target_path.name), "connector": connector, "config": {}}
-        dg.scaffold_component(request, {"connection": connection})
-        click.echo("Fill in its config, then run `dg utils refresh-defs-state`: that makes its streams assets.")
+        file = request.target_path / _CONNECTION_FILE
+        try:
+            new = NewConnection(_name(request.target_path.name), file, _connector(request.params, file))
+            made = draft_connection(_engine, new, NoPrompter(), _show_log_line)
+            write_connection(file, made.text, overwrite=False)
+        except ProtoError as error:
+            with suppress(OSError):  # dg has made the folder, and refuses one that is there
+                request.target_path.rmdir()
+            raise click.ClickException(str(error)) from None
+        dg.scaffold_component(request, {"connection_file": _CONNECTION_FILE})
+        click.echo(f"wrote {file}")
+        _write_resources(request)
+        _ignore_home(request.project_root or Path())
+        for line in _steps(made, file):
+            click.echo(line)
 
 
-def launch_of(connector: str) -> dict[str, Any]:
-    """The launch settings for a package, an image or a command."""
-    if _REQUIREMENT.fullmatch(connector):
-        return {"kind": "pypi", "package": connector}
-    if _IMAGE.fullmatch(connector):
-        return {"kind": "docker", "image": connector}
-    return {"kind": "local", "command": shlex.split(connector)}
+def _connector(params: ScaffoldedConnection, file: Path) -> NewConnector:
+    text = params.connector.strip()
+    kind = launch_kind(text)
+    if kind:
+        return named_connector(kind, text, file, params.protocol)
+    settings = Settings.load(home_folder())
+    registry = open_registry(params.registry or settings.registry, cache=settings.registry_folder, on_warning=_warn)
+    return listed_connector(registry.named(text))
+
+
+def _engine() -> Engine:
+    settings = Settings.load(home_folder())
+    settings.make_home()
+    return Engine(settings, deployment=deployment_outside_run)
+
+
+def _write_resources(request: dg.ScaffoldRequest[ScaffoldedConnection]) -> None:
+    """Writes the resources, unless a module of the project names them already."""
+    folder = request.target_path.parent
+    if any("ConnectorResource" in path.read_text(errors="replace") for path in _modules(request.project_root, folder)):
+        return
+    path = folder / "resources.py"
+    if path.exists():
+        click.echo(f"{path} names no ConnectorResource: give the definitions one as `connector`")
+        return
+    path.write_text(_RESOURCES)
+    click.echo(f"wrote {path}")
+
+
+def _modules(project_root: Path | None, folder: Path) -> Iterator[Path]:
+    root = project_root / "src" if project_root and (project_root / "src").is_dir() else folder
+    yield from root.rglob("*.py")
+
+
+def _ignore_home(project: Path) -> None:
+    file, line = project / ".gitignore", ".airbyte-proto/"
+    written = file.read_text() if file.is_file() else ""
+    if line not in written.split():
+        file.write_text(written + ("" if not written or written.endswith("\n") else "\n") + f"{line}\n")
+
+
+def _steps(made: Draft, file: Path) -> Iterator[str]:
+    """Yields what is left to do, in order."""
+    if made.to_fill_in:
+        yield f"to fill in: {', '.join(made.to_fill_in)}"
+    if unset := [name for name in made.variables if name not in os.environ]:
+        yield f"to set in the environment: {', '.join(unset)}"
+    yield f"then: airbyte-proto check {shlex.quote(os.path.relpath(file))}"
+    yield "and:  dg utils refresh-defs-state    (makes its streams assets)"
 
 
 def _name(folder: str) -> str:
     return re.sub("[^a-z0-9_]+", "_", folder.lower())
+
+
+def _show_log_line(level: str, text: str) -> None:
+    if level in _SHOWN_LEVELS:
+        click.echo(f"{level} {text}", err=True)
+
+
+def _warn(text: str) -> None:
+    _show_log_line("WARN", text)

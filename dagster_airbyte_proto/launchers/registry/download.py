@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
+from socket import gaierror
 from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -17,6 +18,9 @@ import msgspec
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, read_registry
+
+PUBLIC_REGISTRY = "https://connectors.airbyte.com/files/registries/v0/oss_registry.json"
+"""Airbyte's own list of its connectors."""
 
 _TIMEOUT_SECONDS = 30.0
 _MAX_BYTES = 256 << 20
@@ -125,9 +129,15 @@ def _without_credentials(url: str) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, HTTPError):
         return f"it answers {error.code} {error.reason}"
-    return str(getattr(error, "reason", "") or error)
+    reason = getattr(error, "reason", "") or error
+    if isinstance(reason, gaierror):
+        return "the host cannot be found: is there a network?"
+    return str(reason)
 
 
 def _open_error(where: str, found: str) -> ConfigError:
-    remedy = "Correct `registry` in the settings, or --registry: the path or the URL of a registry file."
+    remedy = (
+        "Name the path or the URL of another with --registry, or as `registry` in the settings. A package, an image, a "
+        "manifest or a command needs no registry."
+    )
     return ConfigError(f"opening the connector registry {where}", found, remedy=remedy)

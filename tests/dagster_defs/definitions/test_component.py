@@ -1,15 +1,11 @@
-"""A connection as a component, in a real `dg` project and taken by itself."""
+"""A connection as a component, taken by itself."""
 
-import json
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,109 +14,12 @@ from dagster.components.resolved.errors import ResolutionException
 from jsonschema import Draft202012Validator
 
 from dagster_airbyte_proto import ConfigError, ConnectorComponent, ConnectorError, StreamTranslatorData
-from dagster_airbyte_proto.dagster_defs.definitions.scaffolding import launch_of
 from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.testing.fake_source import command
 from tests.dagster_defs.support.folder_shop import Options, QueryableFolderIOManager, resources
 from tests.dagster_defs.support.saved import NO_CONNECTOR, ORDERS, USERS, save
 
-_PROJECT = Path(__file__).parent / "dg_project"
 _SCENARIO = {"streams": {"users": {"records": 3}, "orders": {"records": 3, "namespace": "sales"}}}
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Project:
-    """A copy of the project whose one connection is the fake source."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "demo"
-        self.defs = self.folder / "src" / "demo" / "defs"
-        shutil.copytree(_PROJECT, self.folder)
-        self.connect(command())
-
-    def connect(self, program: list[str]) -> None:
-        connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": program}}
-        written = {"name": "shop", "connector": connector, "config": {"scenario": _SCENARIO, "password": "${env:SHOP}"}}
-        (self.defs / "shop" / "connection.yaml").write_text(yaml.safe_dump(written))
-
-    def dg(self, *words: str, **environment: str) -> Said:
-        """A `dg` command as a user runs it. Only what is given here is in the environment beside the PATH."""
-        home = self.folder / "home"
-        home.mkdir(exist_ok=True)
-        ours = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(self.folder / "src")}
-        found = subprocess.run(
-            [str(Path(sys.executable).with_name("dg")), *words],
-            cwd=self.folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(home), **ours, **environment},
-            capture_output=True,
-            text=True,
-        )
-        return Said(found.returncode, found.stdout, found.stderr)
-
-    def assets(self) -> dict[str, Any]:
-        said = self.dg("list", "defs", "--json")
-        assert said.code == 0, said.err
-        return {asset["asset_key"]: asset for asset in json.loads(said.out)["assets"]}
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-def test_a_project_gets_its_assets_when_its_state_is_refreshed_and_never_before(project: Project) -> None:
-    said = project.dg("list", "defs", "--json")
-    assert json.loads(said.out)["assets"] == []
-    assert "Run `dg utils refresh-defs-state`." in said.err
-
-    refused = project.dg("utils", "refresh-defs-state")
-    assert refused.code != 0
-    assert "the environment variable SHOP is not set" in refused.out + refused.err
-
-    assert project.dg("utils", "refresh-defs-state", SHOP="secret").code == 0
-    project.connect(["/nowhere/connector"])
-
-    checked = project.dg("check", "defs")
-    assert (checked.code, "All definitions loaded successfully." in checked.out) == (0, True), checked
-    assets = project.assets()
-    assert set(assets) == {"raw/shop/users", "raw/shop/sales/orders"}
-    users = assets["raw/shop/users"]
-    assert users["group_name"] == "shop"
-    assert users["owners"] == [{"team": "data"}]
-    assert users["kinds"] == ["airbyte", "iceberg", "spark"]
-    assert "written as append_dedup" in users["description"]
-
-
-def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
-    listed = project.dg("list", "components", "--json")
-    kinds = {item["key"]: item["summary"] for item in json.loads(listed.out)["items"]}
-    assert kinds["dagster_airbyte_proto.ConnectorComponent"] == (
-        "Makes every stream of a connection an asset in a Spark table."
-    )
-
-    # Of several components of one type, `dg check yaml` looks at one.
-    shutil.rmtree(project.defs / "shop")
-    scaffold = ("scaffold", "defs", "dagster_airbyte_proto.ConnectorComponent", "second")
-    scaffolded = project.dg(*scaffold, "--connector", "source-faker --fast")
-    assert (scaffolded.code, "`dg utils refresh-defs-state`" in scaffolded.out) == (0, True), scaffolded
-    written = yaml.safe_load((project.defs / "second" / "defs.yaml").read_text())
-    assert written["attributes"]["connection"] == {
-        "name": "second",
-        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source-faker", "--fast"]}},
-        "config": {},
-    }
-    assert project.dg("check", "yaml").code == 0
-
-    written["attributes"]["connection"]["connector"]["protocoll"] = "airbyte"
-    (project.defs / "second" / "defs.yaml").write_text(yaml.safe_dump(written))
-    faulty = project.dg("check", "yaml")
-    assert faulty.code != 0
-    assert "protocoll" in faulty.out + faulty.err
 
 
 def _component(attributes: Mapping[str, Any]) -> ConnectorComponent:
@@ -343,21 +242,6 @@ def test_editors_know_what_a_connection_may_hold(connection: Mapping[str, Any], 
     found = list(Draft202012Validator(model.model_json_schema()).iter_errors({"connection": connection}))
 
     assert len(found) == problems
-
-
-@pytest.mark.parametrize(
-    ("connector", "launch"),
-    [
-        ("source-faker", {"kind": "local", "command": ["source-faker"]}),
-        ("python -m 'my source'", {"kind": "local", "command": ["python", "-m", "my source"]}),
-        ("./bin/source", {"kind": "local", "command": ["./bin/source"]}),
-        ("airbyte-source-faker==7.2.1", {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"}),
-        ("airbyte/source-faker:7.2.1", {"kind": "docker", "image": "airbyte/source-faker:7.2.1"}),
-        ("host:5000/a/b:latest", {"kind": "docker", "image": "host:5000/a/b:latest"}),
-    ],
-)
-def test_what_is_scaffolded_is_what_was_meant(connector: str, launch: Mapping[str, Any]) -> None:
-    assert launch_of(connector) == launch
 
 
 def _with_fake_source(
