@@ -4,8 +4,12 @@ Each name is imported at its first use: a command that only reads a state need n
 modules are loaded.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("dagster_airbyte_proto does not run on Windows itself. Use it in WSL 2.")
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection import Connection

@@ -123,7 +123,7 @@ defs = dg.Definitions(
     resources={
         "connector": ConnectorResource(home=str(HOME), state=STATE),
         "io_manager": SparkTableIOManager(
-            spark=SparkSessionResource(warehouse=str(HOME / "warehouse"), config=CLUSTER, short_lived=True)
+            spark=SparkSessionResource(warehouse=str(HOME / "warehouse"), spark_config=CLUSTER, short_lived=True)
         ),
     },
 )

@@ -108,7 +108,7 @@ def test_what_a_tap_reads_is_in_its_table_and_each_row_once_when_it_is_read_agai
     home = _home(tmp_path / "home", connector_environments)
     monkeypatch.setenv("AIRBYTE_PROTO_HOME", str(home))
     assets = runpy.run_path(str(example / "definitions.py"))["reviews_assets"]
-    session = SparkSessionResource(warehouse=spark_settings.warehouse, config=dict(spark_settings.config))
+    session = SparkSessionResource(warehouse=spark_settings.warehouse, spark_config=dict(spark_settings.config))
     resources = {"connector": ConnectorResource(home=str(home)), "io_manager": SparkTableIOManager(spark=session)}
     file = example / "data" / "reviews.jsonl"
     written = [json.loads(line) for line in file.read_text().splitlines()]

@@ -39,7 +39,9 @@ def image(request: pytest.FixtureRequest) -> Image:
     return found
 
 
-def write_wheel(folder: Path, name: str, scripts: str, *, version: str = "1.0", requires: str = "") -> None:
+def write_wheel(
+    folder: Path, name: str, scripts: str, *, version: str = "1.0", requires: str = "", python: str = ""
+) -> None:
     """A package, installable with no index, whose programs are the fake connector."""
     module = name.replace("-", "_")
     about = f"{module}-{version}.dist-info"
@@ -48,6 +50,7 @@ def write_wheel(folder: Path, name: str, scripts: str, *, version: str = "1.0", 
             f"{module}.py", f"{FAKE_CONNECTOR.read_text()}\n\ndef run() -> None:\n    globals()[sys.argv[1]]()\n"
         )
         needs = f"Requires-Dist: {requires}\n" if requires else ""
+        needs += f"Requires-Python: {python}\n" if python else ""
         wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
         wheel.writestr(
             f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

@@ -203,6 +203,44 @@ class TestPrograms:
         assert report_of(start(PypiLauncher("single==1.0", cache=tmp_path / "cache"), "fail")).code == 3
 
 
+class TestNeededPython:
+    """Requires-Python is read before anything is installed."""
+
+    @pytest.fixture(params=["uv", "pip"])
+    def installer(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        if request.param == "pip":
+            monkeypatch.setattr(environments, "find_uv", lambda: None)
+
+    @pytest.mark.usefixtures("installer")
+    def test_one_that_nobody_has_is_told_in_a_line(self, tmp_path: Path, wheels: Path) -> None:
+        write_wheel(wheels, "odd", "odd = odd:run", python=">=3.3,<3.4")
+        message = _refusal(PypiLauncher("odd==1.0", cache=tmp_path / "cache"))
+        assert "it needs Python >=3.3,<3.4, and there is none here" in message
+        assert "`uv python install 3.3`" in message
+        assert len(message.splitlines()) == 2
+
+    def test_another_that_is_here_is_taken(self, tmp_path: Path, wheels: Path) -> None:
+        other = next(minor for minor in ("3.12", "3.13", "3.11") if minor != "{}.{}".format(*sys.version_info))
+        try:
+            find_python(other)
+        except ConfigError:
+            pytest.skip(f"there is no Python {other} beside ours")
+        write_wheel(wheels, "odd", "odd = odd:run", python=f"=={other}.*")
+        told: list[str] = []
+        for _ in range(2):
+            launcher = PypiLauncher("odd==1.0", cache=tmp_path / "cache", options=LaunchOptions(on_notice=told.append))
+            assert report_of(start(launcher, "fail")).code == 3
+        [build] = _builds(tmp_path / "cache")
+        assert (build / "lock.txt").read_text().startswith(f"# python {other}.")
+        assert f"installing odd==1.0 into its own environment (only once), on Python {other}." in told[-1]
+
+    def test_an_index_that_was_away_is_asked_again(self, tmp_path: Path, wheels: Path) -> None:
+        launcher = PypiLauncher("odd==1.0", cache=tmp_path / "cache")
+        assert "installing odd==1.0" in _refusal(launcher)
+        write_wheel(wheels, "odd", "odd = odd:run", python="<3")
+        assert "it needs Python <3" in _refusal(launcher)
+
+
 class TestInterpreters:
     def test_our_own_is_the_default(self) -> None:
         assert find_python(None)[0] == Path(sys.executable)

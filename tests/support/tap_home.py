@@ -84,7 +84,7 @@ class Assets:
     def __init__(self, spark: "SparkSession", settings: "SparkSettings") -> None:
         self.namespace = f"n{uuid.uuid4().hex[:8]}"
         self._spark = spark
-        self._session = SparkSessionResource(warehouse=settings.warehouse, config=dict(settings.config))
+        self._session = SparkSessionResource(warehouse=settings.warehouse, spark_config=dict(settings.config))
 
     def sync(self, home: Path) -> Mapping[str, int]:
         words = ("--home", str(home), "discover", str(_file(home)), "--save")

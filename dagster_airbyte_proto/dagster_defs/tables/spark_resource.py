@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 
-class SparkSessionResource(dg.ConfigurableResource[Any]):
-    """A Spark session with one catalog. It starts at its first use, once per process, and runs until the process ends:
-    steps in one process share it.
+class SparkSessionResource(LazyPySparkResource):
+    """Dagster's Spark session, with the catalog that holds our tables. It starts at its first use, once per process,
+    and runs until the process ends: steps in one process share it.
 
     The default `warehouse` is the one of the command line: a folder in its home.
     """
@@ -25,7 +26,8 @@ class SparkSessionResource(dg.ConfigurableResource[Any]):
     )
     warehouse: str = Field(default="", description="The folder or URL that holds the tables.")
     jars: list[str] = Field(default=[], description="Jar files, for machines that cannot reach Maven Central.")
-    config: dict[str, str] = Field(default={}, description="Spark settings; they override every default.")
+    # Text only, which Dagster's own is not: of such values it fills in `EnvVar`.
+    spark_config: dict[str, str] = Field(default={}, description="Spark settings; they override every default.")
     jvm_log: str = Field(
         default="", description="A file for the JVM's output; by default it goes to the step's stderr."
     )
@@ -41,6 +43,14 @@ class SparkSessionResource(dg.ConfigurableResource[Any]):
 
         return start_session(self.settings)
 
+    @property
+    def spark_context(self) -> Any:
+        return self.spark_session.sparkContext
+
+    @classmethod
+    def _is_dagster_maintained(cls) -> bool:
+        return False
+
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
         """Cancels a Spark start that a cancelled run still waits for."""
         # If the module was never imported, nothing is starting; importing it here would only cost time.
@@ -54,7 +64,7 @@ class SparkSessionResource(dg.ConfigurableResource[Any]):
             warehouse=self.warehouse or str(home_folder() / "warehouse"),
             catalog=self.catalog,
             format=self.format,
-            config={**({"spark.jars": ",".join(self.jars)} if self.jars else {}), **self.config},
+            config={**({"spark.jars": ",".join(self.jars)} if self.jars else {}), **self.spark_config},
             jvm_log=Path(self.jvm_log) if self.jvm_log else None,
             short_lived=self.short_lived,
         )

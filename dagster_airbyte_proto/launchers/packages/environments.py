@@ -5,7 +5,9 @@
    is a complete environment, and readers need no lock.
 2. The folder itself is never moved: the scripts of an environment contain its absolute path. Only uv can avoid that
    (`--relocatable`), pip cannot.
-3. The versions of the dependencies and the hashes of their files are written beside the environments, and the next
+3. The Python that a package says it needs is read before it is installed, and kept beside the environments. Installers
+   take a wrong one: uv heeds no upper bound, and then compiles dependencies for minutes.
+4. The versions of the dependencies and the hashes of their files are written beside the environments, and the next
    build of the package uses the same ones: what ran yesterday runs tomorrow, also with another patch release of Python,
    or on a machine that got the file.
 """
@@ -16,15 +18,19 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
-from dagster_airbyte_proto.launchers.packages.interpreters import find_python, find_uv
+from dagster_airbyte_proto.launchers.packages.interpreters import find_matching_python, find_python, find_uv
 from dagster_airbyte_proto.launchers.packages.package_locks import has_all_hashes, lock_of_pip_report
 from dagster_airbyte_proto.launchers.permissions import build_environment
 
@@ -60,11 +66,16 @@ class PinnedPackage(NamedTuple):
         return f"{self.name}{self.extras}=={self.version}"
 
 
+class _OtherPythonNeeded(Exception):
+    """The package takes no Python of this version. The versions that it takes are kept by now."""
+
+
 class _Installer(NamedTuple):
     """The commands that build an environment.
 
     `lock` is a descriptor that the commands inherit: an orphaned installer still holds the lock. `pins` is the file
-    with the versions and hashes of the dependencies, which exists if the package was installed before.
+    with the versions and hashes of the dependencies, which exists if the package was installed before; `needed_python`
+    that with the versions of Python that it takes, None if the connection names the Python.
     """
 
     python: Path
@@ -72,9 +83,11 @@ class _Installer(NamedTuple):
     uv: str | None
     lock: int
     pins: Path
+    needed_python: Path | None
     on_notice: Callable[[str], None] | None
 
     def install(self, package: PinnedPackage, folder: Path) -> None:
+        """Installs the package. Raises _OtherPythonNeeded, before anything is installed, if it takes no such Python."""
         inside = str(folder / "bin" / "python")
         if self.uv is not None:
             self._run([self.uv, "venv", "--quiet", "--no-project", "--python", str(self.python), str(folder)], package)
@@ -82,6 +95,8 @@ class _Installer(NamedTuple):
         else:
             self._run([str(self.python), "-m", "venv", str(folder)], package)
             pip, quiet = [inside, "-m", "pip", "--disable-pip-version-check", "--no-input"], []
+        if self.needed_python is not None and not self.needed_python.is_file():
+            self._check_python(package, folder, [*pip, "install", *quiet])
         pins = self._resolved(package, folder, pip)
         (folder / _PINS).write_bytes(pins)
         if has_all_hashes(pins):
@@ -95,6 +110,23 @@ class _Installer(NamedTuple):
         if not self.pins.is_file() or self.pins.read_bytes() != pins:
             write_atomically(self.pins, pins)
         (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + installed)
+
+    def _check_python(self, package: PinnedPackage, folder: Path, install: list[str]) -> None:
+        """Keeps the versions of Python that the package takes, and compares ours."""
+        heedless = [] if self.uv is not None else ["--ignore-requires-python"]
+        alone = folder / "alone"
+        try:
+            self._run([*install, "--no-deps", *heedless, "--target", str(alone), str(package)], package)
+            needed = next(iter(distributions(name=package.name, path=[str(alone)]))).metadata["Requires-Python"] or ""
+            wanted = SpecifierSet(needed)
+        except (ConfigError, StopIteration, InvalidSpecifier):
+            return  # the installation tells why
+        finally:
+            shutil.rmtree(alone, ignore_errors=True)
+        assert self.needed_python is not None
+        write_atomically(self.needed_python, needed.encode())
+        if not wanted.contains(self.version, prereleases=True):
+            raise _OtherPythonNeeded
 
     def _resolved(self, package: PinnedPackage, folder: Path, pip: list[str]) -> bytes:
         """The versions to install: those of the last time, with the hashes that a file of an older version lacks."""
@@ -141,24 +173,53 @@ def ensure_environment(
 
     Builds it if necessary, or waits for another process that does.
     """
-    interpreter, version = find_python(python)
-    tag = "cp" + "".join(version.split(".")[:2])
-    digest = hashlib.sha256(f"{package}\0{interpreter.resolve()}\0{version}".encode()).hexdigest()[:12]
-    # Resolved, because the programs contain this path: they would break if a link in it went away.
-    link = cache.resolve() / f"{package.name}-{package.version}-{tag}-{digest}"
+    needed_python = None if python else cache / f"{package.name}-{package.version}.requires-python"
+    try:
+        return _ensured(package, cache, python, needed_python, on_notice)
+    except _OtherPythonNeeded:
+        return _ensured(package, cache, python, needed_python, on_notice)
+
+
+def _ensured(
+    package: PinnedPackage,
+    cache: Path,
+    python: str | None,
+    needed_python: Path | None,
+    on_notice: Callable[[str], None] | None,
+) -> Path:
+    if needed_python is not None and needed_python.is_file():
+        interpreter, version = find_matching_python(needed_python.read_text())
+    else:
+        interpreter, version = find_python(python)
+    link = _link(package, cache, interpreter, version)
     extras = re.sub("[^A-Za-z0-9]+", "-", package.extras).strip("-")
-    pins = link.with_name("-".join(filter(None, (package.name, extras, package.version, tag))) + ".requirements.txt")
+    parts = (package.name, extras, package.version, _tag(version))
+    pins = link.with_name("-".join(filter(None, parts)) + ".requirements.txt")
     if not _is_complete(link):
         if on_notice is not None:
-            on_notice(f"installing {package} into its own environment (only once)")
+            on_python = "" if interpreter == Path(sys.executable) else f", on Python {version}"
+            on_notice(f"installing {package} into its own environment (only once){on_python}")
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock(link.with_name(f"{link.name}.lock")) as lock:
                 if not _is_complete(link):
-                    _build(package, link, _Installer(interpreter, version, find_uv(), lock, pins, on_notice))
+                    installer = _Installer(interpreter, version, find_uv(), lock, pins, needed_python, on_notice)
+                    _build(package, link, installer)
         except OSError as error:
             raise StagingError(f"installing {package}", f"{error.strerror or error} ({cache})") from error
     return link.resolve()
+
+
+def _link(package: PinnedPackage, cache: Path, interpreter: Path, version: str) -> Path:
+    """The name of the package's environment for this interpreter."""
+    digest = hashlib.sha256(f"{package}\0{interpreter.resolve()}\0{version}".encode()).hexdigest()[:12]
+    # Resolved, because the programs contain this path: they would break if a link in it went away.
+    return cache.resolve() / f"{package.name}-{package.version}-{_tag(version)}-{digest}"
+
+
+def _tag(version: str) -> str:
+    """The tag of a version of Python, as in the names of wheels."""
+    return "cp" + "".join(version.split(".")[:2])
 
 
 def _is_complete(link: Path) -> bool:

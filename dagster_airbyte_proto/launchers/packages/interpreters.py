@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
+
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.permissions import build_environment
 
@@ -18,6 +20,8 @@ except ImportError:  # optional: pip does the same, slower
 
 _PROBE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 _PROBE_SECONDS = 20.0
+_MINORS = range(20, 2, -1)
+"""The versions 3.N that are looked for, the newest first."""
 
 
 def find_uv() -> str | None:
@@ -48,6 +52,29 @@ def find_python(requested: str | None) -> tuple[Path, str]:
         "finding a Python for the connector",
         f"there is no Python {requested} here; looked at: {', '.join(seen) or 'nothing, none is installed'}",
         remedy="Install it (for example `uv python install`), or give `python` the path of an interpreter.",
+    )
+
+
+def find_matching_python(requirement: str) -> tuple[Path, str]:
+    """Returns an interpreter of a version that the package takes (`>=3.10,<3.13`), and its version: our own if it is
+    one, else the newest that is found. Raises ConfigError with the interpreters that were found instead."""
+    wanted = SpecifierSet(requirement)
+    own = platform.python_version()
+    if wanted.contains(own, prereleases=True):
+        return Path(sys.executable), own
+    minors = [f"3.{minor}" for minor in _MINORS if wanted.contains(f"3.{minor}.99")]
+    seen = [f"{sys.executable} ({own})"]
+    for minor in minors:
+        for candidate in _candidates(minor):
+            version = _version(candidate)
+            if version is not None and wanted.contains(version, prereleases=True):
+                return Path(candidate).absolute(), version
+            seen.append(f"{candidate} ({version or 'does not run'})")
+    newest = minors[0] if minors else requirement
+    raise ConfigError(
+        "finding a Python for the connector",
+        f"it needs Python {requirement}, and there is none here; looked at: {', '.join(seen)}",
+        remedy=f"Install one (for example `uv python install {newest}`), or give `python` the path of an interpreter.",
     )
 
 

@@ -207,7 +207,7 @@ class Lake:
         self.connection = Connection.model_validate(written)
         self.jobs = {job.name: job for job in build_connection_jobs(self.connection)}
         self._instance = instance
-        session = SparkSessionResource(warehouse=settings.warehouse, config=dict(settings.config))
+        session = SparkSessionResource(warehouse=settings.warehouse, spark_config=dict(settings.config))
         self._using = {
             "connector": ConnectorResource(home=str(self.home), lease_wait_seconds=5.0),
             "io_manager": SparkTableIOManager(spark=session),

@@ -92,7 +92,7 @@ def _job(folder: Path, spark: Mapping[str, str]) -> dg.JobDefinition:
     home = folder / "home"
     assets = build_connector_assets(Connection.from_file(folder / "shop.yaml"), catalog=_catalog(folder))
     session = SparkSessionResource(
-        warehouse=str(home / "warehouse"), config=dict(spark), jvm_log=str(folder / "jvm.log"), short_lived=True
+        warehouse=str(home / "warehouse"), spark_config=dict(spark), jvm_log=str(folder / "jvm.log"), short_lived=True
     )
     return dg.Definitions(
         assets=[assets],

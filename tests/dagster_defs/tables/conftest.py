@@ -19,7 +19,7 @@ from tests.dagster_defs.tables.io_manager_runs import Rows
 @pytest.fixture
 def io(spark: SparkSession, spark_settings: SparkSettings) -> SparkTableIOManager:
     """Through a resource of ours, on the session that the tests have already."""
-    resource = SparkSessionResource(warehouse=spark_settings.warehouse, config=dict(spark_settings.config))
+    resource = SparkSessionResource(warehouse=spark_settings.warehouse, spark_config=dict(spark_settings.config))
     return SparkTableIOManager(spark=resource)
 
 

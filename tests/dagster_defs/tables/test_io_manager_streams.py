@@ -122,7 +122,7 @@ def test_a_terminate_while_rows_are_confirmed_is_not_retried(io: SparkTableIOMan
 def test_streams_of_the_other_formats_are_kept_and_read_by_name_and_frames_are_refused(
     spark: SparkSession, spark_settings: SparkSettings, tmp_path: Path, place: str, form: str
 ) -> None:
-    resource = SparkSessionResource(format=form, warehouse=str(tmp_path), config=dict(spark_settings.config))
+    resource = SparkSessionResource(format=form, warehouse=str(tmp_path), spark_config=dict(spark_settings.config))
     io = SparkTableIOManager(spark=resource)
     opened, target = _prepared(io, place)
     load = part(target, WriteMode.APPEND, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])

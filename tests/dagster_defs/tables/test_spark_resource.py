@@ -2,6 +2,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster_pyspark import LazyPySparkResource
 
 from dagster_airbyte_proto.dagster_defs.tables.spark_resource import SparkSessionResource
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -26,11 +27,19 @@ def test_settings_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SECRET", "hidden")
     settings = _opened(
         SparkSessionResource(
-            warehouse=dg.EnvVar("WAREHOUSE"), config={"spark.hadoop.fs.s3a.secret.key": dg.EnvVar("SECRET")}
+            warehouse=dg.EnvVar("WAREHOUSE"), spark_config={"spark.hadoop.fs.s3a.secret.key": dg.EnvVar("SECRET")}
         )
     )
     assert settings.warehouse == "s3://bucket/lake"
     assert settings.config["spark.hadoop.fs.s3a.secret.key"] == "hidden"
+
+
+def test_it_goes_where_dagsters_own_resource_is_asked_for() -> None:
+    @dg.asset
+    def rows(spark: LazyPySparkResource) -> None:
+        assert isinstance(spark, SparkSessionResource)
+
+    assert dg.materialize([rows], resources={"spark": SparkSessionResource()}).success
 
 
 def test_jars_take_the_place_of_a_download() -> None:

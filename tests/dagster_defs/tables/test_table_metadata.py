@@ -293,7 +293,7 @@ class Lake:
         self._folder = folder
         self.catalog = folder / "catalog.json"
         self.offer(_users(4))
-        session = SparkSessionResource(warehouse=settings.warehouse, config=dict(settings.config))
+        session = SparkSessionResource(warehouse=settings.warehouse, spark_config=dict(settings.config))
         self.resources = {
             "connector": ConnectorResource(home=str(folder / "home")),
             "io_manager": SparkTableIOManager(spark=session),
