@@ -203,6 +203,15 @@ class TestPrograms:
         assert report_of(start(PypiLauncher("single==1.0", cache=tmp_path / "cache"), "fail")).code == 3
 
 
+def test_a_long_installation_says_how_long_it_takes(
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "_NOTICE_SECONDS", 0.001)
+    told: list[str] = []
+    PypiLauncher(_PACKAGE, cache=tmp_path / "cache", options=LaunchOptions(on_notice=told.append)).identity()
+    assert f"installing {_PACKAGE}: 0 s" in told
+
+
 class TestNeededPython:
     """Requires-Python is read before anything is installed."""
 

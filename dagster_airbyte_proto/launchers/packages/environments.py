@@ -20,8 +20,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,7 @@ _REQUIREMENT = re.compile(
 )
 _PINS = "requirements.txt"
 _TAIL_LINES = 30
+_NOTICE_SECONDS = 5.0
 
 
 class PinnedPackage(NamedTuple):
@@ -85,6 +87,7 @@ class _Installer(NamedTuple):
     pins: Path
     needed_python: Path | None
     on_notice: Callable[[str], None] | None
+    started: float
 
     def install(self, package: PinnedPackage, folder: Path) -> None:
         """Installs the package. Raises _OtherPythonNeeded, before anything is installed, if it takes no such Python."""
@@ -147,11 +150,13 @@ class _Installer(NamedTuple):
         environment = build_environment(os.environ)
         # Unlike pip, uv does not compile by default. Then each sync, a process of its own, would compile again.
         environment.setdefault("UV_COMPILE_BYTECODE", "1")
-        done = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, env=environment, pass_fds=(self.lock,), check=False
-        )
-        if done.returncode != 0:
-            output = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+        program = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+            pass_fds=(self.lock,),
+        )  # fmt: skip
+        output, errors = self._waited(program, package)
+        if program.returncode != 0:
+            lines = (output + errors).decode(errors="replace").strip().splitlines()
             remedy = "Check the name and the version, the package index, and which Python the connector needs."
             if self.pins.is_file():
                 remedy += (
@@ -160,10 +165,23 @@ class _Installer(NamedTuple):
                 )
             raise ConfigError(
                 f"installing {package} with {Path(command[0]).name} for {self.python}",
-                "\n".join(output[-_TAIL_LINES:]) or f"exit code {done.returncode} without a message",
+                "\n".join(lines[-_TAIL_LINES:]) or f"exit code {program.returncode} without a message",
                 remedy=remedy,
             )
-        return done.stdout
+        return output
+
+    def _waited(self, program: "subprocess.Popen[bytes]", package: PinnedPackage) -> tuple[bytes, bytes]:
+        """Waits for the program, and tells every few seconds how long its package takes."""
+        with program:
+            try:
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        return program.communicate(timeout=_NOTICE_SECONDS)
+                    if self.on_notice is not None:
+                        self.on_notice(f"installing {package}: {time.monotonic() - self.started:.0f} s")
+            except BaseException:
+                program.kill()
+                raise
 
 
 def ensure_environment(
@@ -203,7 +221,9 @@ def _ensured(
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock(link.with_name(f"{link.name}.lock")) as lock:
                 if not _is_complete(link):
-                    installer = _Installer(interpreter, version, find_uv(), lock, pins, needed_python, on_notice)
+                    installer = _Installer(
+                        interpreter, version, find_uv(), lock, pins, needed_python, on_notice, time.monotonic()
+                    )
                     _build(package, link, installer)
         except OSError as error:
             raise StagingError(f"installing {package}", f"{error.strerror or error} ({cache})") from error
