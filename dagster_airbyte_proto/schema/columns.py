@@ -37,14 +37,14 @@ struct in a table has members that cannot be null, so the type is recognised by 
 CHANGES = pa.list_(pa.struct([("field", pa.string()), ("change", pa.string()), ("reason", pa.string())]))
 METADATA = pa.schema(
     [
-        pa.field(RAW_ID, pa.string(), metadata={"comment": "a name for this very row"}),
+        pa.field(RAW_ID, pa.string(), metadata={"comment": "identifier of the row"}),
         pa.field(EXTRACTED_AT, INSTANT, metadata={"comment": "when the source emitted the record"}),
         pa.field(
             META,
             pa.struct([("sync_id", pa.int64()), ("changes", CHANGES)]),
-            metadata={"comment": "the sync that landed it, and what did not fit"},
+            metadata={"comment": "the sync that loaded the row, and the values that did not fit"},
         ),
-        pa.field(GENERATION_ID, pa.int64(), metadata={"comment": "counts the stream's full refreshes"}),
+        pa.field(GENERATION_ID, pa.int64(), metadata={"comment": "number of full refreshes of the stream"}),
     ]
 )
 
