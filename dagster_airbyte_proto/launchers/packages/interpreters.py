@@ -15,7 +15,7 @@ from dagster_airbyte_proto.launchers.permissions import build_environment
 
 try:
     import uv
-except ImportError:  # optional: pip does the same, slower
+except ImportError:  # on a platform without its wheel: pip does the same, slower
     uv = None  # type: ignore[assignment]  # a module or nothing
 
 _PROBE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
