@@ -101,6 +101,13 @@ class TypeChoices(msgspec.Struct, frozen=True):
     numbers: NumbersAs = NumbersAs.DOUBLE
 
 
+class NamingPolicy(StrEnum):
+    """The names of tables and columns: as the SOURCE has them, or in SNAKE case, which needs no quotes in SQL."""
+
+    SOURCE = "source"
+    SNAKE = "snake"
+
+
 class SchemaPolicy(StrEnum):
     """The treatment of a column that the stream has and its table lacks.
 
@@ -241,6 +248,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     column_names: tuple[ColumnName, ...] = msgspec.field(default=(), name="names")
     formerly: Mapping[str, str] = {}
     sdc_columns: bool = False
+    naming: NamingPolicy = NamingPolicy.SOURCE
 
     @property
     def id(self) -> StreamId:

@@ -18,7 +18,7 @@ from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel, validated
-from dagster_airbyte_proto.model import SchemaPolicy, StreamId
+from dagster_airbyte_proto.model import NamingPolicy, SchemaPolicy, StreamId
 
 _MIN_HASH_KEY_LENGTH = 16
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) *((?P<unit>[kmgt])(?P<binary>i?))?b?", re.IGNORECASE)
@@ -67,11 +67,13 @@ def _unfit_for_json(value: Any, path: KeyPath) -> str | None:
 class Destination(StrictModel):
     """The place of the tables. `namespace` may hold `${source_namespace}`. Empty, it is the connection's name.
 
-    With `sdc_columns` the tables have the `_sdc_…` columns of Singer targets in addition to ours.
+    `names` says how tables and columns are called that get no name of their own in this file. With `sdc_columns` the
+    tables have the `_sdc_…` columns of Singer targets in addition to ours.
     """
 
     namespace: AnyText = ""
     table_prefix: AnyText = ""
+    names: NamingPolicy = NamingPolicy.SOURCE
     schema_policy: SchemaPolicy = SchemaPolicy.EVOLVE
     sdc_columns: bool = False
 

@@ -59,7 +59,7 @@ def table_columns(planned: PlannedStream) -> Columns:
         if value_type(_schema_at(root, path[:1]), root, planned.types).kind is not ValueKind.STRUCT:
             _check_declared(planned, root, path, PLAN_COLUMNS)
     names = unique_names(
-        ((column_name(source), source) for source in properties),
+        ((column_name(source, planned.naming), source) for source in properties),
         taken=(*METADATA.names, *RESERVED_COLUMNS),
         assigned={_identity(kept.path): kept.name for kept in planned.column_names if len(kept.path) == 1},
         max_bytes=MAX_COLUMN_NAME_BYTES,

@@ -1,6 +1,7 @@
 """Names of columns, tables and namespaces, made from a source's names.
 
-- A source's name stays as it is, unless the table cannot hold it or it equals another name.
+- A source's name stays as it is, unless the table cannot hold it or it equals another name; with the naming policy
+  `snake`, tables and top-level columns are called in snake case.
 - Spark ignores case, so two names that differ in case alone would be one column. The first keeps its name.
 - A name that was assigned once stays with its field (`assigned`). A field that arrives later never takes the name of a
   column that exists, wherever it is in the source's order.
@@ -13,6 +14,8 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+
+from dagster_airbyte_proto.model import NamingPolicy
 
 MAX_COLUMN_NAME_BYTES = 255
 """The limit of Glue, Snowflake and Unity Catalog. Hive and Iceberg take more."""
@@ -73,9 +76,20 @@ def unique_names(
     return tuple(result)
 
 
-def column_name(name: str) -> str:
+def column_name(name: str, naming: NamingPolicy = NamingPolicy.SOURCE) -> str:
     """Returns a field's name without the characters that a column's name may not have. Empty stays empty."""
+    if naming is NamingPolicy.SNAKE:
+        return snake_name(name)
     return "".join("_" if unicodedata.category(letter) in ("Cc", "Cs") else letter for letter in name)
+
+
+def snake_name(name: str) -> str:
+    """Returns the name in lower case, with `_` between its words: of ASCII letters, digits and `_` alone, and not
+    beginning with a digit, so that no SQL wants it in quotes. Accents are taken off; `ß`, or `名`, becomes `_`."""
+    plain = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
+    snake = re.sub(r"[^a-z0-9_]+", "_", words.lower())
+    return f"_{snake}" if snake[:1].isdigit() else snake
 
 
 def table_name(name: str) -> str:

@@ -39,7 +39,7 @@ class Installed:
         self.run(uv, "venv", "--quiet", "--python", str(python), "venv")
 
     def install(self, *words: str) -> None:
-        self.run(self._uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", "venv/bin/python", *words)
+        self.run(self._uv, "pip", "install", "--quiet", "--python", "venv/bin/python", *words)
 
     def run(self, program: str, *words: str) -> str:
         environment = {name: os.environ[name] for name in os.environ if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
@@ -86,6 +86,8 @@ def test_it_resolves_and_syncs(tmp_path: Path, wheel: Path, python: str, resolut
     (tmp_path / "scenario.json").write_text(json.dumps({"streams": {"users": {"records": 3}}}))
     source = ["venv/bin/python", "-m", "dagster_airbyte_proto.testing.fake_source", "--scenario", "scenario.json"]
     home.json("init", "shop", "--command", shlex.join(source), "--no-check")
+    with (tmp_path / "shop.yaml").open("a") as file:
+        file.write('streams: {"*": {read: full_refresh, write: overwrite}}\n')
     assert home.json("check", "shop.yaml")["status"] == "succeeded"
     home.json("discover", "shop.yaml", "--save")
     assert home.json("sync", "shop.yaml")["streams"]["users"]["committed"] == 3

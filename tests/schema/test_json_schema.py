@@ -8,7 +8,17 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import FieldPath, PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import (
+    ColumnName,
+    FieldPath,
+    NamingPolicy,
+    PlannedStream,
+    ReadMode,
+    Stream,
+    StreamId,
+    TableName,
+    WriteMode,
+)
 from dagster_airbyte_proto.schema.columns import METADATA
 from dagster_airbyte_proto.schema.json_schema import table_columns
 
@@ -93,6 +103,15 @@ def test_names_that_a_table_cannot_tell_apart_are_marked_the_same_in_every_run()
     assert names == [
         column.name for column in table_columns(_of({"Foo": {}, "foo": {}, "": {}, "_airbyte_meta": {}})).all
     ]
+
+
+def test_columns_in_snake_case_keep_the_names_that_they_had() -> None:
+    plan = _of({"createdAt": {}, "Created-At": {}, "oldName": {}, "subThing": {"properties": {"inSub": {}}}})
+    kept = (ColumnName(("oldName",), "oldName"),)
+    columns = table_columns(msgspec.structs.replace(plan, naming=NamingPolicy.SNAKE, column_names=kept))
+    first, second, third, fourth = (column.name for column in columns.all)
+    assert (first, third, fourth) == ("created_at", "oldName", "sub_thing")
+    assert second.startswith("created_at_")
 
 
 def test_keys_are_names_of_columns_also_inside_objects() -> None:

@@ -2,10 +2,12 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_airbyte_proto.schema.names import case_folded, column_name, table_name, unique_names
+from dagster_airbyte_proto.model import NamingPolicy
+from dagster_airbyte_proto.schema.names import case_folded, column_name, snake_name, table_name, unique_names
 
 NAMES = st.lists(st.text(alphabet="aAbßıİſ_", max_size=3))
 
@@ -33,6 +35,26 @@ def test_a_name_that_was_given_once_stays(fields: list[str], chance: Random) -> 
         assert all(names[field] == kept[field] for field in present if field in kept)
         kept |= names
         assert len(set(map(case_folded, kept.values()))) == len(kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "snake"),
+    [
+        ("public-users", "public_users"),
+        ("createdAt", "created_at"),
+        ("HTTPServer2Name", "http_server2_name"),
+        ("Mixed Case (EUR)", "mixed_case_eur_"),
+        ("_sdc_batched_at", "_sdc_batched_at"),
+        ("2fa", "_2fa"),
+        ("Größe", "gro_e"),
+        ("crème", "creme"),
+        ("名前", "_"),
+        ("", ""),
+    ],
+)
+def test_snake_names_need_no_quotes(name: str, snake: str) -> None:
+    assert column_name(name, NamingPolicy.SNAKE) == snake
+    assert snake_name(snake) == snake
 
 
 def test_a_field_that_changes_in_case_alone_goes_on_in_its_column() -> None:

@@ -96,7 +96,10 @@ def _branch_is_intact(tables: TableWriter, generation: OpenGeneration) -> bool:
 def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -> str:
     fields = [(field.name, str(field.type)) for field in columns.schema]
     # Numbers and names that come from older runs are not the user's choice. Their effect on columns is in `fields`.
-    plan = msgspec.structs.replace(
-        planned, generation_id=0, minimum_generation_id=0, preferred_table=None, column_names=()
+    plan = msgspec.to_builtins(
+        msgspec.structs.replace(
+            planned, generation_id=0, minimum_generation_id=0, preferred_table=None, column_names=()
+        )
     )
+    del plan["naming"]  # likewise: its effect is in `fields`, and generations that began without it go on
     return hashlib.sha256(msgspec.json.encode((plan, fields, columns.keys, config_digest))).hexdigest()[:16]

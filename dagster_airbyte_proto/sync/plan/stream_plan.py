@@ -25,6 +25,7 @@ from dagster_airbyte_proto.model import (
     Catalog,
     FieldPath,
     MergeMode,
+    NamingPolicy,
     PlannedStream,
     ReadMode,
     Shaping,
@@ -34,7 +35,14 @@ from dagster_airbyte_proto.model import (
     TypeChoices,
     WriteMode,
 )
-from dagster_airbyte_proto.schema.names import MAX_TABLE_NAME_BYTES, case_folded, shortened, table_name, unique_names
+from dagster_airbyte_proto.schema.names import (
+    MAX_TABLE_NAME_BYTES,
+    case_folded,
+    shortened,
+    snake_name,
+    table_name,
+    unique_names,
+)
 
 _NEEDS_KEY = DEDUPLICATING | {WriteMode.SOFT_DELETE}
 _TABLE_MODES = {WriteMode.SOFT_DELETE: WriteMode.APPEND_DEDUP}
@@ -144,8 +152,11 @@ def planned_streams(
 def _preferred_table(connection: Connection, stream: Stream, options: StreamOptions) -> TableName:
     """The name of the stream's table if no other stream wanted the same one."""
     source_namespace = stream.id.namespace or connection.name
+    source_name = stream.id.name
+    if connection.destination.names is NamingPolicy.SNAKE:
+        source_namespace, source_name = snake_name(source_namespace), snake_name(source_name)
     namespace = connection.namespace.replace("${source_namespace}", source_namespace)
-    name = connection.destination.table_prefix + (options.rename or stream.id.name)
+    name = connection.destination.table_prefix + (options.rename or source_name)
     return TableName(namespace, name)
 
 
@@ -268,6 +279,7 @@ def _planned_stream(
         schema_policy=options.schema_policy or connection.destination.schema_policy,
         formerly=options.formerly or {},
         sdc_columns=connection.destination.sdc_columns,
+        naming=connection.destination.names,
     )
 
 

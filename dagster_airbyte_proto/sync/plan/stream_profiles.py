@@ -204,7 +204,7 @@ class StreamProfiles:
                 raise _hint_error(planned, f"the stream has no field {new}", f"Do you mean {near[0]}?" if near else "")
             if (old,) in by_path:
                 raise _hint_error(planned, f"the source still sends {old} beside {new}", "Take the hint out.")
-            found[by_path[(new,)]] = names.get((old,), column_name(old))
+            found[by_path[(new,)]] = names.get((old,), column_name(old, planned.naming))
         return found
 
     def _save(

@@ -39,6 +39,17 @@ def test_the_defaults_follow_the_catalog() -> None:
     }
 
 
+def test_tables_are_called_in_snake_case_on_request_but_for_names_of_the_user() -> None:
+    streams = [Stream(StreamId.of("publicUsers", "Main DB"), {}), Stream(StreamId.of("public-orders", "Main DB"), {})]
+    destination = {"names": "snake", "namespace": "raw_${source_namespace}", "table_prefix": "T_"}
+    written = connection(destination=destination, streams={"public-orders": {"rename": "My-Orders"}, "*": {}})
+    planned = planned_streams(written, Catalog(tuple(streams)), SyncRequest())
+    assert [each.table for each in planned] == [
+        TableName("raw_main_db", "T_public_users"),
+        TableName("raw_main_db", "T_My-Orders"),
+    ]
+
+
 def test_only_what_is_named_is_synced_unless_a_star_speaks_for_the_others() -> None:
     assert set(modes(["events"])) == {"events"}
     assert modes({"users": {"read": "full_refresh"}, "*": {"write": "append"}}) == {
