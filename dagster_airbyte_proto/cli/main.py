@@ -16,7 +16,6 @@ import click
 from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.commands import (
     connectors,
-    containers,
     import_meltano,
     init,
     loads,
@@ -26,8 +25,8 @@ from dagster_airbyte_proto.cli.commands import (
     state,
     sync,
     table,
-    version,
 )
+from dagster_airbyte_proto.cli.commands.machine import containers, version
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
@@ -35,7 +34,6 @@ from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 
 COMMANDS = (
     connectors,
-    containers,
     import_meltano,
     init,
     loads,
@@ -45,6 +43,7 @@ COMMANDS = (
     state,
     sync,
     table,
+    containers,
     version,
 )
 """The modules of the commands. Importing a module registers its commands with `program`."""
