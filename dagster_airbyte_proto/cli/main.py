@@ -26,7 +26,7 @@ from dagster_airbyte_proto.cli.commands import (
     sync,
     table,
 )
-from dagster_airbyte_proto.cli.commands.machine import containers, version
+from dagster_airbyte_proto.cli.commands.machine import containers, doctor, version
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
@@ -44,6 +44,7 @@ COMMANDS = (
     sync,
     table,
     containers,
+    doctor,
     version,
 )
 """The modules of the commands. Importing a module registers its commands with `program`."""

@@ -37,6 +37,7 @@ class LaunchOptions(NamedTuple):
     """Options of a launch that every launcher takes.
 
     - `permissions`: what the connector may have of this machine.
+    - `connection`: the name of the connection that starts it, if one does.
     - `working_folder`: where the connector starts (None: our own).
     - `runs_folder`: where private run folders are made (None: the system's temporary folder).
     - `stop_grace_seconds`: how long a connector may take to end after SIGTERM.
@@ -45,6 +46,7 @@ class LaunchOptions(NamedTuple):
     """
 
     permissions: Permissions = Permissions()
+    connection: str = ""
     working_folder: Path | None = None
     runs_folder: Path | None = None
     stop_grace_seconds: float = 5.0

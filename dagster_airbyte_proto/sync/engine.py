@@ -117,10 +117,23 @@ class Engine:
         """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""
         from dagster_airbyte_proto.tables.spark.session import query, start_session
 
-        settings = self._spark_settings()
+        settings = self.spark_settings
         session = start_session(settings)
         self._format.register(self._format.open_tables(settings, lambda: session), session)
         return query(session, sql)
+
+    @property
+    def spark_settings(self) -> SparkSettings:
+        """The settings of the tables and of their Spark session."""
+        catalog = self.settings.catalog
+        return SparkSettings(
+            warehouse=catalog.warehouse,
+            catalog=catalog.name,
+            format=catalog.format,
+            config=self.settings.spark,
+            jvm_log=self.settings.logs_folder / "jvm.log",
+            short_lived=True,
+        )
 
     def close(self) -> None:
         """Closes the tables that the engine opened.
@@ -156,20 +169,9 @@ class Engine:
     def _open_tables(self) -> TableWriter:
         if self._given_tables is not None:
             return self._given_tables
-        tables: TableWriter = self._format.open_tables(self._spark_settings())
+        tables: TableWriter = self._format.open_tables(self.spark_settings)
         return tables
 
     @property
     def _format(self) -> Format[Any]:
         return find_format(self.settings.catalog.format)
-
-    def _spark_settings(self) -> SparkSettings:
-        catalog = self.settings.catalog
-        return SparkSettings(
-            warehouse=catalog.warehouse,
-            catalog=catalog.name,
-            format=catalog.format,
-            config=self.settings.spark,
-            jvm_log=self.settings.logs_folder / "jvm.log",
-            short_lived=True,
-        )

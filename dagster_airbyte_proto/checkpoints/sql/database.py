@@ -10,21 +10,23 @@ in the middle of one (a paused machine); otherwise the run that takes over would
 
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, make_url, select, text, update
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from dagster_airbyte_proto.checkpoints.sql.migrations import is_current, migrate
+from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS, is_current, migrate, stored_version
 from dagster_airbyte_proto.checkpoints.sql.network_disk import network_file_system
-from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime
+from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime, schema_version
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateUnavailable
 
 Clock = Callable[[], datetime]
@@ -51,8 +53,21 @@ _MISCONFIGURED = {
     sqlite3.SQLITE_CORRUPT: "The file is damaged. Restore it from a backup, or name another state_url.",
     sqlite3.SQLITE_NOTADB: "That is no SQLite database. Name another state_url.",
 }
-# Wrong user or password, no such database, no such schema, no right to it: the user must change state_url or grants.
-_CONFIG_SQLSTATES = ("28", "3D", "3F", "42501")
+# Wrong user or password, no such database, no such schema, no right to it, a replica that only reads: the user must
+# change state_url or grants.
+_CONFIG_SQLSTATES = ("28", "3D", "3F", "42501", "25006")
+
+
+class DatabaseCondition(NamedTuple):
+    """The condition of a database that can be written.
+
+    `version` is that of its tables, 0 where it has none yet, and `newest_version` the one that this code makes.
+    `clock_ahead_seconds` is None for a database that uses the clock of this machine.
+    """
+
+    version: int
+    newest_version: int
+    clock_ahead_seconds: float | None
 
 
 class Database:
@@ -90,6 +105,29 @@ class Database:
             return tx.execute(select(func.clock_timestamp(type_=UtcTime))).scalar_one()
         return datetime.now(UTC)
 
+    def condition(self) -> DatabaseCondition:
+        """Looks at the database as it is, without creating or migrating it, and tries a write, which it takes back."""
+        path = Path(self._url.database or "")
+        if self._url.get_backend_name() == _SQLITE:
+            self._check_disk(path)
+            if not path.exists():
+                self._try_new_file(path)
+                return DatabaseCondition(0, len(MIGRATIONS), None)
+        engine = self._new_engine()
+        try:
+            with self._translating_errors(), engine.connect().execution_options(writes=True) as tx:
+                version = stored_version(tx)
+                now = datetime.now(UTC)
+                ahead = None if tx.dialect.name == _SQLITE else (self.now(tx) - now).total_seconds()
+                if version:
+                    tx.execute(update(schema_version).values(version=schema_version.c.version))
+                else:
+                    tx.execute(text("CREATE TABLE airbyte_proto_probe (number INTEGER)"))
+                tx.rollback()
+                return DatabaseCondition(version, len(MIGRATIONS), ahead)
+        finally:
+            engine.dispose()
+
     def close(self) -> None:
         """Closes the connections. The next call opens them again."""
         with self._engine_lock:
@@ -110,11 +148,8 @@ class Database:
 
     def _open(self) -> Engine:
         if self._url.get_backend_name() == _SQLITE:
-            path = Path(self._url.database or "")
-            self._create_file(path)
-            engine = _sqlite_engine(path, self._lock_timeout_seconds())
-        else:
-            engine = self._postgres_engine()
+            self._create_file(Path(self._url.database or ""))
+        engine = self._new_engine()
         with engine.connect() as tx, tx.begin():
             if is_current(tx):
                 return engine
@@ -124,13 +159,15 @@ class Database:
             migrate(tx)
         return engine
 
+    def _new_engine(self) -> Engine:
+        if self._url.get_backend_name() == _SQLITE:
+            return _sqlite_engine(Path(self._url.database or ""), self._lock_timeout_seconds())
+        return self._postgres_engine()
+
     def _create_file(self, path: Path) -> None:
         """Creates the file, readable only by its owner since stored configs hold secrets. SQLite gives its side files
         the same mode."""
-        if kind := network_file_system(path, psutil.disk_partitions(all=True)):
-            raise self._config_error(
-                f"{path} is on a network file system ({kind}), where two machines corrupt it", _LOCAL
-            )
+        self._check_disk(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # An existing file must not be opened here: POSIX locks belong to the process, so closing a second
@@ -140,9 +177,24 @@ class Database:
             if not path.is_file():
                 raise self._config_error(f"{path} is no file", "Name another state_url.") from None
         except OSError as error:
+            raise self._creation_error(path, error) from error
+
+    def _check_disk(self, path: Path) -> None:
+        if kind := network_file_system(path, psutil.disk_partitions(all=True)):
             raise self._config_error(
-                f"cannot create {path}: {error.strerror}", _MISCONFIGURED[sqlite3.SQLITE_CANTOPEN]
-            ) from error
+                f"{path} is on a network file system ({kind}), where two machines corrupt it", _LOCAL
+            )
+
+    def _try_new_file(self, path: Path) -> None:
+        """Raises ConfigError if the file could not be created."""
+        try:
+            with tempfile.TemporaryFile(dir=next(folder for folder in path.absolute().parents if folder.exists())):
+                pass
+        except OSError as error:
+            raise self._creation_error(path, error) from error
+
+    def _creation_error(self, path: Path, error: OSError) -> ConfigError:
+        return self._config_error(f"cannot create {path}: {error.strerror}", _MISCONFIGURED[sqlite3.SQLITE_CANTOPEN])
 
     def _lock_timeout_seconds(self) -> float:
         """The seconds that SQLite waits for a lock: `?timeout=` in the URL, as in SQLAlchemy's own URLs."""

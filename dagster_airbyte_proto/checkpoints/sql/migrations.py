@@ -222,13 +222,13 @@ _UNPREFIXED = (
 
 def is_current(tx: Connection) -> bool:
     """True when no migration is due. Raises ConfigError for a database that a newer version has migrated."""
-    return _version(tx) == len(MIGRATIONS)
+    return stored_version(tx) == len(MIGRATIONS)
 
 
 def migrate(tx: Connection) -> None:
     """Migrates the database to the version of this code. The caller's transaction excludes all others."""
     _rename_unprefixed(tx)
-    version = _version(tx)
+    version = stored_version(tx)
     for step in MIGRATIONS[version:]:
         for statement in step.format(**_TYPES[tx.dialect.name]).split(";"):
             tx.execute(text(statement))
@@ -252,8 +252,8 @@ def _rename_unprefixed(tx: Connection) -> None:
                 tx.execute(text(statement))
 
 
-def _version(tx: Connection) -> int:
-    """The version of the database's tables; 0 for an empty database."""
+def stored_version(tx: Connection) -> int:
+    """The version of the database's tables; 0 for an empty database. Raises ConfigError for one that is too new."""
     if not inspect(tx).has_table(schema_version.name):
         return 0
     version = tx.scalar(select(schema_version.c.version)) or 0

@@ -27,10 +27,10 @@ UNREACHABLE = (DockerException, requests.RequestException, OSError)
 """The errors of docker-py if the daemon does not answer or refuses a request."""
 
 
-def open_daemon() -> docker.DockerClient:
+def open_daemon(answer_seconds: int = _ANSWER_SECONDS) -> docker.DockerClient:
     """Opens the daemon that DOCKER_HOST names, else this machine's. Raises ConfigError if there is none."""
     try:
-        return docker.DockerClient(version="auto", timeout=_ANSWER_SECONDS, **kwargs_from_env())
+        return docker.DockerClient(version="auto", timeout=answer_seconds, **kwargs_from_env())
     except (DockerException, OSError) as error:
         raise ConfigError(
             "connecting to Docker",

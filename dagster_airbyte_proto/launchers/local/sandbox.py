@@ -41,7 +41,7 @@ class SandboxedProgram(NamedTuple):
 
 def sandboxed_command(program: SandboxedProgram, permissions: Permissions) -> list[str]:
     """Returns the command that runs the program in its sandbox. Raises ConfigError if this machine allows none."""
-    bubblewrap = _bubblewrap()
+    bubblewrap = find_bubblewrap()
     hidden = list(_hidden_folders(program.environment, permissions))
     mounts = [(path, "--tmpfs") for path in hidden]
     mounts += [(path, "--ro-bind") for path in _granted(program, hidden)]
@@ -61,7 +61,8 @@ def sandboxed_command(program: SandboxedProgram, permissions: Permissions) -> li
     ]
 
 
-def _bubblewrap() -> str:
+def find_bubblewrap() -> str:
+    """The path of bwrap. Raises ConfigError where there is none, or where it may not do its work."""
     found = shutil.which("bwrap")
     if found is None:
         raise ConfigError(

@@ -37,6 +37,8 @@ from dagster_airbyte_proto.launchers.permissions import build_environment
 
 LOCK_FILE = "lock.txt"
 """The file with the installed packages and the Python version. It is written last: it marks a complete build."""
+BUILD = ".build-"
+"""The part of a folder's name that stands between the name of its environment and a random end."""
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[A-Za-z0-9._, -]+\])?\s*"
     r"===?\s*(?P<version>[0-9][A-Za-z0-9.!+_-]*)"
@@ -213,14 +215,14 @@ def _ensured(
     extras = re.sub("[^A-Za-z0-9]+", "-", package.extras).strip("-")
     parts = (package.name, extras, package.version, _tag(version))
     pins = link.with_name("-".join(filter(None, parts)) + ".requirements.txt")
-    if not _is_complete(link):
+    if not is_complete(link):
         if on_notice is not None:
             on_python = "" if interpreter == Path(sys.executable) else f", on Python {version}"
             on_notice(f"installing {package} into its own environment (only once){on_python}")
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _lock(link.with_name(f"{link.name}.lock")) as lock:
-                if not _is_complete(link):
+            with _lock(lock_of_build(link)) as lock:
+                if not is_complete(link):
                     installer = _Installer(
                         interpreter, version, find_uv(), lock, pins, needed_python, on_notice, time.monotonic()
                     )
@@ -242,16 +244,26 @@ def _tag(version: str) -> str:
     return "cp" + "".join(version.split(".")[:2])
 
 
-def _is_complete(link: Path) -> bool:
+def link_of_build(folder: Path) -> Path:
+    """The link with the name of the environment that was built in this folder."""
+    return folder.with_name(folder.name.partition(BUILD)[0])
+
+
+def lock_of_build(link: Path) -> Path:
+    """The file whose lock the builder of an environment holds."""
+    return link.with_name(f"{link.name}.lock")
+
+
+def is_complete(link: Path) -> bool:
     """True if the build was completed and its interpreter still exists: an upgrade of the system's Python may remove
     it."""
     return (link / LOCK_FILE).is_file() and (link / "bin" / "python").exists()
 
 
 def _build(package: PinnedPackage, link: Path, installer: _Installer) -> None:
-    for remnant in link.parent.glob(f"{link.name}.build-*"):
+    for remnant in link.parent.glob(f"{link.name}{BUILD}*"):
         shutil.rmtree(remnant, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{link.name}.build-", dir=link.parent))
+    folder = Path(tempfile.mkdtemp(prefix=f"{link.name}{BUILD}", dir=link.parent))
     try:
         installer.install(package, folder)
         fresh = folder / "link"
@@ -268,5 +280,19 @@ def _lock(path: Path) -> Iterator[int]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Gives True with the lock held, or False if another process has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
     finally:
         os.close(descriptor)

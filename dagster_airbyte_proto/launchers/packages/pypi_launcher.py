@@ -7,7 +7,14 @@ from pathlib import Path
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
-from dagster_airbyte_proto.launchers.packages.environments import LOCK_FILE, PinnedPackage, ensure_environment
+from dagster_airbyte_proto.launchers.packages.environment_use import EnvironmentUse
+from dagster_airbyte_proto.launchers.packages.environments import (
+    LOCK_FILE,
+    PinnedPackage,
+    ensure_environment,
+    is_complete,
+    link_of_build,
+)
 from dagster_airbyte_proto.launchers.process import LaunchOptions, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
@@ -15,7 +22,8 @@ from dagster_airbyte_proto.protocols.conversation import Invocation
 class PypiLauncher:
     """Installs `package` ("airbyte-source-faker==7.2.1") under `cache` when first needed, then runs its `executable`.
 
-    Without `executable`, one of the package's console scripts is chosen. `python` is as in `find_python`.
+    Without `executable`, one of the package's console scripts is chosen. `python` is as in `find_python`. Once its
+    environment was needed, nobody removes that while this launcher lives.
     """
 
     def __init__(
@@ -32,6 +40,7 @@ class PypiLauncher:
         self._executable = executable
         self._python = python
         self._options = options
+        self._use: EnvironmentUse | None = None
 
     def identity(self) -> str:
         """Names the package with a digest of all that is installed with it. Installs it if necessary."""
@@ -44,8 +53,14 @@ class PypiLauncher:
         return LocalLauncher([str(program)], options=self._options).launch(invocation, environment=environment)
 
     def _environment(self) -> Path:
-        notice = self._options.on_notice if self._options else None
-        return ensure_environment(self._package, cache=self._cache, python=self._python, on_notice=notice)
+        options = self._options or LaunchOptions()
+        while True:
+            environment = ensure_environment(
+                self._package, cache=self._cache, python=self._python, on_notice=options.on_notice
+            )
+            self._use = EnvironmentUse(link_of_build(environment), options.connection)
+            if is_complete(environment):  # else another process has removed it just before
+                return environment
 
     def _program(self, environment: Path) -> Path:
         scripts = _console_scripts(environment, self._package.name)

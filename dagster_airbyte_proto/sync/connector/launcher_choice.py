@@ -47,6 +47,7 @@ def launcher_for(
             hidden=(environments.parent,),  # our home folder: states, logs, what other connectors were told
             writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
         ),
+        connection=connection.name,
         working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
         stop_grace_seconds=stop_grace_seconds,
         on_stderr=on_stderr,

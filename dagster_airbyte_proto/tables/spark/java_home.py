@@ -37,6 +37,11 @@ def java_home(cache: Path, environment: Mapping[str, str]) -> Path:
     )
 
 
+def version_line(home: Path) -> str | None:
+    """The line with which the Java in `home` names its version; None if it does not run."""
+    return next((line for line in _version_output(home / "bin" / "java").splitlines() if '"' in line), None)
+
+
 def _homes(environment: Mapping[str, str]) -> list[Path]:
     homes = []
     if named := environment.get("JAVA_HOME"):

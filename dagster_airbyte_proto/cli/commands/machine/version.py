@@ -47,20 +47,14 @@ def _iceberg_runtime() -> str:
 
 def _java() -> str | None:
     """The version line of the Java that would run Spark."""
-    import subprocess
-
-    from dagster_airbyte_proto.tables.spark.java_home import java_home
+    from dagster_airbyte_proto.tables.spark.java_home import java_home, version_line
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
     cache: Path = SparkSettings._field_defaults["cache"]
     try:
-        home = java_home(cache.expanduser(), os.environ)
-        process = subprocess.run(
-            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False
-        )
-    except (ConfigError, OSError, subprocess.TimeoutExpired):
+        return version_line(java_home(cache.expanduser(), os.environ))
+    except (ConfigError, OSError):
         return None
-    return next((line for line in process.stderr.splitlines() if '"' in line), None)
 
 
 def _state_store_schema(call: Call) -> int | None:

@@ -1,0 +1,150 @@
+"""Health checks of what starts connectors: Docker, bubblewrap, Node, uv, Python's interpreters, and installed packages.
+
+Not everybody needs each of these. What is absent is a warning that says who needs it, and fails if a connection that
+was named does.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, Verdict, ok
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.settings import Settings
+
+_DOCKER, _BUBBLEWRAP, _NODE, _UV, _PYTHONS, _PACKAGES = "Docker", "bubblewrap", "Node", "uv", "Pythons", "packages"
+_DOCKER_SECONDS = 10
+_PROGRAM_SECONDS = 10.0
+_MINORS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+class Needs(NamedTuple):
+    """The parts that the named connections cannot do without."""
+
+    docker: bool = False
+    sandbox: bool = False
+
+    @classmethod
+    def of(cls, connections: Sequence[Connection]) -> "Needs":
+        kinds = {connection.connector.launch.kind for connection in connections}
+        return cls("docker" in kinds, any(connection.sandbox for connection in connections))
+
+
+def connector_checks(settings: Settings, needs: Needs) -> Sequence[HealthCheck]:
+    daemon = "Restart the Docker daemon: it takes calls and does not answer them."
+    return [
+        HealthCheck(_DOCKER, lambda: _docker(needs), seconds=2.0 * _DOCKER_SECONDS, late=daemon),
+        HealthCheck(_BUBBLEWRAP, lambda: _bubblewrap(needs), seconds=30.0, late="Reinstall bubblewrap."),
+        HealthCheck(_NODE, _node, late="Reinstall Node."),
+        HealthCheck(_UV, _uv, late="Reinstall uv."),
+        HealthCheck(_PYTHONS, _pythons, seconds=60.0, late="Reinstall the Python that does not answer."),
+        HealthCheck(
+            _PACKAGES, lambda: _packages(settings), seconds=60.0, late="Move the home folder to a faster disk."
+        ),
+    ]
+
+
+def _absent(part: str, found: str, remedy: str, *, users: str, is_needed: bool) -> Finding:
+    if is_needed:
+        return Finding(part, Verdict.FAILS, found, remedy)
+    return Finding(part, Verdict.WARNING, f"{found} (only {users} need it)", remedy)
+
+
+def _docker(needs: Needs) -> Sequence[Finding]:
+    # Docker's client takes a while to import.
+    from dagster_airbyte_proto.launchers.docker.daemon import UNREACHABLE, open_daemon, root_cause
+
+    place = os.environ.get("DOCKER_HOST") or "this machine"
+    remedy = "Start its daemon, let this user use it, or set DOCKER_HOST to where it is."
+    users = "connections with `launch: {kind: docker}`"
+    try:
+        version = open_daemon(_DOCKER_SECONDS).version()
+    except ConfigError as error:
+        found = f"no daemon on {place}: {error.found}"
+        return [_absent(_DOCKER, found, remedy, users=users, is_needed=needs.docker)]
+    except UNREACHABLE as error:
+        found = f"the daemon on {place} does not answer: {root_cause(error)}"
+        return [_absent(_DOCKER, found, remedy, users=users, is_needed=needs.docker)]
+    return [ok(_DOCKER, f"{version.get('Version', 'a daemon')} on {place}")]
+
+
+def _bubblewrap(needs: Needs) -> Sequence[Finding]:
+    from dagster_airbyte_proto.launchers.local.sandbox import find_bubblewrap
+
+    try:
+        found = find_bubblewrap()
+    except ConfigError as error:
+        users = "connections with `sandbox: true`"
+        return [_absent(_BUBBLEWRAP, error.found, error.remedy, users=users, is_needed=needs.sandbox)]
+    return [ok(_BUBBLEWRAP, f"{_version(found)} makes sandboxes here")]
+
+
+def _node() -> Sequence[Finding]:
+    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
+    if missing:
+        found = f"no {' and no '.join(missing)} on the PATH"
+        users = "local connectors that are written in JavaScript"
+        return [_absent(_NODE, found, "Install Node with npm.", users=users, is_needed=False)]
+    return [ok(_NODE, f"{_version('node')}, npm {_version('npm')}")]
+
+
+def _uv() -> Sequence[Finding]:
+    from dagster_airbyte_proto.launchers.packages.interpreters import find_uv
+
+    found = find_uv()
+    if found is None:
+        return [Finding(_UV, Verdict.WARNING, "not installed: pip installs connectors, slower", "pip install uv")]
+    return [ok(_UV, f"{_version(found)} installs connectors ({found})")]
+
+
+def _pythons() -> Sequence[Finding]:
+    """The interpreters that connections can name: a connector may not run on ours."""
+    own = ".".join(platform.python_version_tuple()[:2])
+    # At once: a shim of pyenv takes a second to say what it is.
+    with ThreadPoolExecutor(len(_MINORS)) as threads:
+        others = [found for found in threads.map(_found_version, [each for each in _MINORS if each != own]) if found]
+    named = f"beside ours {', '.join(others)}" if others else "only ours; `uv python install` brings others"
+    return [ok(_PYTHONS, f"for packages: {platform.python_version()}, {named}")]
+
+
+def _found_version(minor: str) -> str | None:
+    from dagster_airbyte_proto.launchers.packages.interpreters import find_python
+
+    try:
+        return find_python(minor)[1]
+    except ConfigError:
+        return None
+
+
+def _packages(settings: Settings) -> Sequence[Finding]:
+    from dagster_airbyte_proto.launchers.packages.environments import is_complete
+    from dagster_airbyte_proto.launchers.packages.installed import installed_environments
+
+    installed = [each for each in installed_environments(settings.environments_folder) if each.package]
+    findings = []
+    for each in installed:
+        if fault := each.fault():
+            # One that is incomplete is installed again by the next run; of one that only looks complete nobody knows.
+            verdict = Verdict.FAILS if is_complete(each.link) else Verdict.WARNING
+            findings.append(
+                Finding(_PACKAGES, verdict, f"{each.package}: {fault}", f"airbyte-proto envs prune {each.name}")
+            )
+    if findings:
+        return findings
+    return [ok(_PACKAGES, f"{len(installed)} installed, and their interpreters run" if installed else "none installed")]
+
+
+def _version(program: str) -> str:
+    """The version that a program prints; empty if it does not."""
+    try:
+        ended = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=_PROGRAM_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next(iter(ended.stdout.splitlines()), "")

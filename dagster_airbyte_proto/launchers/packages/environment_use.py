@@ -1,0 +1,76 @@
+"""The use of an environment: who uses it, since when, and whether a process of it may run now.
+
+Beside each environment lies a file with the names of the connections that use it, a line each. The time of the file is
+that of the last use. A process that uses the environment holds a shared lock (flock) on the file, which the kernel
+frees however the process ends; who removes an environment must have the lock alone.
+"""
+
+import fcntl
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_SUFFIX = ".users"
+
+
+class EnvironmentUse:
+    """Holds an environment, named by its link, for a connection: nobody removes it until this object is garbage.
+
+    Waits for a removal that is under way, so the caller has to look afterwards whether the environment is still there.
+    Holds nothing where the file cannot be written or locked: a read-only folder, from which nothing can be removed, or
+    a network disk without locks.
+    """
+
+    def __init__(self, link: Path, connection: str) -> None:
+        with suppress(OSError):
+            descriptor = _open(link)
+            weakref.finalize(self, os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if connection and connection not in users(link):
+                os.write(descriptor, f"{connection}\n".encode())
+            os.utime(descriptor)
+
+
+def users(link: Path) -> tuple[str, ...]:
+    """The names of the connections that have used the environment, in order of their first use."""
+    try:
+        return tuple(dict.fromkeys(_file(link).read_text(errors="replace").split()))
+    except FileNotFoundError:
+        return ()
+
+
+def used_at(link: Path) -> float | None:
+    """The time of the last use, in seconds since 1970; None if no use was noted."""
+    try:
+        return _file(link).stat().st_mtime
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def unused(link: Path) -> Iterator[bool]:
+    """Gives True if no process uses the environment. Then none begins to until the block has ended."""
+    is_new = not _file(link).exists()
+    descriptor = _open(link)
+    try:
+        if is_new:  # An older version noted no use. To look must not count as one.
+            installed_at = link.lstat().st_mtime
+            os.utime(descriptor, (installed_at, installed_at))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _file(link: Path) -> Path:
+    return link.with_name(link.name + _SUFFIX)
+
+
+def _open(link: Path) -> int:
+    return os.open(_file(link), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,124 @@
+"""The environments of packages that are installed: their list, their size, and their removal."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from dagster_airbyte_proto.launchers.packages.environment_use import unused, used_at, users
+from dagster_airbyte_proto.launchers.packages.environments import (
+    BUILD,
+    LOCK_FILE,
+    link_of_build,
+    lock_of_build,
+    try_lock,
+)
+
+_NAME = re.compile(r"(?P<package>.+)-(?P<version>[0-9][^-]*)-cp\d+-[0-9a-f]{12}")
+_PROBE_SECONDS = 20.0
+
+
+class InstalledEnvironment(NamedTuple):
+    """An environment, named by its link. `folder` is the one that the link leads to.
+
+    A folder that no link leads to was left by a build that died; it has no `package`, and its own name. `users` are the
+    connections that have used it. `used_at` is the time of the last use, or of the installation if no use was noted.
+    """
+
+    link: Path
+    folder: Path
+    package: str
+    python: str
+    users: tuple[str, ...]
+    used_at: datetime
+
+    @property
+    def name(self) -> str:
+        return self.link.name if self.package else self.folder.name
+
+    def size_bytes(self) -> int:
+        """The bytes on disk. Files that uv has linked from its cache take no further room, and free none."""
+        inodes: dict[tuple[int, int], int] = {}
+        for folder, _, files in os.walk(self.folder):
+            for name in files:
+                try:
+                    found = (Path(folder) / name).lstat()
+                except FileNotFoundError:
+                    continue
+                inodes[found.st_dev, found.st_ino] = found.st_blocks * 512
+        return sum(inodes.values())
+
+    def fault(self) -> str:
+        """The reason why its programs cannot run; empty if they can."""
+        python = self.folder / "bin" / "python"
+        if not python.exists():
+            return f"its Python is gone ({python.readlink() if python.is_symlink() else python})"
+        try:
+            ended = subprocess.run([python, "-I", "-c", ""], capture_output=True, timeout=_PROBE_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"its Python does not run: {error}"
+        return "" if ended.returncode == 0 else f"its Python exits with {ended.returncode}"
+
+
+def installed_environments(cache: Path) -> list[InstalledEnvironment]:
+    """The environments of a folder, and the remains of builds that died, by name."""
+    links = [path for path in _entries(cache) if path.is_symlink() and (path / LOCK_FILE).is_file()]
+    found = [_installed(link) for link in links]
+    linked = {each.folder for each in found}
+    remains = [path for path in _entries(cache) if BUILD in path.name and path.is_dir() and path not in linked]
+    return [*found, *(_remains(folder) for folder in remains)]
+
+
+def is_in_use(environment: InstalledEnvironment) -> bool:
+    """True if a process uses the environment, or builds it."""
+    with _idle(environment) as is_idle:
+        return not is_idle
+
+
+def remove_environment(environment: InstalledEnvironment) -> bool:
+    """Removes an environment; the next run of its package installs it again, with the same dependencies.
+
+    Returns False, and removes nothing, if it is in use or being built.
+    """
+    with _idle(environment) as is_idle:
+        if is_idle:
+            if environment.package:
+                # First the name: an environment that has one is complete.
+                environment.link.unlink(missing_ok=True)
+            shutil.rmtree(environment.folder, ignore_errors=True)
+        return is_idle
+
+
+@contextmanager
+def _idle(environment: InstalledEnvironment) -> Iterator[bool]:
+    """Gives True if nobody builds or uses the environment, and keeps it so."""
+    with try_lock(lock_of_build(environment.link)) as is_built:
+        if is_built and environment.package:
+            with unused(environment.link) as is_unused:
+                yield is_unused
+        else:
+            yield is_built
+
+
+def _entries(cache: Path) -> Iterator[Path]:
+    return iter(sorted(cache.resolve().iterdir()) if cache.is_dir() else ())
+
+
+def _installed(link: Path) -> InstalledEnvironment:
+    first = (link / LOCK_FILE).read_text(errors="replace").partition("\n")[0]
+    named = _NAME.fullmatch(link.name)
+    package = f"{named['package']}=={named['version']}" if named else link.name
+    seconds = used_at(link) or (link / LOCK_FILE).stat().st_mtime
+    used = datetime.fromtimestamp(seconds, UTC)
+    return InstalledEnvironment(link, link.resolve(), package, first.removeprefix("# python "), users(link), used)
+
+
+def _remains(folder: Path) -> InstalledEnvironment:
+    return InstalledEnvironment(
+        link_of_build(folder), folder, "", "", (), datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+    )
