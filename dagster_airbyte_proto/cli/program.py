@@ -52,3 +52,9 @@ def containers() -> None:
 @common_options
 def connectors() -> None:
     """Searches a connector registry and shows how each connector is started."""
+
+
+@program.group("envs")
+@common_options
+def envs() -> None:
+    """Lists the installed packages of connectors, and removes those that are not used."""

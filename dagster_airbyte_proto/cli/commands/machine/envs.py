@@ -1,0 +1,116 @@
+"""`envs list` and `envs prune`. Slow modules are imported when a command runs; see call.py."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted, time_text
+from dagster_airbyte_proto.cli.program import envs
+from dagster_airbyte_proto.cli.progress import size_text
+from dagster_airbyte_proto.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.launchers.packages.installed import InstalledEnvironment
+
+_LIST = ("environment", "package", "python", "size", "last use", "connections", "now")
+
+
+@command_in(envs, "list")
+def list_environments(call: Call) -> Answer:
+    """Lists the installed packages of connectors: their size, their last use, and the connections that use them."""
+    from dagster_airbyte_proto.launchers.packages.installed import is_in_use
+
+    rows = [(each, each.size_bytes(), is_in_use(each)) for each in _installed(call)]
+    total = f"{counted(len(rows), 'environment')}, {size_text(sum(size for _, size, _ in rows))}"
+    value = {
+        "environments": [{**_value(each, size), "in_use": in_use} for each, size, in_use in rows],
+        "size_bytes": sum(size for _, size, _ in rows),
+    }
+    return Answer(value, (*([_grid(rows)] if rows else []), total))
+
+
+@command_in(envs, "prune")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--unused-days", default=30, show_default=True, type=click.IntRange(min=0), help="Not used for so long.")
+@click.option("--all", "takes_all", is_flag=True, help="Also those that were used just now.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+def prune(call: Call, names: tuple[str, ...], unused_days: int, takes_all: bool, dry_run: bool) -> Answer:
+    """Removes packages of connectors that were not used for a while, or the named ones; never one in use.
+
+    The next sync that needs a package installs it again, with the same versions. NAME is a package or an environment.
+    """
+    from dagster_airbyte_proto.launchers.packages.installed import is_in_use, remove_environment
+
+    before = datetime.now(UTC) - timedelta(days=0 if takes_all else unused_days)
+    chosen = _named(_installed(call), names) if names else [each for each in _installed(call) if each.used_at <= before]
+    removed: list[tuple[InstalledEnvironment, int, bool]] = []
+    in_use: list[tuple[InstalledEnvironment, int, bool]] = []
+    for each in chosen:
+        size = each.size_bytes()
+        is_removed = not is_in_use(each) if dry_run else remove_environment(each)
+        (removed if is_removed else in_use).append((each, size, not is_removed))
+    freed = sum(size for _, size, _ in removed)
+    word = "would be removed" if dry_run else "removed"
+    lines = [f"{counted(len(removed), 'environment')} {word}, {size_text(freed)}"]
+    lines += [f"{each.name} is in use, and stays" for each, _, _ in in_use]
+    value = {
+        "removed": [_value(each, size) for each, size, _ in removed],
+        "in_use": [each.name for each, _, _ in in_use],
+        "size_bytes": freed,
+        "dry_run": dry_run,
+    }
+    return Answer(value, (*([_grid(removed)] if removed else []), *lines))
+
+
+def _installed(call: Call) -> "list[InstalledEnvironment]":
+    from dagster_airbyte_proto.launchers.packages.installed import installed_environments
+
+    return installed_environments(call.settings().environments_folder)
+
+
+def _named(installed: "Sequence[InstalledEnvironment]", names: Sequence[str]) -> "list[InstalledEnvironment]":
+    found = {name: [each for each in installed if name in _names(each)] for name in names}
+    if unknown := [name for name, environments in found.items() if not environments]:
+        raise ConfigError(
+            "removing environments",
+            f"no environment or package is called {', '.join(unknown)}",
+            remedy="`airbyte-proto envs list` shows them.",
+        )
+    return [each for each in installed if any(each in environments for environments in found.values())]
+
+
+def _names(environment: "InstalledEnvironment") -> tuple[str, ...]:
+    return environment.name, environment.package, environment.package.partition("==")[0]
+
+
+def _grid(rows: "Sequence[tuple[InstalledEnvironment, int, bool]]") -> Grid:
+    return Grid(
+        _LIST,
+        [
+            (
+                each.name,
+                each.package or "(an installation that was cut off)",
+                each.python,
+                size_text(size),
+                time_text(each.used_at),
+                ", ".join(each.users),
+                "in use" if in_use else "",
+            )
+            for each, size, in_use in rows
+        ],
+    )
+
+
+def _value(environment: "InstalledEnvironment", size_bytes: int) -> dict[str, Any]:
+    return {
+        "name": environment.name,
+        "package": environment.package or None,
+        "python": environment.python or None,
+        "size_bytes": size_bytes,
+        "used_at": environment.used_at.isoformat(timespec="seconds"),
+        "connections": list(environment.users),
+        "folder": str(environment.folder),
+    }
