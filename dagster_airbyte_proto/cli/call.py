@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from dagster_airbyte_proto.cli.connection_names import complete_connections
+from dagster_airbyte_proto.cli.help_pages import write_example
 from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.cli.project_folder import HOME, SETTINGS, project_folder
 from dagster_airbyte_proto.errors import ConfigError
@@ -114,6 +116,9 @@ class Command(click.Command):
         with _stdout_to_stderr():
             return super().invoke(ctx)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_example(ctx, formatter)
+
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
@@ -160,6 +165,7 @@ def command_in(group: click.Group, name: str) -> Callable[[Callable[..., Answer]
 
     def decorate(function: Callable[..., Answer]) -> click.Command:
         command: click.Command = group.command(name, cls=Command)(common_options(click.pass_obj(function)))
+        complete_connections(command)
         return command
 
     return decorate

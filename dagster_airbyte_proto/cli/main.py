@@ -26,7 +26,7 @@ from dagster_airbyte_proto.cli.commands import (
     sync,
     table,
 )
-from dagster_airbyte_proto.cli.commands.machine import containers, doctor, envs, version
+from dagster_airbyte_proto.cli.commands.machine import completion, containers, doctor, envs, version
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
 from dagster_airbyte_proto.cli.program import program
@@ -43,6 +43,7 @@ COMMANDS = (
     state,
     sync,
     table,
+    completion,
     containers,
     doctor,
     envs,

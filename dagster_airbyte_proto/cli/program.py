@@ -3,9 +3,11 @@
 import click
 
 from dagster_airbyte_proto.cli.call import common_options
+from dagster_airbyte_proto.cli.help_pages import CommandGroup
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="dagster_airbyte_proto", prog_name="airbyte-proto", message="%(prog)s %(version)s")
 @common_options
 def program() -> None:
     """Runs Airbyte connectors and loads their records into Spark tables, each exactly once.

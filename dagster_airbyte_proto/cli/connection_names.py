@@ -1,0 +1,80 @@
+"""The argument that names a connection: a shell completes it to connection files, and to names in the state store.
+
+A shell completes while somebody types: nothing slow is imported, nothing is created, and every error is an empty list.
+"""
+
+import io
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, redirect_stderr, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+from click.types import StringParamType
+
+from dagster_airbyte_proto.errors import ProtoError
+
+_CONNECTOR = re.compile(r'(^|[{\s"])connector"?\s*:')
+_READ_CHARACTERS = 64 << 10
+_MAX_FILES = 500
+_SQLITE = "sqlite:///"
+
+
+class ConnectionArgument(StringParamType):
+    """A connection file; with `names` also the name of a connection."""
+
+    def __init__(self, *, names: bool) -> None:
+        self._names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - as click has it
+        found = list(_files(incomplete))
+        if self._names:
+            found += [name for name in _stored_names(ctx.obj) if name.startswith(incomplete)]
+        return [CompletionItem(each) for each in found]
+
+
+def complete_connections(command: click.Command) -> None:
+    """Makes the arguments of a command that name connections complete."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument) and parameter.metavar in ("C", "[C]...", "NAME_OR_CONNECTION..."):
+            parameter.type = ConnectionArgument(names=not (parameter.name or "").startswith("connection_file"))
+
+
+def _files(incomplete: str) -> Iterator[str]:
+    folder, _, start = incomplete.rpartition("/")
+    place = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")
+    for pattern in ("*.y*ml", "*/*.y*ml"):
+        for path in islice(sorted(place.glob(pattern)), _MAX_FILES):
+            shown = str(path)
+            is_hidden = path.relative_to(place).parts[0].startswith(".")
+            if (
+                shown.startswith(f"{folder}/{start}" if folder else incomplete)
+                and not is_hidden
+                and _is_connection(path)
+            ):
+                yield shown
+
+
+def _is_connection(path: Path) -> bool:
+    try:
+        with path.open(errors="replace") as file:
+            return _CONNECTOR.search(file.read(_READ_CHARACTERS)) is not None
+    except OSError:
+        return False
+
+
+def _stored_names(call: Any) -> list[str]:
+    """The connections in the state store of a Call, if it is a file: no server is called while somebody types."""
+    with redirect_stderr(io.StringIO()), suppress(ProtoError, OSError, sqlite3.Error):
+        url = call.settings().state_url
+        path = Path(url.removeprefix(_SQLITE).partition("?")[0])
+        if url.startswith(_SQLITE) and path.is_file():
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as store:
+                return [
+                    name for (name,) in store.execute("SELECT connection FROM airbyte_proto_connections ORDER BY 1")
+                ]
+    return []
