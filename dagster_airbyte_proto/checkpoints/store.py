@@ -50,6 +50,17 @@ class RunStart(NamedTuple):
     generations: Mapping[StreamId, int]
 
 
+class LoggedRun(NamedTuple):
+    """One run of a connection. `ended_at` is None and `status` and `report` are empty until it has ended; one that died
+    stays so."""
+
+    run_id: str
+    started_at: datetime
+    ended_at: datetime | None
+    status: str
+    report: str
+
+
 class LoadStatus(StrEnum):
     """The status of a load: announced, then done; or dropped, where somebody has resolved it as lost."""
 
@@ -259,6 +270,10 @@ class StateStore(Protocol):
 
     def newest_report(self, connection: str) -> str | None:
         """The report of the run that ended last; None where none did."""
+        ...
+
+    def runs(self, connection: str, *, limit: int = 100) -> Sequence[LoggedRun]:
+        """The runs of the connection, newest first. The newest complete one is among them in any case."""
         ...
 
     def run_holders(self, connection: str, run_id: str) -> Sequence[str]:

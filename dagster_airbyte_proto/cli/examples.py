@@ -28,6 +28,7 @@ EXAMPLES = {
     "state rollback": "state rollback shop --to 12 --tables",
     "state set": """state set shop users '{"updated_at": "2026-11-01"}'""",
     "state show": "state show shop users",
+    "status": "status",
     "sync": "sync shop.yaml --streams users,orders",
     "table changes": "table changes shop.users",
     "table compact": "table compact shop",

@@ -23,6 +23,7 @@ from dagster_airbyte_proto.cli.commands import (
     record,
     spec_check_discover,
     state,
+    status,
     sync,
     table,
 )
@@ -41,6 +42,7 @@ COMMANDS = (
     record,
     spec_check_discover,
     state,
+    status,
     sync,
     table,
     completion,

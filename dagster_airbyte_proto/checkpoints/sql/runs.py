@@ -7,12 +7,12 @@ have the run id of the attempt before it.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, or_, select, update
 
 from dagster_airbyte_proto.checkpoints.sql.counters import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import generations, run_folders, runs
 from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
-from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.store import Lease, LoggedRun
 
 COMPLETE = "complete"
 
@@ -44,6 +44,15 @@ def reports(tx: Connection, connection: str, run_id: str) -> Sequence[str]:
 def newest_report(tx: Connection, connection: str) -> str | None:
     ended = and_(runs.c.connection == connection, runs.c.report.is_not(None))
     return tx.scalars(select(runs.c.report).where(ended).order_by(runs.c.sync_id.desc()).limit(1)).one_or_none()
+
+
+def newest_runs(tx: Connection, connection: str, limit: int) -> Sequence[LoggedRun]:
+    of_connection = runs.c.connection == connection
+    newest = select(runs.c.sync_id).where(of_connection).order_by(runs.c.sync_id.desc()).limit(limit)
+    complete = select(func.max(runs.c.sync_id)).where(of_connection, runs.c.status == COMPLETE)
+    wanted = or_(runs.c.sync_id.in_(newest), runs.c.sync_id == complete.scalar_subquery())
+    rows = tx.execute(select(runs).where(of_connection, wanted).order_by(runs.c.sync_id.desc()))
+    return [LoggedRun(row.run_id, row.started_at, row.ended_at, row.status or "", row.report or "") for row in rows]
 
 
 def prune(tx: Connection, connection: str, before: datetime) -> None:

@@ -39,6 +39,7 @@ from dagster_airbyte_proto.checkpoints.store import (
     Lease,
     LoadStatus,
     LoggedLoad,
+    LoggedRun,
     OpenGeneration,
     Resolution,
     RunStart,
@@ -163,6 +164,10 @@ class SqlStore:
     def newest_report(self, connection: str) -> str | None:
         with self._database.read() as tx:
             return sql_runs.newest_report(tx, connection)
+
+    def runs(self, connection: str, *, limit: int = 100) -> Sequence[LoggedRun]:
+        with self._database.read() as tx:
+            return sql_runs.newest_runs(tx, connection, limit)
 
     def run_holders(self, connection: str, run_id: str) -> Sequence[str]:
         with self._database.read() as tx:

@@ -180,6 +180,27 @@ class LeaseTests(StoreFixtures):
         assert store.run_holders("shop", lease.run_id) == [first, "again", "again"]
         assert store.run_holders("shop", "another") == store.run_holders("other", lease.run_id) == []
 
+    def test_the_newest_runs_are_listed_and_the_newest_complete_one_in_any_case(
+        self, store: StateStore, lease: Lease, clock: HandClock
+    ) -> None:
+        began = clock()
+        for number, status in enumerate(("complete", "complete", "failed", "partial")):
+            store.begin_run(lease, refreshed=[], streams=[USERS])
+            clock.advance(10)
+            store.end_run(lease, status=status, report=f"{number}")
+            store.release(lease)
+            lease = self.acquired(store, f"run-{number + 2}")
+        store.begin_run(lease, refreshed=[], streams=[USERS])
+        dead, partial, complete = store.runs("shop", limit=2)
+        assert (dead.run_id, dead.ended_at, dead.status, dead.report) == ("run-5", None, "", "")
+        assert (partial.status, partial.report) == ("partial", "3")
+        assert (complete.run_id, complete.report) == ("run-2", "1")
+        assert complete.ended_at is not None
+        assert (complete.started_at - began).total_seconds() == 10
+        assert (complete.ended_at - complete.started_at).total_seconds() == 10
+        assert len(store.runs("shop")) == 5
+        assert store.runs("other") == []
+
     def test_folders_of_dead_runs_are_known_until_they_are_swept(
         self, store: StateStore, lease: Lease, clock: HandClock
     ) -> None:

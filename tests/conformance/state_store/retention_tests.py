@@ -121,6 +121,7 @@ class RetentionTests(StoreFixtures):
             store.prune_history(lease, days=0.5)
             store.release(lease)
         assert store.reports("shop", "run-1") == []
+        assert [run.run_id for run in store.runs("shop")] == ["run-2"]
         assert store.newest_report("shop") == "run-2"
         assert store.stream_changes("shop") == []
         assert list(store.stream_profiles("shop")) == [USERS]

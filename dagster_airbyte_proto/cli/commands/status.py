@@ -1,0 +1,118 @@
+"""`status`. Slow modules are imported when the command runs; see call.py."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain
+from dagster_airbyte_proto.cli.program import program
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus
+
+_COLUMNS = ("connection", "last sync", "ended", "took", "rows", "lag", "last ten")
+_BARS = "▁▂▃▄▅▆▇█"
+_NO_BAR = "·"
+_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_ERROR_CHARACTERS = 200
+
+
+@command_in(program, "status")
+@click.argument("connection_files", nargs=-1, metavar="[C]...")
+def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
+    """Shows all connections at a glance: their last sync, its rows, how far they lag, and what fails.
+
+    Lag is the time since the last complete sync. Name connection files, and those are shown too that never synced.
+    """
+    from dagster_airbyte_proto.diagnosis.connection_status import connection_status
+
+    named = [call.open(file).name for file in connection_files]
+    call.connection = None
+    store, now = call.store(), datetime.now(UTC)
+    found = [connection_status(store, name, now) for name in sorted({*store.connections(), *named})]
+    value = {"connections": [_value(each, now) for each in found]}
+    if not found:
+        return Answer(value, ("no connection has synced into this state store yet",))
+    return Answer(value, (Grid(_COLUMNS, [_row(each, now) for each in found]), *_notes(found, now)))
+
+
+def _row(each: "ConnectionStatus", now: datetime) -> tuple[Any, ...]:
+    took = each.ended_at - each.started_at if each.ended_at and each.started_at else None
+    lag = each.lag_seconds(now)
+    return (
+        each.connection,
+        each.status,
+        f"{_span((now - each.ended_at).total_seconds())} ago" if each.ended_at else "",
+        _span(took.total_seconds()) if took is not None else "",
+        each.rows if each.ended_at else "",
+        _span(lag) if lag is not None else "never" if each.started_at else "",
+        sparkline(each.rows_by_run),
+    )
+
+
+def _notes(found: "Sequence[ConnectionStatus]", now: datetime) -> Iterator[str]:
+    for each in found:
+        name = each.connection
+        if each.error:
+            yield f"{name}: {_first_line(each.error)}"
+        for stream, error in each.failing.items():
+            if error != each.error:
+                yield f"{name}: {stream}: {_first_line(error)}"
+        if each.rejected:
+            yield f"{name}: {counted(each.rejected, 'row')} rejected"
+        if each.unfinished_loads:
+            loads = counted(each.unfinished_loads, "load")
+            yield f"{name}: {loads} of a dead run may have landed; airbyte-proto recover {name} finds out"
+        if (oldest := each.oldest_stream) is not None:
+            at = each.stream_complete_at[oldest]
+            when = f"last complete {_span((now - at).total_seconds())} ago" if at else "not complete in the last syncs"
+            yield f"{name}: oldest stream {oldest}: {when}"
+
+
+def _first_line(text: str) -> str:
+    return plain(text.strip().partition("\n")[0], max_characters=_ERROR_CHARACTERS)
+
+
+def sparkline(rows: Sequence[int | None]) -> str:
+    """A bar for each number, as high as its part of the greatest; a dot for None."""
+    most = max((number for number in rows if number), default=0)
+    bars = (
+        _NO_BAR if number is None else _BARS[round(number * (len(_BARS) - 1) / most) if most else 0] for number in rows
+    )
+    return "".join(bars)
+
+
+def _span(seconds: float) -> str:
+    """`0.3 s`, `45 s`, `12 min`, `3.5 h`, `2.0 d`."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
+    number = max(seconds, 0.0) / size
+    return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
+
+
+def _value(each: "ConnectionStatus", now: datetime) -> dict[str, Any]:
+    def time(at: datetime | None) -> str | None:
+        return at.isoformat() if at else None
+
+    took = each.ended_at - each.started_at if each.ended_at and each.started_at else None
+    return {
+        "connection": each.connection,
+        "status": each.status,
+        "started_at": time(each.started_at),
+        "ended_at": time(each.ended_at),
+        "seconds": took.total_seconds() if took is not None else None,
+        "partition": each.partition or None,
+        "rows": each.rows,
+        "rejected": each.rejected,
+        "unknown": each.unknown,
+        "unfinished_loads": each.unfinished_loads,
+        "error": each.error,
+        "failing": dict(each.failing),
+        "complete_at": time(each.complete_at),
+        "lag_seconds": each.lag_seconds(now),
+        "oldest_stream": each.oldest_stream,
+        "streams": {name: time(at) for name, at in each.stream_complete_at.items()},
+        "rows_by_run": list(each.rows_by_run),
+    }

@@ -1,0 +1,127 @@
+"""The status of a connection at a glance, from the runs and loads of the state store. No table is opened."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.store import LoggedRun, StateStore
+from dagster_airbyte_proto.sync.process_identity import is_dead
+
+RUNS_SHOWN = 10
+
+RUNNING, INTERRUPTED, NEVER = "running", "interrupted", "never"
+"""The status of a connection whose last run has not ended, has died, or does not exist. Else it is that of the run."""
+
+_COMPLETE = "complete"
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class _StreamPart(msgspec.Struct):
+    """The part of a stream's report that is read here. Reports of older versions may lack some of it."""
+
+    status: str = ""
+    committed: int = 0
+    rejected: int = 0
+    unknown: int = 0
+    error: str | None = None
+
+
+class _ReportPart(msgspec.Struct):
+    streams: dict[str, _StreamPart] = {}
+    error: str | None = None
+    partition: str = ""
+
+
+class ConnectionStatus(NamedTuple):
+    """The status of a connection.
+
+    The times, rows and streams are those of the last run that has ended. `error` is its own; `failing` are its streams
+    that did not complete, with their errors. `complete_at` is the time of the last complete run.
+    `stream_complete_at` has for each stream of the last runs when it was last complete, None where it was not.
+    `unfinished_loads` are announced by a run that is over: nobody knows yet whether their rows have landed.
+    `rows_by_run` are the committed rows of the last runs, oldest first; None for one that has not ended.
+    """
+
+    connection: str
+    status: str
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    partition: str = ""
+    rows: int = 0
+    rejected: int = 0
+    unknown: int = 0
+    unfinished_loads: int = 0
+    error: str | None = None
+    failing: Mapping[str, str] = {}
+    complete_at: datetime | None = None
+    stream_complete_at: Mapping[str, datetime | None] = {}
+    rows_by_run: tuple[int | None, ...] = ()
+
+    def lag_seconds(self, now: datetime) -> float | None:
+        """The time since the last complete run; None if there was none."""
+        return None if self.complete_at is None else (now - self.complete_at).total_seconds()
+
+    @property
+    def oldest_stream(self) -> str | None:
+        """The stream that was not complete for the longest time; None if all were complete at the same time."""
+        times = self.stream_complete_at
+        if len(set(times.values())) < 2:
+            return None
+        return min(times, key=lambda name: (times[name] or _NEVER).timestamp())
+
+
+def connection_status(store: StateStore, name: str, now: datetime) -> ConnectionStatus:
+    runs = [(run, _report(run)) for run in store.runs(name, limit=RUNS_SHOWN)]
+    if not runs:
+        return ConnectionStatus(name, NEVER)
+    lease = store.current_lease(name)
+    newest = runs[0][0]
+    is_held = lease is not None and lease.expires_at > now and not is_dead(lease.holder)
+    is_running = newest.ended_at is None and is_held
+    status = newest.status or (RUNNING if is_running else INTERRUPTED)
+    ended, report = next(((run, report) for run, report in runs if run.ended_at), (newest, _ReportPart()))
+    streams = report.streams.values()
+    return ConnectionStatus(
+        name,
+        status,
+        ended.started_at,
+        ended.ended_at,
+        report.partition,
+        rows=sum(stream.committed for stream in streams),
+        rejected=sum(stream.rejected for stream in streams),
+        unknown=sum(stream.unknown for stream in streams),
+        unfinished_loads=0 if is_held else len(store.announced_loads(name)),
+        error=report.error,
+        failing=dict(_failing(report)),
+        complete_at=next((run.ended_at for run, _ in runs if run.status == _COMPLETE), None),
+        stream_complete_at=_complete_times(runs),
+        rows_by_run=tuple(_rows(run, report) for run, report in reversed(runs[:RUNS_SHOWN])),
+    )
+
+
+def _report(run: LoggedRun) -> _ReportPart:
+    try:
+        return msgspec.json.decode(run.report, type=_ReportPart)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return _ReportPart()
+
+
+def _rows(run: LoggedRun, report: _ReportPart) -> int | None:
+    return sum(stream.committed for stream in report.streams.values()) if run.ended_at else None
+
+
+def _failing(report: _ReportPart) -> Iterator[tuple[str, str]]:
+    for name, stream in report.streams.items():
+        if stream.status != _COMPLETE:
+            yield name, stream.error or stream.status
+
+
+def _complete_times(runs: Sequence[tuple[LoggedRun, _ReportPart]]) -> Mapping[str, datetime | None]:
+    times: dict[str, datetime | None] = {}
+    for run, report in runs:  # newest first
+        for name, stream in report.streams.items():
+            if times.setdefault(name, None) is None and stream.status == _COMPLETE:
+                times[name] = run.ended_at
+    return times
