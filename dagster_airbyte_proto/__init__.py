@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         build_sync_sensor,
         files_changed,
     )
+    from dagster_airbyte_proto.dagster_defs.automation.status import build_status_asset
     from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets, connector_assets
     from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
     from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
@@ -78,6 +79,7 @@ __all__ = [
     "build_schema_drift_checks",
     "build_schema_drift_sensor",
     "build_state_staleness_sensor",
+    "build_status_asset",
     "build_sync_sensor",
     "connector_assets",
     "files_changed",
@@ -106,6 +108,7 @@ _MODULES = {
     "build_schema_drift_checks": "dagster_defs.automation.drift",
     "build_schema_drift_sensor": "dagster_defs.automation.sensors",
     "build_state_staleness_sensor": "dagster_defs.automation.sensors",
+    "build_status_asset": "dagster_defs.automation.status",
     "build_sync_sensor": "dagster_defs.automation.sensors",
     "connector_assets": "dagster_defs.definitions.assets",
     "files_changed": "dagster_defs.automation.sensors",
