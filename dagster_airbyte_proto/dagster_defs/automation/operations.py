@@ -29,7 +29,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.care import CareOptions, CareResult, care_for_table, tables_of
 from dagster_airbyte_proto.sync.maintenance.reset import reset_state
-from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back
+from dagster_airbyte_proto.sync.maintenance.rollback import Rollback, roll_back, version_before_newest_run
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -53,8 +53,12 @@ class ResetConfig(dg.Config):
 class RollbackConfig(dg.Config):
     """The form of a rollback: the point to which the connection goes back."""
 
-    version: int = Field(description="A version of the states: `airbyte-proto state history` lists them.", ge=0)
-    tables: bool = Field(True, description="Roll back the rows of the tables too, not only the states.")
+    version: int | None = Field(
+        default=None,
+        description="A version of the states, as `airbyte-proto state history` lists them. Empty: the one before the "
+        "newest run that changed a state.",
+    )
+    tables: bool = Field(default=True, description="Roll back the rows of the tables too, not only the states.")
 
 
 class RefreshConfig(dg.Config):
@@ -62,7 +66,7 @@ class RefreshConfig(dg.Config):
     are complete."""
 
     streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
-    merge: bool = Field(False, description="Keep the old rows, and append to them or upsert by key.")
+    merge: bool = Field(default=False, description="Keep the old rows, and append to them or upsert by key.")
 
 
 class CareConfig(dg.Config):
@@ -71,11 +75,11 @@ class CareConfig(dg.Config):
     tables: list[str] = Field(
         default_factory=list, description="Tables as namespace.table; empty for all that the connection loads."
     )
-    compact: bool = Field(True, description="Compact small files and apply deletes.")
-    expire: bool = Field(True, description="Expire old snapshots and delete files of dead loads.")
-    keep_days: float = Field(7.0, description="Keep the snapshots of this many days for rollbacks.", ge=0)
+    compact: bool = Field(default=True, description="Compact small files and apply deletes.")
+    expire: bool = Field(default=True, description="Expire old snapshots and delete files of dead loads.")
+    keep_days: float = Field(default=7.0, description="Keep the snapshots of this many days for rollbacks.", ge=0)
     orphans_after_days: float = Field(
-        3.0, description="Delete files that no snapshot uses after this many days.", ge=1 / 24
+        default=3.0, description="Delete files that no snapshot uses after this many days.", ge=1 / 24
     )
 
 
@@ -103,15 +107,30 @@ def build_connection_jobs(
             f"reset_{name}",
             "Deletes the states of streams: the next sync reads them from the start.",
             _reset(name, keys),
+            ResetConfig(),
         ),
-        _job(f"rollback_{name}", "Rolls states and tables back to an earlier version.", _rollback(name, keys)),
-        _job(f"refresh_{name}", "Reads streams again from the start, as a new generation.", _refresh(definition, keys)),
-        _job(f"care_{name}", "Compacts the tables, and expires old snapshots and files.", _care(name, keys)),
+        _job(
+            f"rollback_{name}",
+            "Rolls states and tables back to an earlier version.",
+            _rollback(name, keys),
+            RollbackConfig(),
+        ),
+        _job(
+            f"refresh_{name}",
+            "Reads streams again from the start, as a new generation.",
+            _refresh(definition, keys),
+            RefreshConfig(),
+        ),
+        _job(
+            f"care_{name}", "Compacts the tables, and expires old snapshots and files.", _care(name, keys), CareConfig()
+        ),
     ]
 
 
-def _job(name: str, description: str, op: dg.OpDefinition) -> dg.JobDefinition:
-    return dg.GraphDefinition(name=name, description=description, node_defs=[op]).to_job()
+def _job(name: str, description: str, op: dg.OpDefinition, form: dg.Config) -> dg.JobDefinition:
+    """A job of one op. Its Launchpad shows the form with every default."""
+    graph = dg.GraphDefinition(name=name, description=description, node_defs=[op])
+    return graph.to_job(config={"ops": {op.name: {"config": form.model_dump()}}})
 
 
 def _reset(name: str, keys: _Keys) -> dg.OpDefinition:
@@ -134,10 +153,14 @@ def _rollback(name: str, keys: _Keys) -> dg.OpDefinition:
         with failing_the_step():
             tables = _tables(context, keys, name) if config.tables else None
             with _leased_engine(context, name, connector, tables) as (engine, lease):
+                version = config.version
+                if version is None:
+                    version = version_before_newest_run(engine.store, name)
+                context.log.info(f"rolling back to version {version}")
                 if config.tables:
-                    done = roll_back(engine, lease, config.version, who=_actor(context))
+                    done = roll_back(engine, lease, version, who=_actor(context))
                 else:
-                    done = Rollback(tuple(engine.store.rollback(lease, config.version, who=_actor(context))), ())
+                    done = Rollback(tuple(engine.store.rollback(lease, version, who=_actor(context))), ())
         _log_state_changes(context, done.changes)
         for each in done.tables:
             state = f"is at snapshot {each.snapshot_id}" if each.snapshot_id else "has no rows"

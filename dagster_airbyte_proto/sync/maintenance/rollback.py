@@ -67,6 +67,12 @@ def roll_back(engine: "Engine", lease: Lease, version: int, *, who: str) -> Roll
     return Rollback(tuple(changes), tuple(moved))
 
 
+def version_before_newest_run(store: StateStore, connection: str) -> int:
+    """The version that undoes the newest run that changed a state; 0 for the first one."""
+    changes = store.history(connection, limit=NO_LIMIT)
+    return next((change.version for change in changes if change.run_id != changes[0].run_id), 0)
+
+
 def _tables_to_move(
     store: StateStore, connection: str, version: int, tables: "TableRewinder"
 ) -> Iterator[tuple[TableName, "TablePast", str | None]]:

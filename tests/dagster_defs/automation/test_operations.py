@@ -101,6 +101,29 @@ def test_states_alone_go_back_where_the_form_says_so(runs: OpenRuns) -> None:
     assert len(shop.place.column("users")) == 20
 
 
+def test_a_rollback_without_a_version_undoes_the_newest_run(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.sync_of(TWO)
+    shop.place.sync_of({**TWO, "streams": {"users": {"records": 20}}})
+    assert launch(shop, "rollback", {"tables": False}).succeeded
+    assert shop.place.positions() == {"users": 12, "orders": 4}
+
+
+def test_each_job_starts_with_a_form_of_its_defaults() -> None:
+    source = {"protocol": "airbyte", "launch": {"kind": "local", "command": command()}}
+    jobs = build_connection_jobs(Connection.model_validate({"name": "shop", "connector": source}))
+    assert {job.name: list(job.run_config["ops"].values()) for job in jobs if job.run_config} == {
+        "reset_shop": [{"config": {"streams": []}}],
+        "rollback_shop": [{"config": {"version": None, "tables": True}}],
+        "refresh_shop": [{"config": {"streams": [], "merge": False}}],
+        "care_shop": [
+            {"config": {"tables": [], "compact": True, "expire": True, "keep_days": 7.0, "orphans_after_days": 3.0}}
+        ],
+    }
+    for job in jobs:
+        assert dg.validate_run_config(job, job.run_config)
+
+
 def test_tables_without_snapshots_are_refused_before_anything_moves(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.sync_of(TWO)
