@@ -1,24 +1,43 @@
 """The answer of a command, and how it is printed: tables for people, or one JSON document.
 
+A table that is wider than the terminal is printed as records, one line a value, as psql's `\\x` does: cells that are
+cut or broken anywhere cannot be read or copied. Files and pipes have no width, so they always get the table.
+
 rich is imported only where something is drawn, so that `--json` and `--help` do not wait for it.
 """
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from dagster_airbyte_proto.errors import ProtoError
 
-_FILE_COLUMNS = 10_000
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_FILE_COLUMNS = 100_000_000
+# rich draws one space at each edge and two between two columns.
+_EDGES, _GAP = 2, 2
+_RECORD_GAP = len(" | ")
+_MIN_TEXT_COLUMNS = 16
+_MAX_TEXT_LINES = 6
 
 
 class Grid(NamedTuple):
-    """A table for people. A column with only numbers is aligned to the right."""
+    """A table for people. A column with only numbers is aligned to the right.
+
+    The numbers of the columns in `counts` get thousands separators; an id or a year must not. The columns in `texts`
+    may be wrapped to make the table fit, between words or names.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
+    counts: Collection[str] = ()
+    texts: Collection[str] = ()
 
 
 class Answer(NamedTuple):
@@ -75,8 +94,8 @@ def short(value: Any, max_characters: int = 60) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 load`, `2 loads`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """`1 load`, `2,000 loads`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def time_text(at: datetime | None) -> str:
@@ -84,40 +103,119 @@ def time_text(at: datetime | None) -> str:
     return "" if at is None else at.isoformat(sep=" ", timespec="seconds")
 
 
+def draw(parts: Sequence[str | Grid], console: "Console") -> None:
+    """Prints the text for people, in the width of the console."""
+    for part in parts:
+        if isinstance(part, str):
+            console.print(plain(part, max_characters=100_000), markup=False, soft_wrap=True)
+            continue
+        cells = [[_cell(value, is_count=name in part.counts) for name, value in _named(part, row)] for row in part.rows]
+        widths = _fitting_widths(part, cells, console.width)
+        if widths is not None:
+            console.print(_table(part, cells, widths))
+        else:
+            lines = _record_lines(part.columns, cells, console.width)
+            console.print("\n".join(["", *lines, ""]), markup=False, soft_wrap=True)
+
+
 def _draw(parts: Sequence[str | Grid], stdout: TextIO) -> None:
     from rich.console import Console
 
-    # A file or a pipe has no width, so lines are not wrapped there.
     console = Console(file=stdout, width=None if stdout.isatty() else _FILE_COLUMNS, highlight=False, emoji=False)
     # Captured and written by us: rich itself would exit with 1 if the reader has closed the pipe.
     with console.capture() as drawn:
-        for part in parts:
-            if isinstance(part, str):
-                console.print(plain(part, max_characters=100_000), markup=False, soft_wrap=True)
-            else:
-                console.print(_table(part))
+        draw(parts, console)
     stdout.write(drawn.get())
 
 
-def _table(grid: Grid) -> Any:
+def _named(grid: Grid, row: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    return zip(grid.columns, row, strict=True)
+
+
+def _fitting_widths(grid: Grid, cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """The width of each column in a table that fits; None if there is no such table that reads well."""
+    natural = [max(map(_text_width, column)) for column in zip(map(plain, grid.columns), *cells, strict=True)]
+    free = width - _EDGES - _GAP * (len(natural) - 1) - sum(natural)
+    if free >= 0:
+        return natural
+    texts = [number for number, name in enumerate(grid.columns) if name in grid.texts]
+    free += sum(natural[number] for number in texts)
+    widths = list(natural)
+    # The narrow ones first: the wide ones share the space that those leave.
+    for left, number in zip(range(len(texts), 0, -1), sorted(texts, key=natural.__getitem__), strict=True):
+        widths[number] = min(natural[number], free // left)
+        free -= widths[number]
+        if widths[number] < min(natural[number], max(_MIN_TEXT_COLUMNS, natural[number] // _MAX_TEXT_LINES)):
+            return None
+    return widths if free >= 0 else None
+
+
+def _table(grid: Grid, cells: Sequence[Sequence[str]], widths: Sequence[int]) -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(grid.columns):
         is_number = all(isinstance(row[number], int | float) for row in grid.rows)
-        table.add_column(Text(plain(name)), justify="right" if grid.rows and is_number else "left", overflow="fold")
-    for row in grid.rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        justify = "right" if grid.rows and is_number else "left"
+        head = "\n".join(_wrapped(plain(name), widths[number]))
+        table.add_column(Text(head), justify=justify, width=widths[number], no_wrap=True)
+    for row in cells:
+        table.add_row(*(Text("\n".join(_wrapped(cell, width))) for cell, width in zip(row, widths, strict=True)))
     return table
 
 
-def _cell(value: Any) -> str:
+def _record_lines(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """The rows as records: a line for each value, and more lines for a long one."""
+    from rich.cells import cell_len, set_cell_size
+
+    names = [plain(name) for name in columns]
+    label = max(map(cell_len, names))
+    room = max(width - label - _RECORD_GAP, _MIN_TEXT_COLUMNS)
+    rule = min(width, label + _RECORD_GAP + max((_text_width(cell) for row in cells for cell in row), default=0))
+    if not cells:
+        yield ", ".join(names)
+    for number, row in enumerate(cells, 1):
+        yield f"-[ {number} ]".ljust(rule, "-")
+        for name, cell in zip(names, row, strict=True):
+            for at, line in enumerate(_wrapped(cell, room)):
+                yield f"{set_cell_size('' if at else name, label)} | {line}".rstrip()
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """The lines of a text, each at most so wide, broken behind spaces and punctuation where possible."""
+    from rich.cells import cell_len, chop_cells
+
+    for written in text.split("\n"):
+        if cell_len(written) <= width:
+            yield written
+            continue
+        line = ""
+        for piece in re.findall(r".+?(?:[\s,./_-]+|$)", written):
+            if line and cell_len(line + piece.rstrip()) > width:
+                yield line.rstrip()
+                line = ""
+            *full, line = (
+                chop_cells(line + piece, width) if cell_len((line + piece).rstrip()) > width else [line + piece]
+            )
+            yield from full
+        yield line.rstrip()
+
+
+def _text_width(text: str) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, text.split("\n")))
+
+
+def _cell(value: Any, *, is_count: bool) -> str:
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return plain(value)
+        return plain(value).expandtabs()
+    if is_count and isinstance(value, int):
+        return f"{value:,}"
     return plain(json.dumps(value, ensure_ascii=False, default=str))
 
 

@@ -34,7 +34,7 @@ def test_people_get_a_line_a_stream_on_stdout_and_progress_on_stderr(place: Plac
         "sync", place.connect({**USERS, "lines": ['{"type":"LOG","log":{"level":"WARN","message":"mind"}}']})
     )
     assert result.code == 0
-    assert "users" in result.out and '{"next": 25}' in result.out and "shop: complete" in result.out
+    assert "users" in result.out and "shop: complete, 1 load" in result.out and '{"next": 25}' not in result.out
     assert "shop.users: complete, 25 rows" in result.err
     assert "WARN mind" in result.err
 

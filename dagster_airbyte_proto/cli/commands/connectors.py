@@ -45,7 +45,7 @@ def search(call: Call, text: str, registry: str | None) -> Answer:
     opened = opened_registry(call, registry)
     found = opened.search(text)
     near = [] if found else opened.nearest(text)
-    lines: tuple[str | Grid, ...] = (Grid(_FOUND, [_row(each) for each in found]),)
+    lines: tuple[str | Grid, ...] = (Grid(_FOUND, [_row(each) for each in found], texts=("title",)),)
     if not found:
         lines = (f"no connector matches {text!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""),)
     return Answer({"connectors": [_value(each) for each in found], "nearest": near}, lines)
@@ -58,7 +58,7 @@ def show(call: Call, name: str, registry: str | None) -> Answer:
     """Shows one connector: image, launch options, docs, resources and allowed hosts."""
     listed = opened_registry(call, registry).named(name)
     rows = [(field, text) for field, text in _facts(listed) if text]
-    return Answer(_value(listed), (Grid(("", listed.title), rows),))
+    return Answer(_value(listed), (Grid(("", listed.title), rows, texts=(listed.title,)),))
 
 
 def _warn(text: str) -> None:

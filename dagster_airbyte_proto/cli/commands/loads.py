@@ -35,7 +35,8 @@ def list_loads(call: Call, connection: str, limit: int) -> Answer:
         )
         for entry in logged
     ]
-    return Answer({"connection": target.name, "loads": [_load_value(entry) for entry in logged]}, (Grid(_LIST, rows),))
+    table = Grid(_LIST, rows, counts=("rows", "states"), texts=("streams", "reason"))
+    return Answer({"connection": target.name, "loads": [_load_value(entry) for entry in logged]}, (table,))
 
 
 @command_in(loads, "show")
@@ -69,9 +70,8 @@ def show_load(call: Call, load_id: str) -> Answer:
     head = f"{load_id} of {entry.load.connection}: {entry.status.value}, run {entry.load.run_id}"
     times = f"announced {time_text(entry.announced_at)}, ended {time_text(entry.ended_at) or 'not yet'}"
     paths = [f"{part.stream}: {file.path}" for part in entry.load.parts for file in part.files]
-    return Answer(
-        _load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), Grid(_SHOW, rows), *paths)
-    )
+    table = Grid(_SHOW, rows, counts=("emitted", "rows", "rejected", "files"), texts=("stream", "table"))
+    return Answer(_load_value(entry, whole=True), (head, times, *filter(None, [entry.reason]), table, *paths))
 
 
 @command_in(loads, "resolve")

@@ -47,7 +47,10 @@ def spec(call: Call, connection_file: str) -> Answer:
     with open_connector(call, connection_file) as (_, source):
         found = source.spec(fresh=True)
     rows = list(_fields(found.config_schema, ""))
-    return Answer({"connection": call.connection, "spec": found.message}, (Grid(_SPEC, rows),))
+    return Answer(
+        {"connection": call.connection, "spec": found.message},
+        (Grid(_SPEC, rows, texts=("field", "type", "default", "description")),),
+    )
 
 
 @command_in(program, "check")
@@ -86,7 +89,7 @@ def discover(call: Call, connection_file: str, save: bool, partition: str | None
         **saved,
     }
     lines = [f"saved to {saved['saved']}", *(saved["changes"] or ["nothing changed"])] if saved else []
-    return Answer(value, (Grid(_STREAMS, rows), *lines))
+    return Answer(value, (Grid(_STREAMS, rows, texts=("read modes", "primary key", "columns")), *lines))
 
 
 def _show_log_line(level: str, text: str) -> None:

@@ -16,7 +16,13 @@ from uuid import uuid4
 import click
 
 from dagster_airbyte_proto.cli.call import Call, Target, command_in, user_name
-from dagster_airbyte_proto.cli.commands.state_view import HISTORY_COLUMNS, StateView, state_change_answer, states_of
+from dagster_airbyte_proto.cli.commands.state_view import (
+    HISTORY_COLUMNS,
+    HISTORY_TEXTS,
+    StateView,
+    state_change_answer,
+    states_of,
+)
 from dagster_airbyte_proto.cli.output import Answer, Grid
 from dagster_airbyte_proto.cli.program import config as config_group
 from dagster_airbyte_proto.cli.program import state as group
@@ -46,7 +52,7 @@ def list_states(call: Call) -> Answer:
             for name, states in by_name.items()
         ]
     }
-    return Answer(value, (Grid(_LIST, sorted(rows)),))
+    return Answer(value, (Grid(_LIST, sorted(rows), texts=("state",)),))
 
 
 @command_in(group, "show")
@@ -70,7 +76,7 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
         for row in (shown.row(stored, max_characters=2000), *shown.part_rows(stored, max_characters=2000))
         if stream is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
     ]
-    return Answer(value, (Grid(_SHOW, rows),))
+    return Answer(value, (Grid(_SHOW, rows, texts=("state",)),))
 
 
 @command_in(group, "set")
@@ -131,7 +137,7 @@ def history(call: Call, connection: str, limit: int) -> Answer:
     shown = StateView(target, store)
     rows = [shown.change_row(change) for change in changes]
     value = {"connection": target.name, "history": [shown.change_value(change) for change in changes]}
-    return Answer(value, (Grid(HISTORY_COLUMNS, rows),))
+    return Answer(value, (Grid(HISTORY_COLUMNS, rows, texts=HISTORY_TEXTS),))
 
 
 @command_in(config_group, "history")
@@ -151,7 +157,7 @@ def config_history(call: Call, connection: str) -> Answer:
         for change in call.store().config_changes(target.name)
     ]
     rows = [(*(str(value) for value in list(change.values())[:-1]), _keys_text(change["keys"])) for change in changes]
-    return Answer({"connection": target.name, "history": changes}, (Grid(_CONFIG_HISTORY, rows),))
+    return Answer({"connection": target.name, "history": changes}, (Grid(_CONFIG_HISTORY, rows, texts=("keys",)),))
 
 
 def _keys_text(keys: Any) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.protocols.state_codec import StateCodec
 
 HISTORY_COLUMNS = ("version", "stream", "state", "changed", "who", "why", "run")
+HISTORY_TEXTS = ("state", "why")
 _WHOLE = "(whole)"
 
 
@@ -112,7 +113,9 @@ def state_change_answer(target: Target, store: "StateStore", changes: "Sequence[
         "status": "complete",
         "changes": [shown.change_value(change) for change in changes],
     }
-    return Answer(value, (Grid(HISTORY_COLUMNS, [shown.change_row(change) for change in changes]),))
+    return Answer(
+        value, (Grid(HISTORY_COLUMNS, [shown.change_row(change) for change in changes], texts=HISTORY_TEXTS),)
+    )
 
 
 def _mask(target: Target) -> "Mask":

@@ -8,14 +8,15 @@ import click
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, short
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view, size_text
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.report import SyncReport
 
-_COLUMNS = ("stream", "status", "table", "emitted", "committed", "rejected", "changed", "deleted", "state")
+_COLUMNS = ("stream", "status", "table", "emitted", "committed")
+_COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "changed", "deleted")
 
 
 @command_in(program, "sync")
@@ -49,7 +50,7 @@ def sync(
         cancelling(cancel, lambda: watcher.is_reading),
     ):
         report = sync_connection(engine, connection, request, RunOptions(cancel, watcher))
-    return Answer(report.as_json(), (*_summary(report),), _exit_code(report))
+    return Answer(report.as_json(), (*report_parts(report),), _exit_code(report))
 
 
 @command_in(program, "recover")
@@ -80,27 +81,22 @@ def _exit_code(report: "SyncReport") -> int:
     return {"complete": 0, "cancelled": CANCELLED}.get(report.status.value, 1)
 
 
-def _summary(report: "SyncReport") -> list[str | Grid]:
-    rows = [
-        (
-            name,
-            stream.status.value,
-            stream.table,
-            stream.emitted,
-            stream.committed,
-            stream.rejected,
-            stream.changed,
-            stream.deleted,
-            short(stream.state),
-        )
-        for name, stream in report.streams.items()
+def report_parts(report: "SyncReport") -> list[str | Grid]:
+    """The report for people."""
+    streams = report.streams.values()
+    columns = [
+        *_COLUMNS,
+        *(name for name in _COLUMNS_IF_NOT_ZERO if any(getattr(stream, name) for stream in streams)),
     ]
-    size = size_text(sum(stream.bytes for stream in report.streams.values()))
-    loads = counted(report.loads, "load")
+    rows = [[name, *(getattr(stream, column) for column in columns[1:])] for name, stream in report.streams.items()]
+    size = size_text(sum(stream.bytes for stream in streams))
+    # Loads with rows, as Dagster shows them for each asset. `report.loads` has those too that only moved a state.
+    loads = counted(len({load_id for stream in streams for load_id in stream.load_ids}), "load")
     line = f"{report.connection}: {report.status.value}, {loads}, {size}, {report.seconds.total:.1f} s"
     if report.recovered_loads:
         line += f", {counted(report.recovered_loads, 'load')} of a dead run recovered"
-    return [Grid(_COLUMNS, rows), line, *_warnings_and_errors(report)]
+    table = Grid(columns, rows, counts=columns[3:], texts=("stream", "table"))
+    return [table, line, *_warnings_and_errors(report)]
 
 
 def _warnings_and_errors(report: "SyncReport") -> list[str]:

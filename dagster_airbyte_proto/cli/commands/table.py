@@ -65,7 +65,7 @@ def show_tables(call: Call, names: tuple[str, ...]) -> Answer:
         facts = [opened.care.facts(name) for name in opened.named]
     parts: list[str | Grid] = []
     for each in facts:
-        parts += [_headline(each), Grid(("column", "type"), each.columns)]
+        parts += [_headline(each), Grid(("column", "type"), each.columns, texts=("column", "type"))]
     return Answer({"tables": [_facts_value(each) for each in facts]}, tuple(parts))
 
 
@@ -85,7 +85,7 @@ def history(call: Call, names: tuple[str, ...], limit: int) -> Answer:
     }
     parts: list[str | Grid] = []
     for name, each in found.items():
-        parts += [str(name), Grid(_HISTORY, [_change_row(each, change, runs) for change in _newest(each, limit)])]
+        parts += [str(name), _history_grid([_change_row(each, change, runs) for change in _newest(each, limit)])]
     return Answer(value, tuple(parts))
 
 
@@ -123,7 +123,7 @@ def changes(call: Call, names: tuple[str, ...], limit: int) -> Answer:
         )
         for each in found
     ]
-    return Answer({"changes": value}, (Grid(_CHANGES, rows),))
+    return Answer({"changes": value}, (Grid(_CHANGES, rows, texts=("change",)),))
 
 
 @command_in(group, "compact")
@@ -238,7 +238,7 @@ def _results_answer(done: list[dict[str, Any]], columns: Sequence[str], keys: Se
     value = {"status": "failed" if failed else "complete", "tables": done}
     rows = [(each["table"], *(_number(each.get(key)) for key in keys), each["status"]) for each in done]
     errors = [f"{each['table']}: {each['error']['message']}" for each in failed]
-    return Answer(value, (Grid(columns, rows), *errors), 1 if failed else 0)
+    return Answer(value, (Grid(columns, rows, counts=columns), *errors), 1 if failed else 0)
 
 
 def _number(value: Any) -> Any:
@@ -250,7 +250,7 @@ def _headline(facts: "TableFacts") -> str:
     load = f"; last load {facts.last_load} {time_text(facts.last_load_at)}".rstrip() if facts.last_load else ""
     return (
         f"{facts.table} ({facts.format}): {counted(facts.rows, 'row')}{sliced} in {counted(facts.files, 'file')} "
-        f"({facts.small_files} small), {counted(facts.delete_files, 'delete file')}, {facts.size_bytes} bytes, "
+        f"({facts.small_files:,} small), {counted(facts.delete_files, 'delete file')}, {facts.size_bytes:,} bytes, "
         f"{counted(facts.snapshots, 'snapshot')}{load}"
     )
 
@@ -276,6 +276,10 @@ def _change_value(history: "TableHistory", change: "SnapshotChange", runs: dict[
     at = change.at.isoformat() if change.at else None
     is_current = change.snapshot_id == history.current
     return {**value, "at": at, "run_id": runs.get(change.load_id or ""), "is_current": is_current}
+
+
+def _history_grid(rows: Sequence[Sequence[Any]]) -> Grid:
+    return Grid(_HISTORY, rows, counts=("added", "removed", "deletes"))
 
 
 def _change_row(history: "TableHistory", change: "SnapshotChange", runs: dict[str, str]) -> tuple[Any, ...]:
