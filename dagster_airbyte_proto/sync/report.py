@@ -23,6 +23,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     - `unknown` rows belong to a load that is announced, and nobody can tell yet whether it has landed. The next run
       does. The status is unknown too.
     - `ignored_fields` counts values of fields without a column: 100 fields, and all others as one.
+    - `nulled` counts, by column, the values that did not fit and are NULL now. Rows with one are among the `changed`.
     - `rejections` counts the rejected rows by reason; `filtered` of them were left out by the stream's own filter.
     - `deleted`: in a mode that replaces the table, the rows that were replaced. Else the keys that the source reported
       as deleted, and that loads removed or, in `soft_delete`, marked. Nobody looks whether the table had those keys.
@@ -48,6 +49,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     filtered: int = 0
     rejections: Mapping[str, int] = {}
     ignored_fields: Mapping[str, int] = {}
+    nulled: Mapping[str, int] = {}
     miscounts: tuple[str, ...] = ()
     table_rows: int | None = None
     snapshot_id: str | None = None

@@ -33,7 +33,7 @@ from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
-from dagster_airbyte_proto.sync.stream_run import StreamRun, refused_report, stream_report
+from dagster_airbyte_proto.sync.stream_run import StreamRun, nulled_texts, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 
 _EVERYTHING = SyncRequest()
@@ -136,7 +136,11 @@ def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcom
         ),
         seconds=Seconds(0.0, pull.seconds_waiting, pull.seconds_staging, prepared.loader.seconds_committing),
         error=source.mask.text(str(fatal)) if fatal else None,
-        warnings=(*context.profiles.warnings, *(source.mask.text(warning) for warning in _warnings(context, pull))),
+        warnings=(
+            *context.profiles.warnings,
+            *(source.mask.text(warning) for warning in _warnings(context, pull)),
+            *(text for run in runs for text in nulled_texts(run)),
+        ),
         partition=context.request.partition,
     )
 

@@ -78,6 +78,7 @@ class CommitOutcome:
         self.deleted = 0
         self.rejections: Counter[str] = Counter()
         self.ignored_fields: Counter[str] = Counter()
+        self.nulled: Counter[str] = Counter()
         self.load_ids: list[str] = []
         self.last_commit: CommittedRows | None = None
         self.rows_on_branch = 0
@@ -101,6 +102,7 @@ class CommitOutcome:
         self.changed += part.changed
         self.rejections.update(_counts(part.rejected))
         add_field_counts(self.ignored_fields, _counts(part.ignored_fields))
+        add_field_counts(self.nulled, part.nulled)
 
     def reject(self, rows: int, reason: str) -> None:
         """Counts rows as rejected."""

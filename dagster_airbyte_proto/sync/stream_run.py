@@ -1,10 +1,12 @@
 """One stream in one sync, from its plan to its report."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.table import TableFit
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import PlannedStream, State
 from dagster_airbyte_proto.protocols.events import StreamStatus
@@ -137,10 +139,21 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
         filtered=outcome.rejections[FILTERED],
         rejections=dict(outcome.rejections),
         ignored_fields=dict(outcome.ignored_fields),
+        nulled=dict(outcome.nulled),
         table_rows=last_commit.table_rows if last_commit else None,
         snapshot_id=last_commit.snapshot_id if last_commit else None,
         schema_changes=run.schema_changes,
     )
+
+
+def nulled_texts(run: StreamRun) -> Iterator[str]:
+    """A line for each column in which values became NULL because they did not fit."""
+    fit = run.table.fit or TableFit()
+    types = {**fit.landed, **{mismatch.column: mismatch.in_table for mismatch in fit.excluded}}
+    for column, count in run.outcome.nulled.items():
+        values = "1 value" if count == 1 else f"{count:,} values"
+        kind = types.get(column, "").upper() or "its column"
+        yield f"{run.planned.id}: {values} of {column} did not fit {kind}, now NULL"
 
 
 def refused_report(planned: PlannedStream, error: ProtoError) -> StreamReport:

@@ -181,3 +181,12 @@ def test_a_source_that_counts_other_records_than_we_gives_a_warning(shop: OpenSh
     assert report.status is SyncStatus.COMPLETE
     assert any("users" in warning for warning in report.warnings)
     expect(place, 23, 12)
+
+
+def test_values_that_did_not_fit_are_counted_and_told_by_column(shop: OpenShop) -> None:
+    bad = '{"type":"RECORD","record":{"stream":"users","data":{"id":"many"},"emitted_at":1}}'
+    report = shop().sync_of({"streams": {"users": {"records": 3}}, "lines": [bad]})
+    users = report.streams["users"]
+    assert (users.committed, users.changed, users.nulled) == (4, 1, {"id": 1})
+    assert report.warnings[-1] == "users: 1 value of id did not fit BIGINT, now NULL"
+    assert report.as_json()["streams"]["users"]["nulled"] == {"id": 1}

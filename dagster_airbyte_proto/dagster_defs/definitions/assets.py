@@ -14,7 +14,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, TableFormat
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks, check_specs
+from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks, check_specs
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 
@@ -55,7 +55,7 @@ def connector_assets(
     op_tags: Mapping[str, Any] | None = None,
     retry_policy: dg.RetryPolicy | None = None,
     required_resource_keys: Set[str] | None = None,
-    checks: StreamChecks | None = None,
+    checks: StreamChecks | None = ONLY_NULLED,
     io_manager_key: str = "io_manager",
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Decorates the step of a connection: each of its streams becomes an asset that can be run alone.
@@ -63,8 +63,8 @@ def connector_assets(
     The assets are made from the catalog that `airbyte-proto discover --save` saved under `home`, or from the file
     `catalog`: no connector starts, no network is used, and no `${env:…}` is filled. `table_format` is the format of the
     IO manager's tables, and `spark_catalog` their catalog, by default the format's own. Runs of the step wait for each
-    other in the pool `connector_<name>`, if the instance limits it. Time-window partitions are backfilled in a single
-    run by default. Raises ConfigError.
+    other in the pool `connector_<name>`, if the instance limits it. `checks=None` leaves out every check. Time-window
+    partitions are backfilled in a single run by default. Raises ConfigError.
     """
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:

@@ -48,7 +48,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import (
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice
-from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
+from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import write_message
@@ -154,7 +154,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             resolve_backfill_policy, model_field_type=SingleRunBackfillPolicyModel | MultiRunBackfillPolicyModel
         ),
     ] = None
-    checks: Annotated[StreamChecks | None, dg.Resolver(resolved_checks, model_field_type=Checks)] = None
+    checks: Annotated[StreamChecks | None, dg.Resolver(resolved_checks, model_field_type=Checks)] = ONLY_NULLED
     include_metadata: list[IncludedMetadata] = field(default_factory=list)
     sample_rows: int = 0
     retry_policy: Annotated[dg.RetryPolicy | None, dg.Resolver(resolved_retries, model_field_type=Retries)] = None

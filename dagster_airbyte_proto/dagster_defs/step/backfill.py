@@ -176,10 +176,12 @@ def _combined(reports: Sequence[StreamReport]) -> StreamReport:
     sums = {name: sum(getattr(each, name) for each in reports) for name in summed}
     rejections: Counter[str] = Counter()
     ignored_fields: Counter[str] = Counter()
+    nulled: Counter[str] = Counter()
     for each in reports:
         rejections.update(each.rejections)
         add_field_counts(ignored_fields, each.ignored_fields)
-    counts = {"rejections": dict(rejections), "ignored_fields": dict(ignored_fields)}
+        add_field_counts(nulled, each.nulled)
+    counts = {"rejections": dict(rejections), "ignored_fields": dict(ignored_fields), "nulled": dict(nulled)}
     listed = ("load_ids", "miscounts")
     lists = {name: tuple(one for each in reports for one in getattr(each, name)) for name in listed}
     return msgspec.structs.replace(reports[-1], **sums, **counts, **lists)

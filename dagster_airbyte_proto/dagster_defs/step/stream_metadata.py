@@ -40,6 +40,7 @@ class StreamMetadata(NamespacedMetadataSet):
     state_after: dg.JsonMetadataValue | dg.TextMetadataValue | None = None
     rejections: dg.JsonMetadataValue | None = None
     ignored_fields: dg.JsonMetadataValue | None = None
+    nulled: dg.JsonMetadataValue | None = None
     schema_changes: dg.JsonMetadataValue | None = None
 
     @classmethod
@@ -132,6 +133,7 @@ def _texts(report: StreamReport) -> dict[str, Any]:
         "state_after": _state(report.state),
         "rejections": _counts(report.rejections),
         "ignored_fields": _counts(report.ignored_fields),
+        "nulled": _counts(report.nulled),
         "schema_changes": _changes(report),
     }
 

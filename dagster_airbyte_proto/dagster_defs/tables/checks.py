@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import dagster as dg
 import pyarrow as pa
 
+from dagster_airbyte_proto.dagster_defs.definitions.column_schema import column_type
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, WriteMode
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 COUNTS = "counts"
 REJECTS = "rejects"
+NULLED = "nulled"
 SCHEMA = "schema"
 PRIMARY_KEY = "primary_key"
 FRESHNESS = "freshness"
@@ -39,18 +41,24 @@ class StreamChecks:
     """The checks that the streams of a connection get.
 
     `rejects` passes if at most `max_rejected` records, or at most `max_rejected_share` of all, were rejected; None
-    leaves it out. `primary_key` and `freshness` (of the cursor, if it is a time) cost a query of the table. A stream
-    that keeps every version of a row gets no `primary_key`. With `blocking`, an error stops the assets downstream.
+    leaves it out. `nulled` passes if every value fitted its column; its severity is its own, and None leaves it out.
+    `primary_key` and `freshness` (of the cursor, if it is a time) cost a query of the table. A stream that keeps every
+    version of a row gets no `primary_key`. With `blocking`, an error stops the assets downstream.
     """
 
     counts: bool = True
     max_rejected: int | None = 0
     max_rejected_share: float = 0.0
+    nulled: Literal["warn", "error"] | None = "warn"
     schema: bool = False
     primary_key: bool = False
     freshness: timedelta | None = None
     severity: Literal["error", "warn"] = "error"
     blocking: bool = False
+
+
+ONLY_NULLED = StreamChecks(counts=False, max_rejected=None)
+"""The checks of a connection that names none: it tells of values that became NULL, and costs nothing."""
 
 
 class CheckInput(NamedTuple):
@@ -80,7 +88,6 @@ def check_results(
     key: dg.AssetKey, inputs: CheckInput, checks: StreamChecks, selected: Collection[dg.AssetCheckKey]
 ) -> list[dg.AssetCheckResult]:
     """Evaluates the `selected` checks of one materialized stream. A failed check is a result, never an exception."""
-    severity = dg.AssetCheckSeverity.WARN if checks.severity == "warn" else dg.AssetCheckSeverity.ERROR
     known = [dg.AssetCheckKey(key, name) for name in _DESCRIPTIONS]
     names = [each.name for each in known if each in selected]
     answer = _query_table(inputs, names)
@@ -91,7 +98,7 @@ def check_results(
             passed=outcome.passed,
             description=outcome.text,
             metadata={f"airbyte_proto/{label}": value for label, value in outcome.facts},
-            severity=severity,
+            severity=_SEVERITIES[(checks.nulled or "warn") if name == NULLED else checks.severity],
         )
         for name in names
         for outcome in [_outcome(name, inputs, checks, answer)]
@@ -101,10 +108,14 @@ def check_results(
 _DESCRIPTIONS = {
     COUNTS: "Every record that came is in the table or rejected, and the source counted the same.",
     REJECTS: "No more records than allowed were rejected.",
+    NULLED: "Every value fitted its column: none became NULL.",
     SCHEMA: "Every field that came has a column in the table.",
     PRIMARY_KEY: "Every row has a primary key, and no two rows share one.",
     FRESHNESS: "The newest cursor value in the table is recent enough.",
 }
+
+
+_SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
 
 
 class _Outcome(NamedTuple):
@@ -128,6 +139,8 @@ def _chosen(planned: PlannedStream, checks: StreamChecks) -> Iterator[str]:
         yield COUNTS
     if checks.max_rejected is not None:
         yield REJECTS
+    if checks.nulled is not None:
+        yield NULLED
     if checks.schema:
         yield SCHEMA
     if checks.primary_key and planned.primary_key and planned.write in _UNIQUE:
@@ -141,6 +154,8 @@ def _outcome(name: str, inputs: CheckInput, checks: StreamChecks, answer: _Answe
         return _counts(inputs)
     if name == REJECTS:
         return _rejects(inputs.report, checks)
+    if name == NULLED:
+        return _nulled(inputs)
     if name == SCHEMA:
         return _schema(inputs)
     if answer.error:
@@ -168,6 +183,16 @@ def _rejects(report: StreamReport, checks: StreamChecks) -> _Outcome:
     reasons = "; ".join(f"{count}: {reason}" for reason, count in report.rejections.items())
     facts = (("rejected", rejected), ("rejected_share", share))
     return _Outcome(passed, reasons or "Nothing was rejected.", facts)
+
+
+def _nulled(inputs: CheckInput) -> _Outcome:
+    nulled = inputs.report.nulled
+    facts = (("nulled", dict(nulled)), ("changed", inputs.report.changed))
+    if not nulled:
+        return _Outcome(True, "Every value fitted its column.", facts)
+    types = {column.name: column_type(column.type.table_type) for column in table_columns(inputs.planned).all}
+    found = (f"{count:,} of {name} ({types.get(name, 'no column')})" for name, count in nulled.items())
+    return _Outcome(False, f"Values that did not fit their column, now NULL: {', '.join(found)}.", facts)
 
 
 def _schema(inputs: CheckInput) -> _Outcome:

@@ -1,7 +1,7 @@
 """The files and counts of the rows of one stream that are committed together."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.loads.bounded_counts import add_field_counts
 from dagster_airbyte_proto.loads.load import StagedFile, StagedRows
 from dagster_airbyte_proto.model import PartitionValue, WriteMode
+from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.partitions import split_by_partition
 from dagster_airbyte_proto.staging.files.sorting import SortedPositions, move_positions
@@ -50,6 +51,7 @@ class OpenPart:
         self._sorted_positions: dict[str, SortedPositions] = {}
         self._rejected: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
+        self._nulled: Counter[str] = Counter()
         self._rows = 0
         self._changed = 0
         self.lines = 0
@@ -69,6 +71,8 @@ class OpenPart:
         self._rejected.update(parsed.rejected)
         add_field_counts(self._ignored, parsed.ignored)
         self._changed += parsed.changed
+        if parsed.nulled:
+            add_field_counts(self._nulled, _by_column(parsed.nulled, self._stream_files.columns))
         rows = parsed.landing_rows
         self._rows += rows.num_rows
         self._open_record_bytes += record_bytes if rows.num_rows else 0
@@ -99,6 +103,7 @@ class OpenPart:
         self._sorted_positions |= later._sorted_positions
         self._rejected.update(later._rejected)
         add_field_counts(self._ignored, later._ignored)
+        add_field_counts(self._nulled, later._nulled)
         self._rows += later._rows
         self._changed += later._changed
         self.lines += later.lines
@@ -136,6 +141,7 @@ class OpenPart:
             changed=self._changed,
             rejected=dict(self._rejected),
             ignored_fields=dict(self._ignored),
+            nulled=dict(self._nulled),
             record_bytes=self.record_bytes,
             slice=planned.slice,
             partitioned_by=tuple(map(str, columns.partitioning)),
@@ -252,3 +258,19 @@ class OpenPart:
         self._open[partition] = file  # So that `discard` finds it if the write fails.
         file.write(rows)
         self._close_file(partition)
+
+
+def _by_column(counts: Mapping[str, int], columns: Columns) -> Counter[str]:
+    """Counts by column what is counted by the path in the record. A path may end inside of the column's values."""
+    # An entry of the schema policy has the column's own name as its path.
+    names = {column.name: column.name for column in columns.all}
+    names |= {".".join(column.path): column.name for column in columns.all}
+    found: Counter[str] = Counter()
+    for path, count in counts.items():
+        outer = path
+        while outer and outer not in names:
+            outer = outer.rpartition(".")[0]
+        # Without a column it is the time of emission, which the metadata columns have.
+        if outer:
+            found[names[outer]] += count
+    return found

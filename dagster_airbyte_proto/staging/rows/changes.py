@@ -4,11 +4,13 @@ One entry is noted for many rows at once: a source that sends nanoseconds in eve
 object per row.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import FieldPath
 from dagster_airbyte_proto.schema.columns import CHANGES
@@ -18,6 +20,8 @@ TRUNCATED = "TRUNCATED"
 TYPECAST_ERROR = "DESTINATION_TYPECAST_ERROR"
 SERIALIZATION_ERROR = "DESTINATION_SERIALIZATION_ERROR"
 SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
+# A source has reasons of its own for what it nulled.
+_OUR_REASONS = pa.array([TYPECAST_ERROR, SERIALIZATION_ERROR, SIZE_LIMITATION])
 
 _Positions = Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -93,6 +97,11 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
+    @property
+    def has_nulled(self) -> bool:
+        """True if a value became null."""
+        return any(entry.change == NULLED for entry in self._entries)
+
     def note_nulled(self, locations: ValueLocations, positions: _Positions, reason: str = TYPECAST_ERROR) -> None:
         """Notes values that became null."""
         self._add_entries(locations, positions, NULLED, reason)
@@ -142,6 +151,15 @@ class Changes:
     def _add(self, rows: _Positions, entry: _Entry) -> None:
         self._rows.append(rows)
         self._numbers.append(self._entries.setdefault(entry, len(self._entries)))
+
+
+def count_nulled(entry_lists: pa.ListArray) -> Counter[str]:
+    """Returns how many values became null because they did not fit, by their path in the record."""
+    entries = pc.list_flatten(entry_lists)
+    is_nulled = pc.equal(pc.struct_field(entries, "change"), NULLED)
+    is_ours = pc.is_in(pc.struct_field(entries, "reason"), value_set=_OUR_REASONS)
+    counts = pc.value_counts(pc.struct_field(entries, "field").filter(pc.and_(is_nulled, is_ours)))
+    return Counter({str(each["values"]): each["counts"] for each in counts.to_pylist()})
 
 
 def _list_array(offsets: bytes | np.ndarray[tuple[int], np.dtype[np.int32]], values: pa.Array) -> pa.Array:

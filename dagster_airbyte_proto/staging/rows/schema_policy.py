@@ -19,7 +19,7 @@ from dagster_airbyte_proto.model import FieldPath, SchemaPolicy
 from dagster_airbyte_proto.schema.columns import CHANGES, META, null_array
 from dagster_airbyte_proto.schema.evolution import ColumnMismatch
 from dagster_airbyte_proto.schema.names import case_folded
-from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations
+from dagster_airbyte_proto.staging.rows.changes import Changes, ValueLocations, count_nulled
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 
 
@@ -71,8 +71,7 @@ def _reject_rows(parsed: ParsedBatch, found: Sequence[_ExcludedValues]) -> Parse
     batch = parsed.batch.filter(left)
     deletions = None if parsed.deletions is None else parsed.deletions.filter(left)
     filtered_out = None if parsed.filtered_out is None else parsed.filtered_out.filter(left)
-    remaining = counted._replace(batch=batch, deletions=deletions, filtered_out=filtered_out)
-    return remaining._replace(changed=_count_changed(remaining))
+    return _recount(counted._replace(batch=batch, deletions=deletions, filtered_out=filtered_out))
 
 
 def _as_numpy(mask: pa.BooleanArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
@@ -100,8 +99,7 @@ def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues]) -> Pars
     batch = batch.set_column(
         index, batch.schema.field(index), pa.StructArray.from_arrays(parts, fields=list(meta.type))
     )
-    noted = parsed._replace(batch=batch)
-    return noted._replace(changed=_count_changed(noted))
+    return _recount(parsed._replace(batch=batch))
 
 
 def _concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
@@ -114,14 +112,11 @@ def _concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values.take(order), type=CHANGES)
 
 
-def _count_changed(parsed: ParsedBatch) -> int:
-    batch = parsed.landing_rows
-    lengths = pc.list_value_length(pc.struct_field(batch.column(META), [_changes_index(batch)]))
-    return int(pc.sum(pc.greater(lengths, 0)).as_py() or 0)
-
-
-def _changes_index(batch: pa.RecordBatch) -> int:
-    return int(batch.schema.field(META).type.get_field_index("changes"))
+def _recount(parsed: ParsedBatch) -> ParsedBatch:
+    """Counts the changes of the landing rows again."""
+    entry_lists = pc.struct_field(parsed.landing_rows.column(META), "changes")
+    changed = int(pc.sum(pc.greater(pc.list_value_length(entry_lists), 0)).as_py() or 0)
+    return parsed._replace(changed=changed, nulled=count_nulled(entry_lists))
 
 
 def _project(parsed: ParsedBatch, excluded: Sequence[ColumnMismatch], schema: pa.Schema) -> ParsedBatch:

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
-from dagster_airbyte_proto.schema.columns import Column, Columns
+from dagster_airbyte_proto.schema.columns import META, Column, Columns
 from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows
 from dagster_airbyte_proto.staging.lines.columnar_parser import ColumnarParser
 from dagster_airbyte_proto.staging.lines.raw_values import wire_array
 from dagster_airbyte_proto.staging.lines.record_parser import parse_by_record
 from dagster_airbyte_proto.staging.lines.wire_rows import WireRows
-from dagster_airbyte_proto.staging.rows.changes import Changes
+from dagster_airbyte_proto.staging.rows.changes import Changes, count_nulled
 from dagster_airbyte_proto.staging.rows.coercion import coerce
 from dagster_airbyte_proto.staging.rows.faulty_values import wire_array_around_faults
 from dagster_airbyte_proto.staging.rows.metadata import (
@@ -51,7 +51,8 @@ class ParsedBatch(NamedTuple):
 
     The lines of the segment are the landing rows plus the rejected ones. `deletions` is a mask of the rows that delete
     their key. `filtered_out` is a mask of the rows that the filter rejected: the batch has them for their keys alone,
-    which the table must no longer have. Both are None if there are no such rows.
+    which the table must no longer have. Both are None if there are no such rows. `nulled` counts the values of the
+    landing rows that did not fit their column, by their path in the record.
     """
 
     batch: pa.RecordBatch
@@ -61,6 +62,7 @@ class ParsedBatch(NamedTuple):
     foreign: Counter[StreamId]
     deletions: pa.BooleanArray | None = None
     filtered_out: pa.BooleanArray | None = None
+    nulled: Mapping[str, int] = {}
 
     @property
     def landing_rows(self) -> pa.RecordBatch:
@@ -194,7 +196,9 @@ class SegmentParser:
         parsed = ParsedBatch(batch, 0, wire.rejected, wire.ignored, wire.foreign, deletions)
         if filtered_out is not None:
             parsed = self._apply_filter(parsed, filtered_out)
-        return parsed._replace(changed=_count_changed(parsed.landing_rows, wire))
+        landing_rows = parsed.landing_rows
+        nulled = count_nulled(_entry_lists(landing_rows)) if wire.changes.has_nulled else {}
+        return parsed._replace(changed=_count_changed(landing_rows, wire), nulled=nulled)
 
     def _filtered_out_mask(self, is_wanted: pa.BooleanArray, deletions: pa.BooleanArray | None) -> pa.BooleanArray:
         """Returns a mask of the rows that the filter leaves out."""
@@ -271,5 +275,9 @@ def _count_changed(batch: pa.RecordBatch, wire: WireRows) -> int:
     source = wire.source_changes
     if not wire.changes and (source is None or source.null_count == len(source)):
         return 0
-    lengths = pc.list_value_length(batch.column("_airbyte_meta").field("changes"))
+    lengths = pc.list_value_length(_entry_lists(batch))
     return int(pc.sum(pc.greater(lengths, 0)).as_py() or 0)
+
+
+def _entry_lists(batch: pa.RecordBatch) -> pa.ListArray:
+    return batch.column(META).field("changes")

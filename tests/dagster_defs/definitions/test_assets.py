@@ -228,7 +228,8 @@ def test_checks_come_with_each_stream(tmp_path: Path) -> None:
     found = {(key.asset_key.path[-1], key.name) for key in assets.check_keys}
     assert {("users", "counts"), ("orders", "counts"), ("users", "primary_key")} <= found
     assert ("orders", "primary_key") not in found
-    assert _assets(tmp_path).check_keys == set()
+    assert {key.name for key in _assets(tmp_path).check_keys} == {"nulled"}
+    assert _assets(tmp_path, checks=None).check_keys == set()
 
 
 def _keyed(key: Callable[[StreamTranslatorData], list[str]]) -> StreamTranslator:

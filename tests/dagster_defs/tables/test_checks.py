@@ -12,7 +12,14 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.dagster_defs.tables.checks import CheckInput, Query, StreamChecks, check_results, check_specs
+from dagster_airbyte_proto.dagster_defs.tables.checks import (
+    ONLY_NULLED,
+    CheckInput,
+    Query,
+    StreamChecks,
+    check_results,
+    check_specs,
+)
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
@@ -24,7 +31,7 @@ from tests.sync.shop import Shop
 
 KEY = dg.AssetKey(["shop", "users"])
 EVERYTHING = StreamChecks(schema=True, primary_key=True, freshness=timedelta(hours=1))
-NAMES = ("counts", "rejects", "schema", "primary_key", "freshness")
+NAMES = ("counts", "rejects", "nulled", "schema", "primary_key", "freshness")
 TOLD = StreamReport(status=SyncStatus.COMPLETE, table="shop.users", emitted=10, committed=10)
 
 
@@ -48,12 +55,13 @@ def test_a_stream_gets_the_checks_that_fit_it() -> None:
         return [spec.name for spec in check_specs(KEY, stream, checks)]
 
     users = planned(USERS)
-    assert names(users, StreamChecks()) == ["counts", "rejects"]
+    assert names(users, StreamChecks()) == ["counts", "rejects", "nulled"]
+    assert names(users, ONLY_NULLED) == ["nulled"]
     assert names(users, EVERYTHING) == list(NAMES)
-    assert names(users, StreamChecks(counts=False, max_rejected=None)) == []
+    assert names(users, StreamChecks(counts=False, max_rejected=None, nulled=None)) == []
     kept = planned(USERS, write="append")
-    assert names(kept, EVERYTHING) == ["counts", "rejects", "schema", "freshness"]
-    assert names(planned(ORDERS), EVERYTHING) == ["counts", "rejects", "schema"]
+    assert names(kept, EVERYTHING) == ["counts", "rejects", "nulled", "schema", "freshness"]
+    assert names(planned(ORDERS), EVERYTHING) == ["counts", "rejects", "nulled", "schema"]
 
 
 def test_blocking_and_severity_are_as_chosen() -> None:
@@ -66,8 +74,8 @@ def test_blocking_and_severity_are_as_chosen() -> None:
 
 def test_a_good_sync_passes(runs: OpenRuns) -> None:
     result = told_by(runs().place, {"streams": {"users": {"records": 12}}})
-    found = results(CheckInput(planned(USERS), result, result.table), StreamChecks(schema=True), NAMES[:3])
-    assert {name: each.passed for name, each in found.items()} == {"counts": True, "rejects": True, "schema": True}
+    found = results(CheckInput(planned(USERS), result, result.table), StreamChecks(schema=True), NAMES[:4])
+    assert {name: each.passed for name, each in found.items()} == dict.fromkeys(NAMES[:4], True)
     assert found["counts"].metadata["airbyte_proto/committed"].value == 12
 
 
@@ -112,6 +120,19 @@ def test_a_field_without_a_column_is_reported_unless_the_policy_leaves_it_out(ru
     assert not found.passed and "shoe_size" in (found.description or "")
     left_out = evidence._replace(schema_policy="discard_column")
     assert results(left_out, StreamChecks(schema=True), ("schema",))["schema"].passed
+
+
+def test_values_that_became_null_warn_and_fail_by_choice(runs: OpenRuns) -> None:
+    bad = '{"type":"RECORD","record":{"stream":"users","data":{"id":"many"},"emitted_at":1}}'
+    result = told_by(runs().place, {"streams": {"users": {"records": 3}}, "lines": [bad, bad]})
+    evidence = CheckInput(planned(USERS), result, result.table)
+    found = results(evidence, ONLY_NULLED, ("nulled",))["nulled"]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert found.description == "Values that did not fit their column, now NULL: 2 of id (bigint)."
+    assert found.metadata["airbyte_proto/nulled"].value == {"id": 2}
+    assert results(evidence, StreamChecks(nulled="error"), NAMES)["nulled"].severity is dg.AssetCheckSeverity.ERROR
+    fitting = evidence._replace(report=TOLD)
+    assert results(fitting, ONLY_NULLED, ("nulled",))["nulled"].passed
 
 
 def test_what_cannot_be_asked_fails_and_says_why() -> None:
