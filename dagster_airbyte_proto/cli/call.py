@@ -48,7 +48,7 @@ class Call:
     def __init__(self) -> None:
         self.home: Path | None = None
         self.settings_file: Path | None = None
-        self.is_json = False
+        self.is_json = self.is_verbose = False
         self._has_named_home = False
         self.connection: str | None = None
 
@@ -138,6 +138,14 @@ def common_options(function: Function) -> Function:
     for option in (
         click.option(
             "--json", "is_json", is_flag=True, expose_value=False, callback=_set, help="Print one JSON document."
+        ),
+        click.option(
+            "--verbose",
+            "is_verbose",
+            is_flag=True,
+            expose_value=False,
+            callback=_set,
+            help="Show all that the connector logs, and stack traces.",
         ),
         click.option(
             "--settings",

@@ -88,6 +88,8 @@ def _answer(words: list[str], call: Call) -> Answer:
         _report_bug()
         return _error_answer(call, error_value(error), _FAILED)
     except ProtoError as error:
+        if call.is_verbose:
+            traceback.print_exc()
         click.echo(f"error: {plain(str(error), max_characters=20_000)}", err=True)
         return _error_answer(call, error_value(error), _USAGE if isinstance(error, ConfigError) else _FAILED)
     except Exception as error:  # noqa: BLE001 - the edge of the process: it prints the traceback and exits with 1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_airbyte_proto.cli.output import counted, plain
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.stack_traces import brief_log_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,6 +33,7 @@ _SHOWN_LEVELS = frozenset({"NOTE", "WARN", "ERROR", "FATAL"})
 _LINES_AROUND = 6
 _PHASE_ORDER = ("reading", "failed", "waiting", "complete")
 _KIB = 1024.0
+_MAX_VERBOSE_CHARACTERS = 64 << 10
 
 
 class ProgressView(Protocol):
@@ -47,10 +49,10 @@ class ProgressView(Protocol):
 
 
 @contextmanager
-def progress_view(connection: str) -> Iterator[ProgressView]:
+def progress_view(connection: str, *, is_verbose: bool = False) -> Iterator[ProgressView]:
     """Opens the view that suits stderr, until the block ends."""
     if not sys.stderr.isatty():
-        lines = ProgressLines(connection, _write_line)
+        lines = ProgressLines(connection, _write_line, is_verbose=is_verbose)
         yield lines
         lines.ended()
         return
@@ -58,7 +60,9 @@ def progress_view(connection: str) -> Iterator[ProgressView]:
     from rich.live import Live
 
     console = Console(stderr=True, highlight=False, emoji=False)
-    table = LiveTable(connection, lambda: console.height, lambda text: console.print(text, markup=False))
+    table = LiveTable(
+        connection, lambda: console.height, lambda text: console.print(text, markup=False), is_verbose=is_verbose
+    )
     drawing = Live(
         console=console,
         get_renderable=table.drawn,
@@ -73,8 +77,16 @@ def progress_view(connection: str) -> Iterator[ProgressView]:
 class ProgressLines:
     """Progress for logs and pipes: a line when a stream's phase changes, and one every ten seconds."""
 
-    def __init__(self, connection: str, write: Callable[[str], None], clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        connection: str,
+        write: Callable[[str], None],
+        clock: Clock = time.monotonic,
+        *,
+        is_verbose: bool = False,
+    ) -> None:
         self._connection = connection
+        self._is_verbose = is_verbose
         self._write = write
         self._clock = clock
         self._runs: Runs = {}
@@ -99,8 +111,8 @@ class ProgressLines:
             self._write_total(now)
 
     def connector_logged(self, level: str, text: str) -> None:
-        if level in _SHOWN_LEVELS:
-            self._write(f"{self._connection}: {level} {plain(text)}")
+        if line := log_line(level, text, is_verbose=self._is_verbose):
+            self._write(f"{self._connection}: {line}")
 
     def ended(self) -> None:
         self._write_phases()
@@ -152,8 +164,11 @@ class LiveTable:
         height: Callable[[], int],
         print_above: Callable[[str], Any],
         clock: Clock = time.monotonic,
+        *,
+        is_verbose: bool = False,
     ) -> None:
         self._connection = connection
+        self._is_verbose = is_verbose
         self._height = height
         self._print_above = print_above
         self._clock = clock
@@ -172,8 +187,8 @@ class LiveTable:
     def progressed(self) -> None: ...
 
     def connector_logged(self, level: str, text: str) -> None:
-        if level in _SHOWN_LEVELS:
-            self._print_above(f"{level} {plain(text)}")
+        if line := log_line(level, text, is_verbose=self._is_verbose):
+            self._print_above(line)
 
     def drawn(self) -> "RenderableType":
         with self._drawing:
@@ -218,6 +233,13 @@ class LiveTable:
         rate = f"{self._samples_of[None].rate(now, rows):,.0f}"
         size = size_text(sum(run.counts.bytes for run in runs))
         return ("all", f"{rows:,}", rate, size, "", f"{now - self._started_at:.0f} s")
+
+
+def log_line(level: str, text: str, *, is_verbose: bool) -> str:
+    """A line of the run's log, for people: without stack traces, and empty for one that only `is_verbose` shows."""
+    if is_verbose:
+        return f"{level} {plain(text, max_characters=_MAX_VERBOSE_CHARACTERS)}"
+    return f"{level} {plain(brief_log_text(text))}" if level in _SHOWN_LEVELS else ""
 
 
 def size_text(size_bytes: float) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.protocols.conversation import Invocation
+from dagster_airbyte_proto.stack_traces import last_words
 
 
 class ExitReport(NamedTuple):
@@ -31,6 +32,13 @@ class ExitReport(NamedTuple):
         """A phrase that follows "it", for messages."""
         how = f"exited with code {self.code}" if self.signal is None else f"was ended by signal {self.signal}"
         return f"{how}: {self.reason}" if self.reason else how
+
+    @property
+    def how_it_ended_and_why(self) -> str:
+        """The same, with the last words on stderr: the error of a stack trace, without the trace."""
+        words = last_words(self.stderr_tail)
+        gap = "\n" if "\n" in words else " "
+        return f"{self.how_it_ended}:{gap}{words}" if words else self.how_it_ended
 
 
 class LaunchOptions(NamedTuple):

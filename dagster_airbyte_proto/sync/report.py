@@ -8,6 +8,8 @@ import msgspec
 
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 
+_MAX_NAMED_STREAMS = 20
+
 
 class SyncStatus(StrEnum):
     COMPLETE = "complete"
@@ -86,7 +88,7 @@ class Seconds(msgspec.Struct):
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a whole sync. `compacted` names the tables that were compacted after it."""
+    """The report of a whole sync. `compacted` names the tables that were compacted after it, `log` is the run's log."""
 
     connection: str
     status: SyncStatus
@@ -101,12 +103,27 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     partition: str = ""
     compacted: tuple[str, ...] = ()
+    log: str = ""
+
+    def error_lines(self) -> list[str]:
+        """Each error once, with the streams that have it: a connector that crashes fails all streams with the same."""
+        by_error: dict[str, list[str]] = {}
+        for name, stream in self.streams.items():
+            if stream.status is not SyncStatus.COMPLETE and stream.error != self.error:
+                by_error.setdefault((stream.error or "").replace(f" (stream {name})", ""), []).append(name)
+        lines = [f"{_listed(names)}: {error}" for error, names in by_error.items()]
+        return [self.error, *lines] if self.error else lines
 
     def as_json(self) -> dict[str, Any]:
         value: dict[str, Any] = msgspec.to_builtins(self)
         value["seconds"] = {name: round(seconds, 3) for name, seconds in value["seconds"].items()}
         value["connector"]["seconds"] = round(value["connector"]["seconds"], 3)
         return value
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED_STREAMS:,} more" if len(names) > _MAX_NAMED_STREAMS else ""
+    return ", ".join(names[:_MAX_NAMED_STREAMS]) + more
 
 
 def overall_status(statuses: list[SyncStatus], *, cancelled: bool, connector_failed: bool) -> SyncStatus:

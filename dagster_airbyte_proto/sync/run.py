@@ -142,6 +142,7 @@ def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcom
             *(text for run in runs for text in nulled_texts(run)),
         ),
         partition=context.request.partition,
+        log=str(context.log.path),
     )
 
 

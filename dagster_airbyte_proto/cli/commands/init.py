@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.connectors import opened_registry, registry_option
-from dagster_airbyte_proto.cli.commands.spec_check_discover import check_connection
+from dagster_airbyte_proto.cli.commands.spec_check_discover import check_connection, show_log_line
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.cli.program import program
 
@@ -60,7 +61,7 @@ def init(
     options = {kind: text for kind, text in launched.items() if text is not None}
     new = NewConnection(connection, path, _connector(call, name, path, options, registry=registry, protocol=protocol))
     prompter = _prompter(asks=not no_input and sys.stdin is not None and sys.stdin.isatty())
-    made = draft_connection(call.engine, new, prompter, _show_log_line)
+    made = draft_connection(call.engine, new, prompter, partial(show_log_line, is_verbose=call.is_verbose))
     write_connection(path, made.text, overwrite=force)
     sys.stderr.write(f"wrote {path}\n")
     return _answer(call, new, made, wants_check=not no_check)
@@ -82,11 +83,6 @@ def _connector(
             "Name a tap with --pypi, --command or --image: registries list only Airbyte's connectors."
         )
     return listed_connector(opened_registry(call, registry).named(name))
-
-
-def _show_log_line(level: str, text: str) -> None:
-    if level in ("NOTE", "WARN", "ERROR", "FATAL"):
-        sys.stderr.write(f"{level} {plain(text)}\n")
 
 
 def _answer(call: Call, new: "NewConnection", made: "Draft", *, wants_check: bool) -> Answer:

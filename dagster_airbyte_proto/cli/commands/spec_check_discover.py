@@ -3,14 +3,17 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
-from dagster_airbyte_proto.cli.output import Answer, Grid, plain, short
+from dagster_airbyte_proto.cli.output import Answer, Grid, short
 from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.cli.progress import log_line
+from dagster_airbyte_proto.stack_traces import without_stack_traces
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
@@ -36,7 +39,8 @@ def open_connector(call: Call, connection_file: str, partition: "Slice | None" =
 
     connection = call.open(connection_file)
     words = partition.template_values if partition else None
-    with call.engine() as engine, opened_source(engine, connection, words, on_line=_show_log_line) as source:
+    on_line = partial(show_log_line, is_verbose=call.is_verbose)
+    with call.engine() as engine, opened_source(engine, connection, words, on_line=on_line) as source:
         yield ConnectorSession(engine, source)
 
 
@@ -68,8 +72,9 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
         message = source.mask.text(verdict.message)
     status = "succeeded" if verdict.succeeded else "failed"
     value = {"connection": call.connection, "status": status, "message": message}
-    line = f"{call.connection}: check {status}" + (f": {message}" if message else "")
-    return Answer(value, (line,), 0 if verdict.succeeded else 1)
+    shown = message if call.is_verbose else without_stack_traces(message)
+    lines = (f"{call.connection}: check {status}" + (f": {shown}" if shown else ""), f"log: {source.log_path}")
+    return Answer(value, lines[:1] if verdict.succeeded else lines, 0 if verdict.succeeded else 1)
 
 
 @command_in(program, "discover")
@@ -92,9 +97,10 @@ def discover(call: Call, connection_file: str, save: bool, partition: str | None
     return Answer(value, (Grid(_STREAMS, rows, texts=("read modes", "primary key", "columns")), *lines))
 
 
-def _show_log_line(level: str, text: str) -> None:
-    if level in ("NOTE", "WARN", "ERROR", "FATAL"):
-        sys.stderr.write(f"{level} {plain(text)}\n")
+def show_log_line(level: str, text: str, *, is_verbose: bool = False) -> None:
+    """Shows a line of the connector's log on stderr."""
+    if line := log_line(level, text, is_verbose=is_verbose):
+        sys.stderr.write(f"{line}\n")
 
 
 def _save(engine: "Engine", source: "Source", catalog: "Catalog") -> dict[str, Any]:
@@ -105,7 +111,7 @@ def _save(engine: "Engine", source: "Source", catalog: "Catalog") -> dict[str, A
     name = source.connection.name
     before = engine.answer_cache.saved_catalog(name)
     if before.warning:
-        _show_log_line("WARN", before.warning)
+        show_log_line("WARN", before.warning)
     old = source.protocol.catalog(before.message) if before.message else Catalog(())
     path = engine.answer_cache.save_catalog(name, source.protocol.catalog_message(catalog))
     return {"saved": str(path), "changes": catalog_changes(old, catalog)}

@@ -46,7 +46,7 @@ def sync(
     cancel = threading.Event()
     with (
         call.engine() as engine,
-        progress_view(connection.name) as watcher,
+        progress_view(connection.name, is_verbose=call.is_verbose) as watcher,
         cancelling(cancel, lambda: watcher.is_reading),
     ):
         report = sync_connection(engine, connection, request, RunOptions(cancel, watcher))
@@ -101,6 +101,7 @@ def report_parts(report: "SyncReport") -> list[str | Grid]:
 
 def _warnings_and_errors(report: "SyncReport") -> list[str]:
     from dagster_airbyte_proto.schema.stream_profile import change_text
+    from dagster_airbyte_proto.sync.report import SyncStatus
 
     lines = [f"warning: {warning}" for warning in report.warnings]
     for name, stream in report.streams.items():
@@ -108,6 +109,5 @@ def _warnings_and_errors(report: "SyncReport") -> list[str]:
         lines += [f"{name}: {counted(rows, 'row')} rejected: {reason}" for reason, rows in stream.rejections.items()]
         if stream.ignored_fields:
             lines.append(f"{name}: fields without a column: {', '.join(sorted(stream.ignored_fields))}")
-        if stream.error and stream.error != report.error:
-            lines.append(f"{name}: {stream.error}")
-    return [*lines, *([f"error: {report.error}"] if report.error else [])]
+    lines += [f"error: {error}" for error in report.error_lines()]
+    return [*lines, *([f"log: {report.log}"] if report.status is not SyncStatus.COMPLETE else [])]

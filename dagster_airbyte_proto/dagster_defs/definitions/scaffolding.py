@@ -22,6 +22,7 @@ from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.launchers.registry.download import open_registry
 from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.stack_traces import brief_log_text
 from dagster_airbyte_proto.sync.connector.new_connection import (
     NewConnection,
     NewConnector,
@@ -144,7 +145,7 @@ def _name(folder: str) -> str:
 
 def _show_log_line(level: str, text: str) -> None:
     if level in _SHOWN_LEVELS:
-        click.echo(f"{level} {text}", err=True)
+        click.echo(f"{level} {brief_log_text(text)}", err=True)
 
 
 def _warn(text: str) -> None:

@@ -21,7 +21,10 @@ def failing_the_step() -> Iterator[None]:
     except ProtoError as error:
         # By the time of a retry, the run that holds the connection's lease will have ended.
         is_retryable = error.retryable or isinstance(error, StateConflict)
-        raise dg.Failure(str(error), allow_retries=is_retryable) from error
+        cause = error.__cause__
+        has_more_to_say = cause is not None and str(cause) not in str(error)
+        # Not from the error itself: it would be shown again, with a stack trace that says nothing about the fault.
+        raise dg.Failure(str(error), allow_retries=is_retryable) from cause if has_more_to_say else None
 
 
 def fail_if_incomplete(report: SyncReport) -> None:
@@ -29,7 +32,9 @@ def fail_if_incomplete(report: SyncReport) -> None:
     failed = {name: stream for name, stream in report.streams.items() if stream.status is not SyncStatus.COMPLETE}
     if failed:
         is_retryable = all(stream.retryable for stream in failed.values())
-        raise dg.Failure(_failure_text(report, failed), metadata=_metadata(report, failed), allow_retries=is_retryable)
+        raise dg.Failure(
+            "\n".join(report.error_lines()), metadata=_metadata(report, failed), allow_retries=is_retryable
+        )
     if report.status is not SyncStatus.COMPLETE:
         raise dg.Failure(_connector_failure_text(report), metadata=_metadata(report, failed), allow_retries=False)
 
@@ -44,21 +49,6 @@ def cancellation(connection: str, error: BaseException | None) -> dg.Failure:
     )
 
 
-def _failure_text(report: SyncReport, failed: Mapping[str, StreamReport]) -> str:
-    """Each error once, with the streams that have it: a connector that crashes fails all streams with the same one."""
-    if report.error:
-        return report.error
-    streams_by_error: dict[str, list[str]] = {}
-    for name, stream in failed.items():
-        streams_by_error.setdefault((stream.error or "").replace(f" (stream {name})", ""), []).append(name)
-    return "\n".join(f"{_listed(names)}: {error}" for error, names in streams_by_error.items())
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED_STREAMS} more" if len(names) > _MAX_NAMED_STREAMS else ""
-    return ", ".join(names[:_MAX_NAMED_STREAMS]) + more
-
-
 def _connector_failure_text(report: SyncReport) -> str:
     exit_text = f"exit code {report.connector.exit_code}, signal {report.connector.signal}"
     cause = "\n".join(report.connector.errors) or report.error or exit_text
@@ -70,5 +60,6 @@ def _metadata(report: SyncReport, failed: Mapping[str, StreamReport]) -> dict[st
     return {
         **{name: dg.TextMetadataValue(stream.error or "") for name, stream in first},
         "airbyte_proto/run": dg.TextMetadataValue(report.run_id),
+        "airbyte_proto/log": dg.PathMetadataValue(report.log),
         "airbyte_proto/failed_streams": dg.IntMetadataValue(len(failed)),
     }

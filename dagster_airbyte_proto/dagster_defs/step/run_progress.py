@@ -9,6 +9,7 @@ import dagster as dg
 from dagster._core.events import EngineEventData
 
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.stack_traces import brief_log_text
 from dagster_airbyte_proto.sync.stream_run import Phase, StreamRun
 
 _RUN_LOG_LEVELS = {"NOTE": "info", "WARN": "warning", "ERROR": "error", "FATAL": "error"}
@@ -18,8 +19,8 @@ _MAX_NAMED_STREAMS = 3
 
 class RunProgress:
     """A ProgressListener that writes to Dagster. The connector's log lines come from the sync's threads and go to
-    stderr, the step's compute log. Warnings and errors go to the run's log too, up to a limit. `report_progress`
-    belongs to the step's own thread."""
+    stderr, the step's compute log. Warnings and errors go to the run's log too, without stack traces, up to a limit.
+    `report_progress` belongs to the step's own thread."""
 
     def __init__(self, context: dg.AssetExecutionContext, *, interval_seconds: float) -> None:
         self._context = context
@@ -40,7 +41,11 @@ class RunProgress:
     def connector_logged(self, level: str, text: str) -> None:
         sys.stderr.write(f"{level} {text}\n")
         if level in _RUN_LOG_LEVELS and (number := next(self._line_numbers)) <= _MAX_RUN_LOG_LINES:
-            line = text if number < _MAX_RUN_LOG_LINES else "The step's compute logs have more lines like these."
+            line = (
+                brief_log_text(text)
+                if number < _MAX_RUN_LOG_LINES
+                else "The step's compute logs have more lines like these."
+            )
             self._logged_texts.add(line)
             self._context.log.log(_RUN_LOG_LEVELS[level], line)
 

@@ -84,7 +84,11 @@ class SyncEvents(Iterator[SyncEvent]):
     def __next__(self) -> SyncEvent:
         if self._events is None:
             self._events = self._start(self._requested)
-        return next(self._events)
+        try:
+            return next(self._events)
+        except dg.Failure as failure:
+            # Dagster shows the stack trace beside the message, and frames of this package say nothing about the fault.
+            raise failure.with_traceback(None) from failure.__cause__
 
     def fetch_column_metadata(self) -> "SyncEvents":
         """Adds the columns that each table has after the sync, with types and comments. Adds their lineage too, if the
@@ -145,11 +149,11 @@ class SyncEventStream:
             self._background.start()
             yield from self._events_until_end()
             self._raise_unless_complete()
-        except _INTERRUPTS as interrupt:
+        except _INTERRUPTS:
             stop_seconds = _STOP_AFTER_DRAIN_SECONDS
             with suppress(*_INTERRUPTS):  # a second interrupt ends the drain at once
                 yield from self._drain()
-            raise cancellation(self._assets.connection, self._end.error) from interrupt
+            raise cancellation(self._assets.connection, self._end.error) from None
         finally:
             if not self._background.stop(stop_seconds):
                 self._context.log.warning(

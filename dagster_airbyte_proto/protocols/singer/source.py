@@ -33,12 +33,12 @@ from dagster_airbyte_proto.protocols.singer.records import RECORD_WIRE
 from dagster_airbyte_proto.protocols.singer.schema_catalog import catalog_of_run
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
+from dagster_airbyte_proto.stack_traces import last_words
 
 _CONFIG = FileArgument("config.json")
 _CATALOG = FileArgument("catalog.json")
 _STATE = FileArgument("state.json")
 _USUAL_FLAGS = frozenset({"--catalog", "--discover", "--state"})
-_CHECK_MESSAGE_LINES = 10
 
 
 class SingerSource:
@@ -100,7 +100,7 @@ class SingerSource:
             yield CheckEvent(True, "")
             return
         if verb is Verb.CHECK:
-            yield CheckEvent(False, "\n".join(transcript.stderr_tail[-_CHECK_MESSAGE_LINES:]))
+            yield CheckEvent(False, last_words(transcript.stderr_tail))
         yield from map(PlainLine, transcript.output.splitlines())
 
     def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:

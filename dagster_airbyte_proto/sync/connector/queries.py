@@ -82,7 +82,7 @@ def query_connector(
         reply = _dispatch(connector.protocol.events_of_answer(verb, transcript), answer_type, listener)
         if reply.answer is not None:
             return reply.answer
-    raise _missing_answer_error(verb, reply, report, listener.mask)
+    raise _missing_answer_error(verb, reply, report, listener)
 
 
 def _transcript(output: bytes, report: ExitReport | None) -> Transcript:
@@ -173,12 +173,16 @@ def _doing(verb: Verb) -> str:
     return f"asking the connector {_PURPOSES[verb]}"
 
 
-def _missing_answer_error(verb: Verb, reply: _Reply[Answer], report: ExitReport | None, mask: Mask) -> ConnectorError:
-    doing = _doing(verb)
+def _missing_answer_error(
+    verb: Verb, reply: _Reply[Answer], report: ExitReport | None, listener: QueryListener
+) -> ConnectorError:
+    doing, mask, remedy = _doing(verb), listener.mask, f"Its log: {listener.log.path}"
     if reply.errors:
         # The first error in time is the cause; connectors often send others after it.
         first = min(reply.errors, key=lambda error: error.emitted_at_milliseconds)
-        return ConnectorError(doing, mask.text(first.message), retryable=first.kind is FailureKind.TRANSIENT)
+        return ConnectorError(
+            doing, mask.text(first.summary), remedy=remedy, retryable=first.kind is FailureKind.TRANSIENT
+        )
     if report is None or report.ended_cleanly:
         found = (
             f"its answer cannot be read ({mask.text(reply.unreadable[-1].reason)})"
@@ -186,9 +190,5 @@ def _missing_answer_error(verb: Verb, reply: _Reply[Answer], report: ExitReport 
             else "it ended without an answer"
         )
         return ProtocolViolation(doing, found)
-    tail = mask.text("\n".join(report.stderr_tail[-10:]))
-    return ConnectorError(
-        doing,
-        f"it {report.how_it_ended}, and gave no answer",
-        remedy=f"Its last words on stderr:\n{tail}" if tail else "",
-    )
+    found = f"it gave no answer, and {mask.text(report.how_it_ended_and_why)}"
+    return ConnectorError(doing, found, remedy=remedy)

@@ -61,6 +61,10 @@ class Source:
     def protocol(self) -> SourceProtocol:
         return self.connector.protocol
 
+    @property
+    def log_path(self) -> Path:
+        return self._log.path
+
     @cached_property
     def identity(self) -> str:
         """The exact connector and version that would run. Cached: some launchers install a package to find out."""

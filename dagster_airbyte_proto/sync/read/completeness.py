@@ -37,8 +37,7 @@ def why_incomplete(run: StreamRun, ending: ConnectorEnding, *, is_covered: bool)
     if ending.error is not None:
         return ending.error
     if ending.exit is None or not ending.exit.ended_cleanly:
-        found, stderr = _exit_text(ending.exit), _stderr_text(ending.exit)
-        return ConnectorError(READING, found, remedy=stderr, stream=stream, retryable=True)
+        return ConnectorError(READING, _exit_text(ending.exit), stream=stream, retryable=True)
     if ending.has_statuses:
         found = "the connector ended well but never sent the status COMPLETE for it"
         return ConnectorError(READING, found, stream=stream, retryable=True)
@@ -51,8 +50,4 @@ def ended_by_itself(report: ExitReport | None) -> bool:
 
 
 def _exit_text(report: ExitReport | None) -> str:
-    return f"the connector {report.how_it_ended}" if report else "the connector did not end"
-
-
-def _stderr_text(report: ExitReport | None) -> str:
-    return "\n".join(("Its last lines on stderr:", *report.stderr_tail)) if report and report.stderr_tail else ""
+    return f"the connector {report.how_it_ended_and_why}" if report else "the connector did not end"

@@ -292,7 +292,7 @@ class Pull:
         self._log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
         error = ConnectorError(
             READING,
-            event.message,
+            event.summary,
             stream=str(event.stream) if event.stream else None,
             retryable=event.kind is not FailureKind.CONFIG,
         )

@@ -42,6 +42,7 @@ REPORT: dict[str, Any] = {
             "committed": 7_000,
             "rejected": 12,
             "rejections": {"every part of the key is null": 12},
+            "error": "reading from the connector (stream order_items_history): exited with code 1: KeyError: 'count'",
             "bytes": 2_100_000,
             "load_ids": ["b"],
         },
@@ -50,6 +51,7 @@ REPORT: dict[str, Any] = {
     "lines": {},
     "connector": {},
     "seconds": {"total": 61.25},
+    "log": "/home/me/shop/.airbyte-proto/logs/shopify/20261126T113410-2e08a82ff9.log",
 }
 QUERIED = Grid(
     ("id", "year", "name", "address", "note"),
