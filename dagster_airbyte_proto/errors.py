@@ -88,6 +88,12 @@ class CommitUnknown(ProtoError):
     retryable = True
 
 
+class Cancelled(ProtoError):
+    """Somebody cancelled the run before it was done. Nothing is wrong, and the next run goes on from there."""
+
+    retryable = True
+
+
 class InternalError(ProtoError):
     """A bug in this package. Please report it with the output of `airbyte-proto version`."""
 

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.stack_traces import brief_log_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
     from dagster_airbyte_proto.sync.stream_run import StreamRun
 
@@ -27,11 +28,12 @@ Runs = Mapping[StreamId, "StreamRun"]
 Clock = Callable[[], float]
 
 _DRAWN_A_SECOND = 5
+_NUMBERS = ("rows", "committed", "rows/s", "bytes", "last state")
 _CHECK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
 _SHOWN_LEVELS = frozenset({"NOTE", "WARN", "ERROR", "FATAL"})
 _LINES_AROUND = 6
-_PHASE_ORDER = ("reading", "failed", "waiting", "complete")
+_PHASE_ORDER = ("reading", "failed", "cancelled", "waiting", "complete")
 _KIB = 1024.0
 _MAX_VERBOSE_CHARACTERS = 64 << 10
 
@@ -72,6 +74,13 @@ def progress_view(connection: str, *, is_verbose: bool = False) -> Iterator[Prog
     )
     with drawing:
         yield table
+
+
+def _name(stream: str) -> "Text":
+    """A stream's name, cut where the column is too narrow."""
+    from rich.text import Text
+
+    return Text(plain(stream), no_wrap=True, overflow="ellipsis")
 
 
 class ProgressLines:
@@ -126,12 +135,14 @@ class ProgressLines:
 
     def _write_total(self, now: float) -> None:
         rows = sum(run.counts.emitted for run in self._runs.values())
+        committed = sum(run.outcome.committed for run in self._runs.values())
         size = sum(run.counts.bytes for run in self._runs.values())
         rate = (rows - self._reported_rows) / (now - self._reported_at)
         self._reported_at, self._reported_rows = now, rows
         seconds = now - self._started_at
         self._write(
-            f"{self._connection}: {counted(rows, 'row')}, {rate:.0f} rows/s, {size_text(size)}, {seconds:.0f} s"
+            f"{self._connection}: {counted(rows, 'row')}, {committed:,} committed, {rate:,.0f} rows/s, "
+            f"{size_text(size)}, {seconds:.0f} s"
         )
 
 
@@ -152,7 +163,7 @@ class _Samples:
     def state_text(self, now: float, states: int) -> str:
         if states != self._states:
             self._states, self._state_at = states, now
-        return "" if self._state_at is None else f"{states} ({now - self._state_at:.0f} s ago)"
+        return "" if self._state_at is None else f"{now - self._state_at:.0f} s ago"
 
 
 class LiveTable:
@@ -200,9 +211,12 @@ class LiveTable:
         from rich import box
         from rich.table import Table
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in (self._connection, "rows", "rows/s", "bytes", "states", "phase"):
-            table.add_column(name, justify="right" if name in ("rows", "rows/s", "bytes") else "left", no_wrap=True)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        # The names give way on a narrow terminal.
+        table.add_column(self._connection, overflow="ellipsis")
+        for name in _NUMBERS:
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("phase", no_wrap=True)
         lines = [(stream, run, self._line(now, stream, run)) for stream, run in self._runs.items()]
         lines.sort(key=lambda line: _PHASE_ORDER.index(line[1].phase.value))
         room = max(1, self._height() - _LINES_AROUND)
@@ -214,13 +228,14 @@ class LiveTable:
         table.add_row(*self._total(now))
         return table
 
-    def _line(self, now: float, stream: StreamId, run: "StreamRun") -> tuple[str, ...]:
+    def _line(self, now: float, stream: StreamId, run: "StreamRun") -> "tuple[str | Text, ...]":
         samples = self._samples_of[stream]
         rate = f"{samples.rate(now, run.counts.emitted):,.0f}"
         states = samples.state_text(now, run.counts.states)
         return (
-            plain(str(stream)),
+            _name(str(stream)),
             f"{run.counts.emitted:,}",
+            f"{run.outcome.committed:,}",
             rate,
             size_text(run.counts.bytes),
             states,
@@ -232,7 +247,8 @@ class LiveTable:
         rows = sum(run.counts.emitted for run in runs)
         rate = f"{self._samples_of[None].rate(now, rows):,.0f}"
         size = size_text(sum(run.counts.bytes for run in runs))
-        return ("all", f"{rows:,}", rate, size, "", f"{now - self._started_at:.0f} s")
+        committed = sum(run.outcome.committed for run in runs)
+        return ("all", f"{rows:,}", f"{committed:,}", rate, size, "", f"{now - self._started_at:.0f} s")
 
 
 def log_line(level: str, text: str, *, is_verbose: bool) -> str:

@@ -9,6 +9,9 @@ import msgspec
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 
 _MAX_NAMED_STREAMS = 20
+# Rejected rows of these two reasons are not lost and not refused: `committed` does not count them yet.
+UNCOVERED = "not committed yet: the next sync reads it again"
+ON_BRANCH = "not committed yet: the next sync goes on with its generation"
 
 
 class SyncStatus(StrEnum):
@@ -26,6 +29,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
       does. The status is unknown too.
     - `ignored_fields` counts values of fields without a column: 100 fields, and all others as one.
     - `nulled` counts, by column, the values that did not fit and are NULL now. Rows with one are among the `changed`.
+    - `status` is cancelled for a stream that is incomplete only because its sync was cancelled.
     - `rejections` counts the rejected rows by reason; `filtered` of them were left out by the stream's own filter.
     - `deleted`: in a mode that replaces the table, the rows that were replaced. Else the keys that the source reported
       as deleted, and that loads removed or, in `soft_delete`, marked. Nobody looks whether the table had those keys.
@@ -56,6 +60,11 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     table_rows: int | None = None
     snapshot_id: str | None = None
     schema_changes: tuple[SchemaChange, ...] = ()
+
+    @property
+    def uncommitted(self) -> int:
+        """The rows among the rejected ones that are only not committed yet."""
+        return self.rejections.get(UNCOVERED, 0) + self.rejections.get(ON_BRANCH, 0)
 
 
 class LineCounts(msgspec.Struct):
@@ -106,10 +115,11 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
 
     def error_lines(self) -> list[str]:
-        """Each error once, with the streams that have it: a connector that crashes fails all streams with the same."""
+        """Each error once, with the streams that have it: a connector that crashes fails all streams with the same.
+        That a stream was cancelled is no error."""
         by_error: dict[str, list[str]] = {}
         for name, stream in self.streams.items():
-            if stream.status is not SyncStatus.COMPLETE and stream.error != self.error:
+            if stream.status not in (SyncStatus.COMPLETE, SyncStatus.CANCELLED) and stream.error != self.error:
                 by_error.setdefault((stream.error or "").replace(f" (stream {name})", ""), []).append(name)
         lines = [f"{_listed(names)}: {error}" for error, names in by_error.items()]
         return [self.error, *lines] if self.error else lines

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.errors import Cancelled, ProtoError
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableFit
 from dagster_airbyte_proto.masking import Mask
@@ -13,12 +13,10 @@ from dagster_airbyte_proto.protocols.events import StreamStatus
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED
-from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
+from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED, StreamReport, SyncStatus
 from dagster_airbyte_proto.sync.stream_progress import CommitOutcome, GenerationProgress, ReaderCounts, TableState
 
-UNCOVERED = "read again next time: no state covered it when the stream failed"
 REFUSED = "the table refused the load"
-ON_BRANCH = "kept aside until its generation is complete: the next sync goes on from there"
 
 _MAX_TEXTS = 100
 
@@ -30,6 +28,7 @@ class Phase(StrEnum):
     READING = "reading"
     COMPLETE = "complete"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class StreamRun:
@@ -64,9 +63,14 @@ class StreamRun:
         return self.error is not None
 
     @property
+    def is_cancelled(self) -> bool:
+        """True if the stream is incomplete for no other reason than that its sync was cancelled."""
+        return isinstance(self.error, Cancelled)
+
+    @property
     def phase(self) -> Phase:
         if self.has_failed:
-            return Phase.FAILED
+            return Phase.CANCELLED if self.is_cancelled else Phase.FAILED
         if self.is_complete or self.reported_status is StreamStatus.COMPLETE:
             return Phase.COMPLETE
         return Phase.READING if self.reported_status or self.counts.emitted else Phase.WAITING
@@ -75,6 +79,8 @@ class StreamRun:
     def status(self) -> SyncStatus:
         if self.is_unknown:
             return SyncStatus.UNKNOWN
+        if self.is_cancelled:
+            return SyncStatus.CANCELLED
         return SyncStatus.COMPLETE if self.is_complete and not self.has_failed else SyncStatus.FAILED
 
     def fail(self, error: ProtoError) -> None:

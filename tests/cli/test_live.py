@@ -30,8 +30,8 @@ def runs(*names: str) -> dict[StreamId, StreamRun]:
     return made
 
 
-def drawn(table: LiveTable) -> list[str]:
-    console = Console(file=StringIO(), width=100)
+def drawn(table: LiveTable, width: int = 100) -> list[str]:
+    console = Console(file=StringIO(), width=width)
     with console.capture() as capture:
         console.print(table.drawn())
     return [line.strip() for line in capture.get().splitlines() if line.strip()]
@@ -52,8 +52,9 @@ def test_quiet_lines_come_with_a_phase_and_every_ten_seconds() -> None:
     quiet.progressed()
     assert lines[1:] == ["shop.users: reading, 50 rows"]
     clock.now = 10.0
+    run.outcome.committed = 40
     quiet.progressed()
-    assert lines[2:] == ["shop: 50 rows, 5 rows/s, 2.0 KiB, 10 s"]
+    assert lines[2:] == ["shop: 50 rows, 40 committed, 5 rows/s, 2.0 KiB, 10 s"]
     run.is_complete = True
     quiet.ended()
     assert lines[3:] == ["shop.users: complete, 50 rows"]
@@ -77,13 +78,28 @@ def test_the_live_table_has_a_line_a_stream_and_one_for_all() -> None:
     drawn(table)
     users.reported_status = StreamStatus.RUNNING
     users.counts.emitted, users.counts.bytes, users.counts.states = 3000, 1 << 20, 2
+    users.outcome.committed = 2500
     clock.now = 2.0
     drawn(table)
     clock.now = 3.0
     lines = drawn(table)
-    assert lines[2].split() == ["users", "3,000", "1,000", "1.0", "MiB", "2", "(1", "s", "ago)", "reading"]
+    assert lines[2].split() == ["users", "3,000", "2,500", "1,000", "1.0", "MiB", "1", "s", "ago", "reading"]
     assert lines[3].split()[0] == "orders" and lines[3].endswith("waiting")
-    assert lines[-1].split()[:2] == ["all", "3,000"]
+    assert lines[-1].split()[:3] == ["all", "3,000", "2,500"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_live_table_fits_and_cuts_only_names(width: int) -> None:
+    table = LiveTable("shop", lambda: 40, print)
+    streams = runs("subscription_change_events_of_all_customers_and_of_their_orders_of_all_years_ever_so_long")
+    table.run_started("r1", streams)
+    for run in streams.values():
+        run.reported_status = StreamStatus.RUNNING
+        run.counts.emitted, run.outcome.committed, run.counts.bytes = 12_345_678, 12_000_000, 987 << 20
+    lines = drawn(table, width)
+    assert max(map(len, lines)) <= width and len(lines) == 4
+    assert lines[2].split()[1:] == ["12,345,678", "12,000,000", "0", "987.0", "MiB", "reading"]
+    assert lines[2].startswith("subs") and (lines[2].split()[0].endswith("…") or width == 160)
 
 
 def test_more_streams_than_lines_are_summed_up_with_those_at_work_on_top() -> None:

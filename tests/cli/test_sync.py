@@ -83,6 +83,27 @@ def test_a_stream_that_fails_makes_the_exit_code_1_and_keeps_the_others(place: P
     assert "users broke" in result.out
 
 
+def test_a_cancelled_sync_shows_people_what_is_not_committed_yet_and_no_error(place: Place) -> None:
+    running = place.start("sync", place.connect(HANGING))
+    running.wait_for("users: reading")
+    until(lambda: len(place.run("state", "show", "shop").out.splitlines()) > 3 or running.process.poll() is not None)
+    running.process.send_signal(signal.SIGINT)
+    ended = running.end()
+    assert ended.code == 130, ended.err
+    assert "rejected" not in ended.out and "error" not in ended.out
+    assert "users: cancelled" in ended.err and "shop: cancelled" in ended.out
+
+
+def test_rows_that_come_again_are_not_called_rejected(place: Place) -> None:
+    streams = {"users": {"records": 20, "incomplete_at": 12}}
+    result = place.run("sync", place.connect({"streams": streams, "state_every": 5}))
+    assert "users: 2 rows not committed yet: the next sync reads them again" in result.out
+    head, row = [line.split() for line in result.out.splitlines() if line.split()[:1] in (["stream"], ["users"])]
+    assert (head[3:], row[3:]) == (["emitted", "committed", "uncommitted"], ["12", "10", "2"])
+    report = place.json("sync", "shop.yaml", "--refresh", code=1)["streams"]["users"]
+    assert report["emitted"] == report["committed"] + report["rejected"] + report["unknown"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_commits_what_is_complete_and_exits_130(place: Place, number: signal.Signals) -> None:
     running = place.start("sync", place.connect(HANGING), "--json")
@@ -91,7 +112,7 @@ def test_the_first_signal_commits_what_is_complete_and_exits_130(place: Place, n
     ended = running.end()
     assert ended.code == 130, ended.err
     users = ended.json["streams"]["users"]
-    assert ended.json["status"] == "cancelled"
+    assert (ended.json["status"], users["status"]) == ("cancelled", "cancelled")
     assert users["emitted"] == users["committed"] + users["rejected"]
     states = place.json("state", "show", "shop")["states"]
     assert [stored["state"] for stored in states] == ([users["state"]] if users["committed"] else [])

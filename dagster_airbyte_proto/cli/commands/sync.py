@@ -1,7 +1,7 @@
 """`sync` and `recover`. Slow modules are imported when a command runs; see call.py."""
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,10 +13,10 @@ from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view, size_text
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.sync.report import SyncReport
+    from dagster_airbyte_proto.sync.report import StreamReport, SyncReport
 
 _COLUMNS = ("stream", "status", "table", "emitted", "committed")
-_COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "changed", "deleted")
+_COLUMNS_IF_NOT_ZERO = ("uncommitted", "rejected", "unknown", "changed", "deleted")
 
 
 @command_in(program, "sync")
@@ -86,9 +86,9 @@ def report_parts(report: "SyncReport") -> list[str | Grid]:
     streams = report.streams.values()
     columns = [
         *_COLUMNS,
-        *(name for name in _COLUMNS_IF_NOT_ZERO if any(getattr(stream, name) for stream in streams)),
+        *(column for column in _COLUMNS_IF_NOT_ZERO if any(_shown(stream, column) for stream in streams)),
     ]
-    rows = [[name, *(getattr(stream, column) for column in columns[1:])] for name, stream in report.streams.items()]
+    rows = [[name, *(_shown(stream, column) for column in columns[1:])] for name, stream in report.streams.items()]
     size = size_text(sum(stream.bytes for stream in streams))
     # Loads with rows, as Dagster shows them for each asset. `report.loads` has those too that only moved a state.
     loads = counted(len({load_id for stream in streams for load_id in stream.load_ids}), "load")
@@ -99,6 +99,19 @@ def report_parts(report: "SyncReport") -> list[str | Grid]:
     return [table, line, *_warnings_and_errors(report)]
 
 
+def _shown(stream: "StreamReport", column: str) -> Any:
+    """The value of a column. For people a row that comes again is not rejected."""
+    return stream.rejected - stream.uncommitted if column == "rejected" else getattr(stream, column)
+
+
+def _rejected_text(rows: int, reason: str) -> str:
+    from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED
+
+    if reason == UNCOVERED:
+        return f"{counted(rows, 'row')} not committed yet: the next sync reads {'it' if rows == 1 else 'them'} again"
+    return f"{counted(rows, 'row')} {reason if reason == ON_BRANCH else f'rejected: {reason}'}"
+
+
 def _warnings_and_errors(report: "SyncReport") -> list[str]:
     from dagster_airbyte_proto.schema.stream_profile import change_text
     from dagster_airbyte_proto.sync.report import SyncStatus
@@ -106,7 +119,7 @@ def _warnings_and_errors(report: "SyncReport") -> list[str]:
     lines = [f"warning: {warning}" for warning in report.warnings]
     for name, stream in report.streams.items():
         lines += [f"{name}: {change_text(change)}" for change in stream.schema_changes]
-        lines += [f"{name}: {counted(rows, 'row')} rejected: {reason}" for reason, rows in stream.rejections.items()]
+        lines += [f"{name}: {_rejected_text(rows, reason)}" for reason, rows in stream.rejections.items()]
         if stream.ignored_fields:
             lines.append(f"{name}: fields without a column: {', '.join(sorted(stream.ignored_fields))}")
     lines += [f"error: {error}" for error in report.error_lines()]

@@ -254,8 +254,8 @@ def _run_to_end(context: dg.OpExecutionContext, definition: ConnectionDefinition
                     if each.stream in keys:
                         context.log_event(stream_metadata.unselected_materialization(keys[each.stream], each))
                 background.accept()
-    except _INTERRUPTS as interrupt:
-        raise cancellation(definition.connection.name, None) from interrupt
+    except _INTERRUPTS:
+        raise cancellation(definition.connection.name, None) from None
     finally:
         background.stop(_STOP_SECONDS)
     if message.error is not None:

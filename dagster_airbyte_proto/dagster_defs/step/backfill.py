@@ -143,14 +143,14 @@ def _has_failed(report: SyncReport, name: str) -> bool:
 
 def _merged(reports: Sequence[SyncReport], unread: Sequence[str], missed: Slice | None) -> SyncReport:
     """One report for all partitions. A failed stream keeps the report of the partition in which it failed. After a
-    cancel, the `unread` streams fail too: they never reached the `missed` partition."""
+    cancel, the `unread` streams are cancelled too: they never reached the `missed` partition."""
     streams: dict[str, StreamReport] = {}
     for report in reports:
         streams |= {name: _with_partition(report, stream) for name, stream in report.streams.items()}
     if missed is not None:
         found = f"cancelled before partition {missed.key}"
-        failed = {"status": SyncStatus.FAILED, "error": found, "retryable": True}
-        streams |= {name: msgspec.structs.replace(streams[name], **failed) for name in unread if name in streams}
+        cancelled = {"status": SyncStatus.CANCELLED, "error": found, "retryable": True}
+        streams |= {name: msgspec.structs.replace(streams[name], **cancelled) for name in unread if name in streams}
     worst = next((each for each in reports if each.status is not SyncStatus.COMPLETE), reports[-1])
     return msgspec.structs.replace(
         worst,

@@ -33,7 +33,9 @@ def fail_if_incomplete(report: SyncReport) -> None:
     if failed:
         is_retryable = all(stream.retryable for stream in failed.values())
         raise dg.Failure(
-            "\n".join(report.error_lines()), metadata=_metadata(report, failed), allow_retries=is_retryable
+            "\n".join(report.error_lines()) or "The sync was cancelled.",
+            metadata=_metadata(report, failed),
+            allow_retries=is_retryable,
         )
     if report.status is not SyncStatus.COMPLETE:
         raise dg.Failure(_connector_failure_text(report), metadata=_metadata(report, failed), allow_retries=False)

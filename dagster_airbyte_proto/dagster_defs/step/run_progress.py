@@ -68,15 +68,18 @@ class RunProgress:
         self._report(rows, rate)
 
     def _report(self, rows: int, rate: float) -> None:
+        committed = sum(run.outcome.committed for run in self._runs.values())
         size = sum(run.counts.bytes for run in self._runs.values())
         reading = [str(stream) for stream, run in self._runs.items() if run.phase is Phase.READING]
         streams = ", ".join(reading[:_MAX_NAMED_STREAMS]) + (", …" if len(reading) > _MAX_NAMED_STREAMS else "")
         self._context.instance.report_engine_event(
-            f"{rows:,} rows read, {rate:,.0f} a second" + (f"; reading {streams}" if streams else ""),
+            f"{rows:,} rows read, {committed:,} committed, {rate:,.0f} a second"
+            + (f"; reading {streams}" if streams else ""),
             self._context.run,
             EngineEventData(
                 metadata={
                     "airbyte_proto/rows": dg.IntMetadataValue(rows),
+                    "airbyte_proto/committed": dg.IntMetadataValue(committed),
                     "airbyte_proto/bytes": dg.IntMetadataValue(size),
                     "airbyte_proto/rows_per_second": dg.FloatMetadataValue(rate),
                 }

@@ -258,7 +258,5 @@ def _no_retry_when_interrupted() -> Iterator[None]:
     start the connector again after a Terminate."""
     try:
         yield
-    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interrupt:
-        raise dg.Failure(
-            "cancelled while its rows were being confirmed in the table", allow_retries=False
-        ) from interrupt
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+        raise dg.Failure("cancelled while its rows were being confirmed in the table", allow_retries=False) from None

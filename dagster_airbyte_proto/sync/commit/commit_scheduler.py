@@ -18,7 +18,7 @@ The rules of exactly-once that this module keeps:
 from collections.abc import Collection, Iterable
 
 from dagster_airbyte_proto.checkpoints.ledger import CountMismatch
-from dagster_airbyte_proto.errors import ConnectorError, ProtoError
+from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError
 from dagster_airbyte_proto.model import ReadMode, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.state_codec import check_scope
 from dagster_airbyte_proto.sync.commit.loader import MIN_BRANCH_LOAD_BYTES
@@ -230,9 +230,17 @@ class CommitScheduler:
                 self.fail_stream(run, why)
         if self._has_shared_failure:
             for stream in self._incremental:
-                found = "it shares its state with a stream that failed"
-                self.fail_stream(self._runs[stream], ConnectorError(READING, found, stream=str(stream), retryable=True))
+                self.fail_stream(self._runs[stream], _shared_failure(stream, ending))
 
     def _is_covered(self, run: StreamRun) -> bool:
         whole = run.planned.read is ReadMode.FULL_REFRESH
         return whole or self._ledger.covered(run.planned.id) >= run.counts.emitted
+
+
+def _shared_failure(stream: StreamId, ending: ConnectorEnding) -> ProtoError:
+    if ending.was_cancelled:
+        return Cancelled(
+            READING, "the sync was cancelled before all streams of its state were read", stream=str(stream)
+        )
+    found = "it shares its state with a stream that failed"
+    return ConnectorError(READING, found, stream=str(stream), retryable=True)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, OpenGeneration
-from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.errors import Cancelled, TableError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget, spec_digest
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.points import reach
@@ -106,7 +106,7 @@ class TargetTables:
         try:
             target = self._wait_for_target(stream)
             run.table.set_target(target, spec_digest(self._specs[stream], self._place))
-        except TableError as error:
+        except (TableError, Cancelled) as error:
             run.fail_table(error)
             spec = self._specs[stream]
             target = TableTarget(spec.name, spec.schema, str(self._engine.settings.staging_folder), str(spec.name))
@@ -126,7 +126,7 @@ class TargetTables:
             try:
                 stream = run.planned.id
                 run.table.set_target(self._wait_for_target(stream), spec_digest(self._specs[stream], self._place))
-            except TableError as error:
+            except (TableError, Cancelled) as error:
                 run.fail_table(error)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class TargetTables:
         prepared = self._prepared[stream]
         self._wait([prepared])
         if not prepared.done():
-            raise TableError("waiting for its table", "the sync was cancelled before it was ready", stream=str(stream))
+            raise Cancelled("waiting for its table", "the sync was cancelled before it was ready", stream=str(stream))
         return prepared.result()
 
     def _wait(self, prepared: Collection[Future[TableTarget]]) -> None:

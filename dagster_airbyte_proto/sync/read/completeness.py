@@ -7,7 +7,7 @@
 
 from typing import NamedTuple
 
-from dagster_airbyte_proto.errors import ConnectorError, ProtoError
+from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport
 from dagster_airbyte_proto.protocols.events import StreamStatus
 from dagster_airbyte_proto.sync.stream_run import StreamRun
@@ -33,7 +33,7 @@ def why_incomplete(run: StreamRun, ending: ConnectorEnding, *, is_covered: bool)
         found = "no state covered its last records when the connector ended"
         return ConnectorError(READING, found, stream=stream, retryable=True)
     if ending.was_cancelled:
-        return ConnectorError(READING, "the sync was cancelled", stream=stream, retryable=True)
+        return Cancelled(READING, "the sync was cancelled", stream=stream)
     if ending.error is not None:
         return ending.error
     if ending.exit is None or not ending.exit.ended_cleanly:

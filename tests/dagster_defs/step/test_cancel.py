@@ -59,6 +59,8 @@ def test_what_is_complete_materializes_and_nothing_is_tried_again(
     assert run.attempts == 1
     assert run.materialized == ["users"]
     assert "cancelled" in (run.observation("orders").description or "")
+    assert run.observation("orders").metadata["airbyte_proto/status"].value == "cancelled"
+    assert "Interrupted" not in run.stack_traces and "background_sync.py" not in run.stack_traces
     assert place.positions() == {"users": 10, "orders": 10}
     place.offer(two(10, 20))
     steps.start(place, place.folder / "dagster")

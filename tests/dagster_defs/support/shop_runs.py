@@ -89,6 +89,12 @@ class Run:
         return [_whole(error) for error in (*retries, *failures)]
 
     @property
+    def stack_traces(self) -> str:
+        """The stack traces of the step's failures, those of their causes among them."""
+        failures = [event.step_failure_data.error for event in self._events(dg.DagsterEventType.STEP_FAILURE)]
+        return "\n".join(error.to_string() for error in failures if error)
+
+    @property
     def descriptions(self) -> list[str]:
         """The words of the Failures that ended it for good."""
         found = [event.step_failure_data.user_failure_data for event in self._events(dg.DagsterEventType.STEP_FAILURE)]

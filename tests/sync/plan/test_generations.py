@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.model import TableName
-from dagster_airbyte_proto.sync.report import StreamReport, SyncStatus
-from dagster_airbyte_proto.sync.stream_run import ON_BRANCH, UNCOVERED
+from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED, StreamReport, SyncStatus
 from tests.sync.conftest import OpenShop
 from tests.sync.shop import REFRESH, Shop
 
