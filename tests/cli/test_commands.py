@@ -64,7 +64,56 @@ def test_check_tells_the_verdict_in_its_exit_code(place: Place) -> None:
         {"type": "CONNECTION_STATUS", "connectionStatus": {"status": "FAILED", "message": f"no {SECRET}"}}
     )
     file = place.connect({**USERS, "answers": {"check": {"lines": [refused]}}}, "refused")
-    assert place.json("check", file, code=1) == {"connection": "refused", "status": "failed", "message": "no ***"}
+    assert place.json("check", file, code=1) == {
+        "connection": "refused",
+        "status": "failed",
+        "message": "no ***",
+        "streams_checked": False,
+        "stream_errors": [],
+    }
+
+
+def test_check_holds_the_streams_against_the_saved_catalog(place: Place) -> None:
+    streams = {
+        "users": {"primary_key": ["idd"]},
+        "userz": {},
+        "orders": {"cursor": "updated", "read": "incremental"},
+        "visits": {"select": ["pages"], "write": "overwrite"},
+        "logs": {"read": "incremental"},
+        "carts": {"rename_columns": {"naem": "title"}},
+        "items": {},
+    }
+    names = [name for name in streams if name != "userz"]
+    offered = {name: {"records": 1, "incremental": name != "logs"} for name in names}
+    file = place.connect({"streams": offered}, streams=streams)
+    unchecked = place.run("check", file)
+    assert unchecked.code == 0
+    assert (
+        "no catalog is saved: streams are not checked; run `airbyte-proto discover shop.yaml --save`" in unchecked.out
+    )
+    assert place.run("discover", file, "--save").code == 0
+    result = place.run("check", file)
+    assert (result.code, "shop: check failed" in result.out) == (2, True)
+    checked = place.json("check", file, code=2)
+    assert checked["streams_checked"]
+    found = {error["stream"] or "userz": f"{error['found']}. {error['remedy']}" for error in checked["stream_errors"]}
+    assert set(found) == {*names[:-1], "userz"}
+    assert found["userz"] == "there is no stream 'userz'. Did you mean 'users'?"
+    assert found["users"] == "the schema has no field idd. The nearest field is id."
+    assert "no field updated. The nearest field is updated_at." in found["orders"]
+    assert "no field pages" in found["visits"] and "no field naem. The nearest field is name." in found["carts"]
+    assert "read: incremental" in found["logs"]
+    for message in found.values():
+        assert message.partition(". ")[2] in result.out
+
+
+def test_check_passes_streams_that_a_sync_takes(place: Place) -> None:
+    streams = {"users": {"primary_key": ["id"], "select": ["id", "name", "updated_at"]}, "*": {"write": "append"}}
+    file = place.connect({"streams": {"users": {"records": 1}, "orders": {"records": 1}}}, streams=streams)
+    assert place.run("discover", file, "--save").code == 0
+    checked = place.json("check", file)
+    assert (checked["status"], checked["streams_checked"], checked["stream_errors"]) == ("succeeded", True, [])
+    assert place.run("sync", file).code == 0
 
 
 def test_a_path_in_a_config_starts_where_the_connector_does(place: Place) -> None:

@@ -1,5 +1,6 @@
 """`spec`, `check` and `discover`. Slow modules are imported when a command runs; see call.py."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,12 +11,13 @@ import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
-from dagster_airbyte_proto.cli.output import Answer, Grid, short
+from dagster_airbyte_proto.cli.output import Answer, Grid, error_value, short
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import log_line
 from dagster_airbyte_proto.stack_traces import without_stack_traces
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.errors import ConfigError
     from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
     from dagster_airbyte_proto.sync.connector.source import Source
     from dagster_airbyte_proto.sync.engine import Engine
@@ -61,20 +63,53 @@ def spec(call: Call, connection_file: str) -> Answer:
 @click.argument("connection_file", metavar="C")
 @partition_options
 def check(call: Call, connection_file: str, partition: str | None, window: tuple[str, ...]) -> Answer:
-    """Runs the connector's check of the config."""
+    """Runs the connector's check of the config, and checks the streams against the saved catalog."""
     return check_connection(call, connection_file, partition_slice(partition, window))
 
 
 def check_connection(call: Call, connection_file: str, partition: "Slice | None" = None) -> Answer:
-    """Runs the connector's check of its config and returns the answer of the command."""
-    with open_connector(call, connection_file, partition) as (_, source):
+    """Runs the connector's check of its config, checks the streams, and returns the answer of the command."""
+    with open_connector(call, connection_file, partition) as (engine, source):
         verdict = source.check()
         message = source.mask.text(verdict.message)
-    status = "succeeded" if verdict.succeeded else "failed"
-    value = {"connection": call.connection, "status": status, "message": message}
+        faults = _stream_faults(engine, source)
     shown = message if call.is_verbose else without_stack_traces(message)
-    lines = (f"{call.connection}: check {status}" + (f": {shown}" if shown else ""), f"log: {source.log_path}")
-    return Answer(value, lines[:1] if verdict.succeeded else lines, 0 if verdict.succeeded else 1)
+    status = "succeeded" if verdict.succeeded and not faults else "failed"
+    lines = [f"{call.connection}: check {status}" + (f": {shown}" if shown else "")]
+    if not verdict.succeeded:
+        lines.append(f"log: {source.log_path}")
+    elif faults is None:
+        lines.append(
+            "no catalog is saved: streams are not checked; run "
+            f"`airbyte-proto discover {shlex.quote(connection_file)} --save`"
+        )
+    lines += [f"error: {fault}" for fault in faults or ()]
+    value = {
+        "connection": call.connection,
+        "status": status,
+        "message": message,
+        "streams_checked": faults is not None,
+        "stream_errors": [error_value(fault) for fault in faults or ()],
+    }
+    return Answer(value, tuple(lines), 2 if faults else 0 if verdict.succeeded else 1)
+
+
+def _stream_faults(engine: "Engine", source: "Source") -> "list[ConfigError] | None":
+    """The faults of the connection's streams by its saved catalog, or the file that it names; None without either."""
+    from dagster_airbyte_proto.sync.plan.stream_check import StreamCheck
+
+    connection = source.connection
+    if connection.connector.catalog_file is not None:
+        catalog = source.catalog()
+    else:
+        saved = engine.answer_cache.saved_catalog(connection.name)
+        if saved.warning:
+            show_log_line("WARN", saved.warning)
+        if saved.message is None:
+            return None
+        catalog = source.protocol.catalog(saved.message)
+    schemas = source.stream_schemas() if source.protocol.sends_schemas else {}
+    return StreamCheck(connection, catalog, engine.abilities, schemas).faults()
 
 
 @command_in(program, "discover")

@@ -1,0 +1,68 @@
+"""Checks the streams of a connection against a catalog before any sync, and finds every fault.
+
+A sync plans all of its streams at once and stops at the first fault. Here each stream that the connection names is
+planned alone, by the same code, so that a person corrects the file once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from dagster_airbyte_proto.connection import OTHERS, Connection
+from dagster_airbyte_proto.connection.streams import StreamOptions
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, StreamId
+from dagster_airbyte_proto.protocols.events import SchemaEvent
+from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.sync.plan.format_check import check_format
+from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
+from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
+from dagster_airbyte_proto.tables.abilities import Abilities
+
+
+class StreamCheck:
+    """Checks the streams of one connection. `schemas` are those that the connector sent last."""
+
+    def __init__(
+        self, connection: Connection, catalog: Catalog, abilities: Abilities, schemas: Mapping[StreamId, SchemaEvent]
+    ) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._abilities = abilities
+        self._schemas = schemas
+
+    def faults(self) -> list[ConfigError]:
+        """Returns the errors of the streams that a sync would refuse."""
+        streams = self._connection.streams
+        by_name = {
+            name: self._faults_of({name: its}, its.cursor) for name, its in (streams or {}).items() if name != OTHERS
+        }
+        faults = [fault for found in by_name.values() for fault in found]
+        sound = None if streams is None else {name: its for name, its in streams.items() if not by_name.get(name)}
+        if sound is None or sound:
+            # Together, for the streams that no name of its own chooses, and for those that clash with another one.
+            faults += self._faults_of(sound)
+        return faults
+
+    def _faults_of(
+        self, streams: Mapping[str, StreamOptions] | None, cursor: FieldPath | None = None
+    ) -> list[ConfigError]:
+        connection = self._connection.model_copy(update={"streams": streams})
+        try:
+            planned = planned_streams(connection, self._catalog, SyncRequest())
+        except ConfigError as error:
+            return [error]
+        if cursor:
+            # A source that fixes its cursor ignores this one, which may be wrong all the same.
+            planned = tuple(msgspec.structs.replace(each, cursor=cursor) for each in planned)
+        clashing = clashing_streams(connection, self._catalog, planned)
+        return [*clashing.values(), *self._faults_of_tables(planned)]
+
+    def _faults_of_tables(self, planned: Sequence[PlannedStream]) -> Iterator[ConfigError]:
+        for each in with_stored_schemas(planned, self._schemas):
+            try:
+                check_format(self._connection.name, [each], self._abilities)
+                table_columns(each)
+            except ConfigError as error:
+                yield error
