@@ -142,7 +142,7 @@ def _fitting_widths(grid: Grid, cells: Sequence[Sequence[str]], width: int) -> l
     free += sum(natural[number] for number in texts)
     widths = list(natural)
     # The narrow ones first: the wide ones share the space that those leave.
-    for left, number in zip(range(len(texts), 0, -1), sorted(texts, key=natural.__getitem__), strict=True):
+    for left, number in zip(range(len(texts), 0, -1), sorted(texts, key=lambda number: natural[number]), strict=True):
         widths[number] = min(natural[number], free // left)
         free -= widths[number]
         if widths[number] < min(natural[number], max(_MIN_TEXT_COLUMNS, natural[number] // _MAX_TEXT_LINES)):
@@ -158,9 +158,12 @@ def _table(grid: Grid, cells: Sequence[Sequence[str]], widths: Sequence[int]) ->
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(grid.columns):
         is_number = all(isinstance(row[number], int | float) for row in grid.rows)
-        justify = "right" if grid.rows and is_number else "left"
-        head = "\n".join(_wrapped(plain(name), widths[number]))
-        table.add_column(Text(head), justify=justify, width=widths[number], no_wrap=True)
+        table.add_column(
+            Text("\n".join(_wrapped(plain(name), widths[number]))),
+            justify="right" if grid.rows and is_number else "left",
+            width=widths[number],
+            no_wrap=True,
+        )
     for row in cells:
         table.add_row(*(Text("\n".join(_wrapped(cell, width))) for cell, width in zip(row, widths, strict=True)))
     return table

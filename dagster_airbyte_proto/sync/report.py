@@ -122,7 +122,13 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
             if stream.status not in (SyncStatus.COMPLETE, SyncStatus.CANCELLED) and stream.error != self.error:
                 by_error.setdefault((stream.error or "").replace(f" (stream {name})", ""), []).append(name)
         lines = [f"{_listed(names)}: {error}" for error, names in by_error.items()]
-        return [self.error, *lines] if self.error else lines
+        if self.error:
+            return [self.error, *lines]
+        if not lines and self.status in (SyncStatus.PARTIAL, SyncStatus.FAILED):
+            exit_text = f"exit code {self.connector.exit_code}, signal {self.connector.signal}"
+            cause = "\n".join(self.connector.errors) or exit_text
+            return [f"every stream is complete, but the connector failed: {cause}"]
+        return lines
 
     def as_json(self) -> dict[str, Any]:
         value: dict[str, Any] = msgspec.to_builtins(self)

@@ -30,15 +30,11 @@ def failing_the_step() -> Iterator[None]:
 def fail_if_incomplete(report: SyncReport) -> None:
     """Raises one Failure for all incomplete streams. It allows retries only if every one of them is retryable."""
     failed = {name: stream for name, stream in report.streams.items() if stream.status is not SyncStatus.COMPLETE}
-    if failed:
-        is_retryable = all(stream.retryable for stream in failed.values())
-        raise dg.Failure(
-            "\n".join(report.error_lines()) or "The sync was cancelled.",
-            metadata=_metadata(report, failed),
-            allow_retries=is_retryable,
-        )
-    if report.status is not SyncStatus.COMPLETE:
-        raise dg.Failure(_connector_failure_text(report), metadata=_metadata(report, failed), allow_retries=False)
+    if failed or report.status is not SyncStatus.COMPLETE:
+        text = "\n".join(report.error_lines()) or "The sync was cancelled."
+        # A connector that fails after its streams are complete has nothing left to read.
+        is_retryable = bool(failed) and all(stream.retryable for stream in failed.values())
+        raise dg.Failure(text, metadata=_metadata(report, failed), allow_retries=is_retryable)
 
 
 def cancellation(connection: str, error: BaseException | None) -> dg.Failure:
@@ -49,12 +45,6 @@ def cancellation(connection: str, error: BaseException | None) -> dg.Failure:
         f" there.{cause}",
         allow_retries=False,
     )
-
-
-def _connector_failure_text(report: SyncReport) -> str:
-    exit_text = f"exit code {report.connector.exit_code}, signal {report.connector.signal}"
-    cause = "\n".join(report.connector.errors) or report.error or exit_text
-    return f"Every stream is complete, but the connector failed: {cause}"
 
 
 def _metadata(report: SyncReport, failed: Mapping[str, StreamReport]) -> dict[str, dg.MetadataValue]:

@@ -288,7 +288,7 @@ class Pull:
     def _on_error(self, event: ErrorEvent) -> None:
         where = f"stream {event.stream}: " if event.stream else ""
         detail = f" ({event.internal_message})" if event.internal_message else ""
-        append_bounded(self.errors, f"{where}{event.message}{detail}")
+        append_bounded(self.errors, f"{where}{event.summary}")
         self._log.write("ERROR", "\n".join(filter(None, (f"{where}{event.message}{detail}", event.stack_trace))))
         error = ConnectorError(
             READING,

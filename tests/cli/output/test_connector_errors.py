@@ -52,6 +52,12 @@ def test_a_crash_of_the_connector_is_its_last_exception_and_the_log(place: Place
     assert place.json("sync", "shop.yaml", code=1)["log"].startswith(str(file.parent))
 
 
+def test_a_connector_that_fails_after_its_last_stream_is_not_passed_over(place: Place) -> None:
+    result = place.run("sync", place.connect({**USERS, "exit_code": 3}))
+    assert result.code == 1
+    assert "error: every stream is complete, but the connector failed: exit code 3" in result.out
+
+
 def test_a_crash_before_the_answer_is_told_in_the_same_way(place: Place) -> None:
     result = place.run("discover", crashing(place, "discover"))
     assert (result.code, "Traceback" in result.err) == (1, False)
