@@ -63,6 +63,14 @@ def test_failing_streams_are_named_with_their_error_and_the_oldest_one(place: Pl
     assert "the API says no" in shown
 
 
+def test_of_many_failing_streams_only_some_are_shown(place: Place) -> None:
+    streams = {f"s{number}": {"records": 3} for number in range(9)}
+    place.run("sync", place.connect({"streams": streams, "failure": {"kind": "exit", "after": 0}}))
+    assert len(status_of(place)["failing"]) == 9
+    shown = place.run("status").out
+    assert shown.count("exited with code 1") == 5 and "shop: 4 more streams failed; --json has all" in shown
+
+
 def test_a_stream_that_is_left_out_falls_behind(place: Place) -> None:
     file = place.connect(TWO)
     first = place.json("sync", file) and status_of(place)

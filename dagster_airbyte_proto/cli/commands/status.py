@@ -18,6 +18,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _NO_BAR = "·"
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ERROR_CHARACTERS = 200
+_MAX_STREAMS = 5
 
 
 @command_in(program, "status")
@@ -58,9 +59,11 @@ def _notes(found: "Sequence[ConnectionStatus]", now: datetime) -> Iterator[str]:
         name = each.connection
         if each.error:
             yield f"{name}: {_first_line(each.error)}"
-        for stream, error in each.failing.items():
-            if error != each.error:
-                yield f"{name}: {stream}: {_first_line(error)}"
+        failing = [(stream, error) for stream, error in each.failing.items() if error != each.error]
+        for stream, error in failing[:_MAX_STREAMS]:
+            yield f"{name}: {stream}: {_first_line(error)}"
+        if len(failing) > _MAX_STREAMS:
+            yield f"{name}: {counted(len(failing) - _MAX_STREAMS, 'more stream')} failed; --json has all"
         if each.rejected:
             yield f"{name}: {counted(each.rejected, 'row')} rejected"
         if each.unfinished_loads:
