@@ -227,7 +227,7 @@ def test_commands_in_the_docs_are_taken(snippet: Snippet) -> None:
 def test_every_command_is_documented_with_its_options(words: tuple[str, ...], command: click.Command) -> None:
     row = next((line for line in COMMANDS.splitlines() if f"`{' '.join(words)}" in line), None)
     assert row is not None, words
-    shared = {"--json", "--home", "--settings", "--help"}
+    shared = {"--json", "--verbose", "--home", "--settings", "--help"}
     for parameter in command.params:
         for option in parameter.opts:
             assert not option.startswith("--") or option in shared or option in row, (words, option)
