@@ -84,7 +84,7 @@ def test_a_search_finds_each_word_in_names_and_titles_and_nothing_retired(regist
         *output.out.split()[6:7],
         *("source-shop-api", "Shop", "API", "0.3.0", "community", "manifest"),
     ]
-    assert output.err == "WARN 1 entry of the registry could not be read and is skipped\n"
+    assert output.err == "WARN 1 entry of the registry could not be read: skipped\n"
 
 
 def test_what_is_not_found_comes_with_the_nearest_names(registered: Place) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.output import Answer, Grid, counted, plain
+from dagster_airbyte_proto.cli.output import Answer, Grid, plain
 from dagster_airbyte_proto.cli.program import connectors
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def opened_registry(call: Call, registry: str | None) -> "ConnectorRegistry":
     settings = call.settings()
     opened = open_registry(registry or settings.registry, cache=settings.registry_folder, on_warning=_warn)
     if opened.unreadable:
-        _warn(f"{counted(opened.unreadable, 'entry')} of the registry could not be read and is skipped")
+        entries = "1 entry" if opened.unreadable == 1 else f"{opened.unreadable:,} entries"
+        _warn(f"{entries} of the registry could not be read: skipped")
     return opened
 
 
