@@ -70,7 +70,8 @@ class Folders:
         settings.write_text(f"catalog: {{format: {FOLDER_FORMAT}}}\n")
         with Engine(Settings.load(home, settings)) as engine:
             report = sync_connection(engine, Connection.from_file(_file(home)))
-        assert (report.status, report.warnings) == (SyncStatus.COMPLETE, ()), report
+        others = [each for each in report.warnings if "did not fit" not in each]
+        assert (report.status, others) == (SyncStatus.COMPLETE, []), report
         assert all((told.ignored_fields, told.rejected) == ({}, 0) for told in report.streams.values()), report
         return {stream: told.committed for stream, told in report.streams.items()}
 
