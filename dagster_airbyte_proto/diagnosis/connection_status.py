@@ -34,6 +34,9 @@ class _ReportPart(msgspec.Struct):
     partition: str = ""
 
 
+_REPORT_DECODER = msgspec.json.Decoder(_ReportPart)
+
+
 class ConnectionStatus(NamedTuple):
     """The status of a connection.
 
@@ -103,8 +106,8 @@ def connection_status(store: StateStore, name: str, now: datetime) -> Connection
 
 def _report(run: LoggedRun) -> _ReportPart:
     try:
-        return msgspec.json.decode(run.report, type=_ReportPart)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+        return _REPORT_DECODER.decode(run.report)
+    except msgspec.DecodeError:  # ValidationError is one
         return _ReportPart()
 
 

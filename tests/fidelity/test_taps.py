@@ -61,7 +61,8 @@ def test_each_value_of_a_tap_is_equal_or_accounted_for(name: str, write: str, sh
 
     told = place.sync()
 
-    assert (told.status, told.warnings) == (SyncStatus.COMPLETE, ())
+    others = [each for each in told.warnings if "did not fit" not in each]
+    assert (told.status, others) == (SyncStatus.COMPLETE, [])
     expected, found = _TOLD.get(name, _Told()), _Told()
     for planned in planned_streams(Connection.from_file(place.connection_file), catalog, SyncRequest()):
         report = compare(

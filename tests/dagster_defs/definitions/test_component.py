@@ -265,7 +265,7 @@ def test_a_refresh_that_fails_leaves_the_state_that_was_there(tmp_path: Path) ->
     before = state.read_bytes()
 
     dead = _with_fake_source(tmp_path, [sys.executable, "-c", "raise SystemExit(3)"])
-    with pytest.raises(ConnectorError, match="it exited with code 3"):
+    with pytest.raises(ConnectorError, match="exited with code 3"):
         dead.write_state_to_path(state)
 
     assert state.read_bytes() == before
