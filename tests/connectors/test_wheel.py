@@ -65,14 +65,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.nightly
 @pytest.mark.connectors
 @pytest.mark.parametrize(
     ("python", "resolution"),
     [
         (_OURS, "highest"),
-        pytest.param("3.13", "highest", marks=pytest.mark.nightly),
-        pytest.param("3.12", "highest", marks=pytest.mark.nightly),
-        pytest.param("3.11", "lowest-direct", marks=[pytest.mark.nightly, pytest.mark.spark]),
+        ("3.12", "highest"),
+        ("3.13", "highest"),
+        pytest.param("3.11", "lowest-direct", marks=pytest.mark.spark),
     ],
 )
 def test_it_resolves_and_syncs(tmp_path: Path, wheel: Path, python: str, resolution: str) -> None:
