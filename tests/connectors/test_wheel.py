@@ -45,7 +45,7 @@ class Installed:
         environment = {name: os.environ[name] for name in os.environ if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
         path = f"{self._programs}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            [program if os.sep in program or program == self._uv else str(self._programs / program), *words],
+            [program if os.sep in program else str(self._programs / program), *words],
             cwd=self._folder, env={**environment, "PATH": path}, check=False, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, (program, words, done.stdout[-3000:], done.stderr[-3000:])

@@ -58,14 +58,18 @@ def unused(link: Path) -> Iterator[bool]:
         if is_new:  # An older version noted no use. To look must not count as one.
             installed_at = link.lstat().st_mtime
             os.utime(descriptor, (installed_at, installed_at))
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield locks_alone(descriptor)
     finally:
         os.close(descriptor)
+
+
+def locks_alone(descriptor: int) -> bool:
+    """Takes the lock of a file for this process alone. Returns False, without waiting, if another process has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _file(link: Path) -> Path:

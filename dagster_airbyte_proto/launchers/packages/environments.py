@@ -31,6 +31,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
+from dagster_airbyte_proto.launchers.packages.environment_use import locks_alone
 from dagster_airbyte_proto.launchers.packages.interpreters import find_matching_python, find_python, find_uv
 from dagster_airbyte_proto.launchers.packages.package_locks import has_all_hashes, lock_of_pip_report
 from dagster_airbyte_proto.launchers.permissions import build_environment
@@ -100,8 +101,9 @@ class _Installer(NamedTuple):
         else:
             self._run([str(self.python), "-m", "venv", str(folder)], package)
             pip, quiet = [inside, "-m", "pip", "--disable-pip-version-check", "--no-input"], []
-        if self.needed_python is not None and not self.needed_python.is_file():
-            self._check_python(package, folder, [*pip, "install", *quiet])
+        # With pins this Python has been right before, and nothing may be fetched that they do not name.
+        if self.needed_python is not None and not self.needed_python.is_file() and not self.pins.is_file():
+            self._check_python(package, folder, [*pip, "install", *quiet], self.needed_python)
         pins = self._resolved(package, folder, pip)
         (folder / _PINS).write_bytes(pins)
         if has_all_hashes(pins):
@@ -116,8 +118,8 @@ class _Installer(NamedTuple):
             write_atomically(self.pins, pins)
         (folder / LOCK_FILE).write_bytes(f"# python {self.version}\n".encode() + installed)
 
-    def _check_python(self, package: PinnedPackage, folder: Path, install: list[str]) -> None:
-        """Keeps the versions of Python that the package takes, and compares ours."""
+    def _check_python(self, package: PinnedPackage, folder: Path, install: list[str], note: Path) -> None:
+        """Notes the versions of Python that the package takes, and compares ours."""
         heedless = [] if self.uv is not None else ["--ignore-requires-python"]
         alone = folder / "alone"
         try:
@@ -128,8 +130,7 @@ class _Installer(NamedTuple):
             return  # the installation tells why
         finally:
             shutil.rmtree(alone, ignore_errors=True)
-        assert self.needed_python is not None
-        write_atomically(self.needed_python, needed.encode())
+        write_atomically(note, needed.encode())
         if not wanted.contains(self.version, prereleases=True):
             raise _OtherPythonNeeded
 
@@ -289,10 +290,6 @@ def try_lock(path: Path) -> Iterator[bool]:
     """Gives True with the lock held, or False if another process has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
+        yield locks_alone(descriptor)
     finally:
         os.close(descriptor)

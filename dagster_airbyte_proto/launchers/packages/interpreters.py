@@ -20,6 +20,7 @@ except ImportError:  # on a platform without its wheel: pip does the same, slowe
 
 _PROBE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 _PROBE_SECONDS = 20.0
+_PATCHES = range(30)
 _MINORS = range(20, 2, -1)
 """The versions 3.N that are looked for, the newest first."""
 
@@ -62,7 +63,7 @@ def find_matching_python(requirement: str) -> tuple[Path, str]:
     own = platform.python_version()
     if wanted.contains(own, prereleases=True):
         return Path(sys.executable), own
-    minors = [f"3.{minor}" for minor in _MINORS if wanted.contains(f"3.{minor}.99")]
+    minors = [f"3.{minor}" for minor in _MINORS if any(wanted.contains(f"3.{minor}.{patch}") for patch in _PATCHES)]
     seen = [f"{sys.executable} ({own})"]
     for minor in minors:
         for candidate in _candidates(minor):
