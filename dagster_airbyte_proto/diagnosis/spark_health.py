@@ -17,7 +17,6 @@ from dagster_airbyte_proto.tables.formats import find_format
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _JAVA, _JARS, _SPARK = "Java", "jars", "Spark"
-_CENTRAL = "https://repo1.maven.org/maven2/"
 _REQUEST_SECONDS = 10.0
 _START_SECONDS = 240.0  # the first start downloads a hundred megabytes
 
@@ -122,10 +121,15 @@ def _is_here(package: _Package, config: Mapping[str, str]) -> bool:
 
 
 def _host_of(package: _Package, config: Mapping[str, str]) -> str:
-    """The host that has the package. Raises ConfigError if no repository has it, or none answers."""
-    central = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY", _CENTRAL)  # as Spark reads it
+    """The host that has the package. Raises ConfigError if no repository has it, or none answers.
+
+    The place of Maven Central is Spark's own: where nothing else is named, Spark's start tells whether it answers.
+    """
+    named = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")  # as Spark reads it
+    if not named:
+        return "Maven Central"
     refusals = []
-    for repository in (central, *_items(config, "spark.jars.repositories")):
+    for repository in (named, *_items(config, "spark.jars.repositories")):
         host = urlsplit(repository).hostname or repository
         if urlsplit(repository).scheme not in ("http", "https"):
             return host
