@@ -35,6 +35,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
       as deleted, and that loads removed or, in `soft_delete`, marked. Nobody looks whether the table had those keys.
     - `retryable`: the stream failed, and may succeed with nothing changed.
     - `schema_changes` are those that no earlier sync has reported.
+    - `version_before` is the version of the connection's states when the sync began: a rollback to it undoes the sync.
     """
 
     status: SyncStatus
@@ -59,6 +60,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     miscounts: tuple[str, ...] = ()
     table_rows: int | None = None
     snapshot_id: str | None = None
+    version_before: int | None = None
     schema_changes: tuple[SchemaChange, ...] = ()
 
     @property

@@ -44,6 +44,7 @@ class StreamRun:
         self.generation = GenerationProgress()
         self.outcome = CommitOutcome()
         self.state_before: State | None = None
+        self.version_before: int | None = None
         self.reported_status: StreamStatus | None = None
         self.error: ProtoError | None = None
         self.miscounts: list[str] = []
@@ -148,6 +149,7 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
         nulled=dict(outcome.nulled),
         table_rows=last_commit.table_rows if last_commit else None,
         snapshot_id=last_commit.snapshot_id if last_commit else None,
+        version_before=run.version_before,
         schema_changes=run.schema_changes,
     )
 

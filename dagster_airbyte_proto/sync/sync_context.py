@@ -72,3 +72,8 @@ class SyncContext(NamedTuple):
         """Stores a config that the connector rewrote."""
         self.source.accept_rewritten_config(event)
         self.source.save_config(self.store, self.lease)
+
+    def stored_version(self) -> int:
+        """The version of the stored states; 0 before the first."""
+        newest = self.store.history(self.connection, limit=1)
+        return newest[0].version if newest else 0

@@ -18,7 +18,9 @@ _MAX_LISTED_LOADS = 20
 
 
 class StreamMetadata(NamespacedMetadataSet):
-    """The metadata of a stream in one sync. `snapshot_id` is text: web browsers round 64-bit numbers."""
+    """The metadata of a stream in one sync. `snapshot_id` is text: web browsers round 64-bit numbers.
+
+    `version_before` is the number that `rollback_<connection>` and `state rollback` take to undo the sync."""
 
     emitted: int
     committed: int
@@ -32,6 +34,7 @@ class StreamMetadata(NamespacedMetadataSet):
     unknown: int | None = None
     seconds: float | None = None
     snapshot_id: str | None = None
+    version_before: int | None = None
     load_ids: str | None = None
     connector: str | None = None
     status: str | None = None
@@ -122,6 +125,7 @@ def _numbers(report: StreamReport) -> dict[str, Any]:
         "bytes": report.bytes,
         "generation": report.generation,
         "loads": len(report.load_ids),
+        "version_before": report.version_before,
     }
 
 

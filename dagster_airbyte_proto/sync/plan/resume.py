@@ -15,8 +15,10 @@ def states_to_resume(streams: Sequence[PlannedStream], stored: Iterable[State]) 
     )
 
 
-def set_states_before(runs: Mapping[StreamId, StreamRun], stored: Iterable[State]) -> None:
-    """Sets each incremental stream's state before this sync, for its report."""
+def set_states_before(runs: Mapping[StreamId, StreamRun], stored: Iterable[State], version: int) -> None:
+    """Sets each incremental stream's state before this sync, and the version of all states, for its report."""
+    for run in runs.values():
+        run.version_before = version
     for state in stored:
         for stream in runs if state.stream is None else (state.stream,):
             if stream in runs and runs[stream].planned.read is ReadMode.INCREMENTAL:

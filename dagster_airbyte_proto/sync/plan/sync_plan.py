@@ -44,8 +44,8 @@ class SyncPlan:
     """The streams of one sync, their columns and tables, and the request to the connector. `refused` are not among
     `streams`.
 
-    `hash_key` is empty where no column is hashed. `stored_states` are those before the sync, `stored_schemas` the last
-    schema messages of an earlier one.
+    `hash_key` is empty where no column is hashed. `stored_states` are those before the sync, at `version_before`;
+    `stored_schemas` the last schema messages of an earlier one.
     """
 
     streams: tuple[PlannedStream, ...]
@@ -53,6 +53,7 @@ class SyncPlan:
     specs: Mapping[StreamId, TableSpec]
     read_request: ReadRequest
     stored_states: Sequence[State]
+    version_before: int
     stored_schemas: Mapping[StreamId, SchemaEvent]
     refused: Sequence[RefusedStream]
     fingerprints: Mapping[StreamId, str]
@@ -65,7 +66,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     source, request, profiles = context.source, context.request, context.profiles
     source.use_stored_config(context.store)
     source.check_config()
-    stored = context.stored_states()
+    stored, version_before = context.stored_states(), context.stored_version()
     catalog = request.catalog or source.catalog()
     # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
     movable = () if request.slice else stored
@@ -96,6 +97,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
             source.config.current, streams, states, sync_id, catalog.streams, selected_fields(columns)
         ),
         stored_states=stored,
+        version_before=version_before,
         stored_schemas=schemas,
         refused=refused,
         fingerprints=prints,

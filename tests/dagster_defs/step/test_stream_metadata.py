@@ -2,6 +2,7 @@
 
 import json
 
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from tests.dagster_defs.conftest import OpenRuns
 from tests.dagster_defs.support.folder_shop import Options
 from tests.sync.shop import SECRET
@@ -31,6 +32,22 @@ def test_numbers_are_numbers_and_agree_with_table_and_store(runs: OpenRuns) -> N
     assert (result["dagster/table_name"], result["dagster/row_count"]) == ("shop.users", 23)
     assert result["dagster/uri"] == (shop.place.home / "warehouse" / "shop" / "users").as_uri()
     assert result["connector"]
+
+
+def test_a_rollback_to_the_version_of_a_materialization_undoes_its_sync(runs: OpenRuns) -> None:
+    shop = runs()
+    shop.place.offer(two(10, 5))
+    first = shop.run()
+    shop.place.load["max_bytes"] = 1  # a load at each state: a sync makes many versions
+    shop.place.offer(two(230, 120, state_every=10))
+    second = shop.run()
+    versions = [run.metadata("users")["airbyte_proto/version_before"] for run in (first, second)]
+    positions = shop.place.store.history("shop", limit=1000)
+    assert versions == [0, max(change.version for change in positions if change.run_id == first.run_id)]
+    assert max(change.version for change in positions) > versions[1] + 1
+    with acquire_lease(shop.place.store, "shop", "a person", 30) as keeper:
+        shop.place.store.rollback(keeper.lease, versions[1], who="a person")
+    assert shop.place.positions() == {"users": 10, "orders": 5}
 
 
 def test_a_long_state_is_cut(runs: OpenRuns) -> None:
