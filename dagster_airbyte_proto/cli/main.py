@@ -27,6 +27,7 @@ from dagster_airbyte_proto.cli.commands import (
     sync,
     table,
 )
+from dagster_airbyte_proto.cli.commands.certification import certify
 from dagster_airbyte_proto.cli.commands.machine import completion, containers, doctor, envs, version
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
@@ -45,6 +46,7 @@ COMMANDS = (
     status,
     sync,
     table,
+    certify,
     completion,
     containers,
     doctor,

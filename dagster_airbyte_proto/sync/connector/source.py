@@ -62,6 +62,10 @@ class Source:
         return self.connector.protocol
 
     @property
+    def log(self) -> RunLog:
+        return self._log
+
+    @property
     def log_path(self) -> Path:
         return self._log.path
 
@@ -126,13 +130,15 @@ class Source:
             self._mask_more(config.secrets)
             self._mask_secrets(self.spec())
 
-    def spec(self, *, fresh: bool = False) -> SpecEvent:
+    def spec(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> SpecEvent:
         """The connector's spec. From now on the protocol adapts to it: taps differ in their flags."""
         cached = None if fresh else self._usable_message(self._cache.spec(self.identity))
         if cached is not None:
             spec = self.protocol.spec_from_message(msgspec.json.decode(cached))
         else:
-            spec = query_connector(self.connector, self.protocol.spec(), SpecEvent, self._spec_listener)
+            spec = query_connector(
+                self.connector, self.protocol.spec(), SpecEvent, self._spec_listener, timeout_seconds=timeout_seconds
+            )
             self._cache.keep_spec(self.identity, msgspec.json.encode(spec.message))
         self.connector = self.connector._replace(protocol=self.protocol.adapted_to(spec))
         self._knows_spec = True
@@ -168,10 +174,11 @@ class Source:
         origin = self.connection.config_file or self.connection.origin
         return f"config in {origin}" if origin else f"config of connection {self.connection.name}"
 
-    def check(self) -> CheckEvent:
+    def check(self, *, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> CheckEvent:
         """Checks the config against the spec, then lets the connector try it. Returns the connector's verdict."""
         self.check_config()
-        return query_connector(self.connector, [self.protocol.check(self.config.current)], CheckEvent, self._listener)
+        invocations = [self.protocol.check(self.config.current)]
+        return query_connector(self.connector, invocations, CheckEvent, self._listener, timeout_seconds=timeout_seconds)
 
     def catalog(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> Catalog:
         """The connector's catalog. Raises ConnectorError if there is no answer within `timeout_seconds`."""

@@ -1,0 +1,72 @@
+"""The certificate of a connector: every rule of its protocol with its ruling, and what was measured."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dagster_airbyte_proto.certification.evidence import Evidence
+from dagster_airbyte_proto.certification.gathering import Gathering, gather
+from dagster_airbyte_proto.certification.rule import JudgedRule, Outcome, Rule, judged
+from dagster_airbyte_proto.certification.rules.airbyte import AIRBYTE_RULES
+from dagster_airbyte_proto.certification.rules.singer import SINGER_RULES
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.sync.engine import Engine
+
+_RULES: Mapping[str, Sequence[Rule]] = {"airbyte": AIRBYTE_RULES, "singer": SINGER_RULES}
+
+
+class Certificate(NamedTuple):
+    """The rulings on one connector. `connector` names its exact version."""
+
+    connection: str
+    protocol: str
+    connector: str
+    rules: tuple[JudgedRule, ...]
+    seconds: float
+
+    @property
+    def is_broken(self) -> bool:
+        return any(each.ruling.outcome is Outcome.BROKEN for each in self.rules)
+
+    @property
+    def counts(self) -> Mapping[Outcome, int]:
+        return {outcome: sum(each.ruling.outcome is outcome for each in self.rules) for outcome in Outcome}
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The certificate as JSON."""
+        return {
+            "connection": self.connection,
+            "status": "broken" if self.is_broken else "holds",
+            "protocol": self.protocol,
+            "connector": self.connector,
+            "counts": {outcome.value: count for outcome, count in self.counts.items()},
+            "rules": [_rule_value(each) for each in self.rules],
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def certify(engine: Engine, connection: Connection, options: Gathering) -> Certificate:
+    """Holds a connector to the rules of its protocol. Raises ConfigError if the connection's own config is bad."""
+    evidence = gather(engine, connection, options)
+    protocol = connection.connector.protocol
+    return _certificate(connection.name, protocol, evidence)
+
+
+def _certificate(connection: str, protocol: str, evidence: Evidence) -> Certificate:
+    rules = judged(_RULES[protocol], evidence)
+    return Certificate(connection, protocol, evidence.connector, rules, evidence.seconds)
+
+
+def _rule_value(each: JudgedRule) -> dict[str, Any]:
+    rule, ruling = each
+    return {
+        "rule": rule.name,
+        "subject": rule.subject,
+        "outcome": ruling.outcome.value,
+        "demand": rule.demand,
+        "quote": rule.quote,
+        "origin": rule.origin,
+        "met": ruling.met,
+        "samples": [sample._asdict() for sample in ruling.samples],
+        "remedy": ruling.remedy,
+    }

@@ -1,0 +1,76 @@
+"""The evidence on which rules are judged: what one connector answered, sent and left in some runs. Values only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from dagster_airbyte_proto.certification.watched_launcher import ConnectorRun
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.masking import Mask
+from dagster_airbyte_proto.model import Catalog
+from dagster_airbyte_proto.protocols.events import CheckEvent, SpecEvent
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Reply(Generic[Answer]):
+    """The reply to one request: an answer or an error, and the runs of the connector that it took."""
+
+    answer: Answer | None
+    error: ConnectorError | None = None
+    runs: tuple[ConnectorRun, ...] = ()
+
+    @property
+    def required(self) -> Answer:
+        """The answer. Raises the error if there is none."""
+        if self.answer is None:
+            raise self.error or ConnectorError("asking the connector", "it was not asked")
+        return self.answer
+
+
+class BadConfig(NamedTuple):
+    """A config that the connector should refuse. It must, if its own spec does (`is_certain`).
+
+    `description` names what is wrong with it, without the value.
+    """
+
+    description: str
+    config: Mapping[str, Any]
+    is_certain: bool
+
+
+class BadCheck(NamedTuple):
+    """A check of a bad config."""
+
+    bad: BadConfig
+    reply: Reply[CheckEvent]
+
+
+class Leak(NamedTuple):
+    """A secret of the config in the connector's output. `text` is masked."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known of one connector.
+
+    `connector` names its exact version; `mask` hides the secrets of its config; `seconds` is the time that all took. A
+    replay gives the recorded answers, whatever its config and states.
+    """
+
+    connector: str
+    mask: Mask
+    has_secrets: bool
+    config: Mapping[str, Any]
+    spec: Reply[SpecEvent]
+    check: Reply[CheckEvent] = Reply(None)
+    bad_checks: Sequence[BadCheck] = ()
+    discover: Reply[Catalog] = Reply(None)
+    second_discover: Reply[Catalog] = Reply(None)
+    leaks: Sequence[Leak] = ()
+    is_replay: bool = False
+    seconds: float = 0.0

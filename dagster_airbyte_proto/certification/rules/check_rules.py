@@ -1,0 +1,68 @@
+"""Judges the check: it succeeds on the good config, fails on bad ones, and never hangs."""
+
+from dagster_airbyte_proto.certification.evidence import BadCheck, Evidence
+from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, cannot_tell, holds
+from dagster_airbyte_proto.certification.rules.answers import is_hung, reply_ruling
+
+
+def check_succeeds(evidence: Evidence) -> Ruling:
+    evidence.spec.required  # noqa: B018 - without the spec nobody asked it
+    ruling = reply_ruling(evidence.check, "the verdict")
+    answer = evidence.check.answer
+    if answer is not None and not answer.succeeded:
+        return Ruling(Outcome.BROKEN, "the check of the good config failed", (Sample("check", answer.message),))
+    return ruling
+
+
+def check_refuses_bad_configs(evidence: Evidence) -> Ruling:
+    evidence.check.required  # noqa: B018 - nothing follows from a check that refuses the good config by a crash
+    if evidence.check.answer is not None and not evidence.check.answer.succeeded:
+        return cannot_tell("it refuses the good config too")
+    if not evidence.bad_checks:
+        return cannot_tell(_why_no_bad_checks(evidence))
+    accepted = [each for each in evidence.bad_checks if each.reply.answer and each.reply.answer.succeeded]
+    broken = [each for each in accepted if each.bad.is_certain]
+    if broken:
+        return Ruling(Outcome.BROKEN, f"the check succeeded {_words(broken)}", _samples(broken))
+    silent = [each for each in evidence.bad_checks if each.reply.answer is None and not is_hung(each.reply)]
+    if silent:
+        found = f"the connector ended {_words(silent)} without a verdict"
+        return Ruling(
+            Outcome.WARNING, found, _samples(silent), remedy="Answer with a failed verdict and a message for the user."
+        )
+    refused = [each for each in evidence.bad_checks if each.reply.answer and not each.reply.answer.succeeded]
+    if accepted and not refused:
+        return cannot_tell(f"the check succeeded {_words(accepted)}, and the spec allows it")
+    return holds(f"the check failed {_words(refused)}") if refused else cannot_tell("no check of a bad config ended")
+
+
+def check_ends(evidence: Evidence) -> Ruling:
+    evidence.check.required  # noqa: B018 - it may be the same fault
+    hung = [each for each in evidence.bad_checks if is_hung(each.reply)]
+    if hung:
+        found = f"the check did not end {_words(hung)}: it was stopped"
+        return Ruling(Outcome.BROKEN, found, _samples(hung))
+    if not evidence.bad_checks:
+        return cannot_tell(_why_no_bad_checks(evidence))
+    slowest = max(run.seconds for each in evidence.bad_checks for run in each.reply.runs)
+    return holds(f"{len(evidence.bad_checks)} checks of bad configs ended, the slowest after {slowest:.1f} s")
+
+
+def _why_no_bad_checks(evidence: Evidence) -> str:
+    if evidence.is_replay:
+        return "a recording gives its answers whatever the config"
+    return "the spec requires and types nothing that a bad config could lack"
+
+
+def _words(checks: list[BadCheck]) -> str:
+    return "; ".join(each.bad.description for each in checks)
+
+
+def _samples(checks: list[BadCheck]) -> tuple[Sample, ...]:
+    return tuple(Sample(f"check {each.bad.description}", _verdict_text(each)) for each in checks)
+
+
+def _verdict_text(check: BadCheck) -> str:
+    if check.reply.answer is not None:
+        return f"{'SUCCEEDED' if check.reply.answer.succeeded else 'FAILED'} {check.reply.answer.message}".rstrip()
+    return check.reply.error.found if check.reply.error else ""

@@ -1,0 +1,55 @@
+"""Looks for secrets of the config in what a connector writes."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from dagster_airbyte_proto.certification.evidence import Leak
+from dagster_airbyte_proto.masking import Mask
+from dagster_airbyte_proto.sync.run_log import RunLog, ignore_line
+
+_MAX_LEAKS = 100
+_NO_MASK = Mask(())
+
+
+class SecretWatch:
+    """Collects leaks. Several threads may use it; `run` names the run that is on."""
+
+    def __init__(self) -> None:
+        self.mask = _NO_MASK
+        self.run = ""
+        self._leaks: list[Leak] = []
+        self._lock = threading.Lock()
+
+    @property
+    def leaks(self) -> tuple[Leak, ...]:
+        return tuple(self._leaks)
+
+    def look(self, text: str, where: str) -> None:
+        """Notes a leak if the text has a secret."""
+        masked = self.mask.text(text)
+        if masked != text:
+            with self._lock:
+                if len(self._leaks) < _MAX_LEAKS:
+                    self._leaks.append(Leak(f"{self.run}, {where}", masked))
+
+    def look_through(self, output: bytes) -> None:
+        """The same for each line of stdout."""
+        if self.mask.data(output) != output:
+            for number, line in enumerate(output.splitlines(), 1):
+                self.look(line.decode(errors="replace"), f"line {number} of stdout")
+
+
+class WatchedLog(RunLog):
+    """A run's log through which the connector's stderr passes before it is masked."""
+
+    def __init__(
+        self, folder: Path, run_id: str, *, watch: SecretWatch, on_line: Callable[[str, str], None] = ignore_line
+    ) -> None:
+        super().__init__(folder, run_id, on_line=on_line)
+        self._watch = watch
+
+    def write(self, level: str, text: str) -> None:
+        if level == "STDERR":
+            self._watch.look(text, "stderr")
+        super().write(level, text)

@@ -1,0 +1,53 @@
+"""`certify` on a terminal, in files and as a recording."""
+
+import json
+from xml.etree import ElementTree
+
+import yaml
+
+from tests.certification.conftest import SECRET, faulty_connection
+from tests.cli.conftest import Place
+
+
+def connect(place: Place, protocol: str, *faults: str) -> str:
+    file = place.folder / "shop.yaml"
+    file.write_text(yaml.safe_dump(faulty_connection(protocol, *faults)))
+    return file.name
+
+
+def test_a_broken_rule_is_exit_code_1_with_everything_an_author_needs(place: Place) -> None:
+    file = connect(place, "airbyte", "accepts_all", "logs_secret")
+    shown = place.run("certify", file, "--junit", "certificate.xml")
+    assert shown.code == 1
+    assert SECRET not in shown.out + shown.err
+    assert "broken          `check` fails on a bad config" in shown.out
+    assert "check without count: SUCCEEDED" in shown.out
+    assert "“If it fails (perhaps the password is incorrect)" in shown.out
+    assert "→ Validate the config against the spec" in shown.out
+    assert "stderr: connecting with ***" in shown.out
+    assert shown.out.rstrip().splitlines()[-1].startswith("2 rules broken, ")
+    document = (place.folder / "certificate.xml").read_text()
+    assert SECRET not in document
+    cases = {case.get("name"): case for case in ElementTree.fromstring(document).iter("testcase")}
+    failed = {name for name, case in cases.items() if case.find("failure") is not None}
+    assert failed == {"check_refuses", "secrets_not_written"}
+    failure = cases["check_refuses"].find("failure")
+    assert failure is not None and failure.text is not None
+    assert "demanded: `check` fails on a bad config" in failure.text
+    assert "shop" not in place.run("state", "list").out
+
+
+def test_a_recording_of_a_certification_can_be_certified(place: Place) -> None:
+    found = place.json("certify", connect(place, "airbyte"), "--record", "recording")
+    assert found["status"] == "holds" and found["recording"] == "recording"
+    assert {each["rule"] for each in found["rules"]} >= {"spec_valid", "check_refuses", "discover_stable"}
+    assert found["counts"]["broken"] == 0
+    assert all(SECRET not in each.read_text() for each in (place.folder / "recording").rglob("*") if each.is_file())
+    replayed = {
+        "connector": {"protocol": "airbyte", "launch": {"kind": "replay", "recording": "recording"}},
+        "config": {"password": SECRET, "count": 3},
+    }
+    (place.folder / "replayed.yaml").write_text(json.dumps(replayed))
+    rules = {each["rule"]: each for each in place.json("certify", "replayed.yaml")["rules"]}
+    assert rules["discover_stable"]["outcome"] == "holds"
+    assert rules["check_refuses"]["outcome"] == "cannot tell"
