@@ -15,6 +15,7 @@ import click
 import dagster as dg
 import pytest
 import yaml
+from dagster._annotations import is_superseded
 from dagster._cli import create_dagster_cli
 from dagster._core.instance.config import dagster_instance_config
 from dagster_dg_cli.cli import create_dg_cli
@@ -195,20 +196,21 @@ def _lines(snippet: Snippet) -> Iterator[list[str]]:
 
 
 _PROGRAMS: Mapping[str, Callable[[], click.Group]] = {
-    "airbyte-proto": lambda: program,
     "dagster": create_dagster_cli,
+    "airbyte-proto": lambda: program,
     "dg": create_dg_cli,
 }
 
 
 def _accepts(group: click.Command, words: list[str]) -> None:
-    """The command is there, with these options. What a component takes is known in a project only."""
+    """The command is there, not superseded, with these options. What a component takes is known in a project only."""
     context = click.Context(group)
     while isinstance(group, click.Group) and words[:2] != ["defs", "dagster_airbyte_proto.ConnectorComponent"]:
         found = group.get_command(context, words.pop(0))
         assert found is not None
         group, context = found, click.Context(found, parent=context)
     if not isinstance(group, click.Group):
+        assert not is_superseded(group.callback)
         _, too_many, _ = group.make_parser(context).parse_args(words)
         assert not too_many
 

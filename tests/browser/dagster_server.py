@@ -1,4 +1,4 @@
-"""A real `dagster dev` of the tests' own: webserver, daemon and code server in a process group that goes as one."""
+"""A real `dg dev` of the tests' own: webserver, daemon and code server in a process group that goes as one."""
 
 import json
 import os
@@ -155,7 +155,7 @@ def until(
 
 @contextmanager
 def running_dagster(workspace: Path, folder: Path, environment: Mapping[str, str]) -> Iterator[DagsterServer]:
-    """`dagster dev -w workspace`, up, loaded and with healthy daemons; no process of it is left afterwards."""
+    """`dg dev -w workspace`, up, loaded and with healthy daemons; no process of it is left afterwards."""
     home, log = folder / "dagster_home", folder / "dagster_dev.log"
     home.mkdir()
     (home / "dagster.yaml").write_text(_INSTANCE_CONFIG)
@@ -170,11 +170,11 @@ def running_dagster(workspace: Path, folder: Path, environment: Mapping[str, str
 
 
 def _start(workspace: Path, port: int, log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    # A shell's background job ignores SIGINT and so do all its children; `dagster dev` then outlives SIGINT and
+    # A shell's background job ignores SIGINT and so do all its children; `dg dev` then outlives SIGINT and
     # SIGTERM both.
-    command = ["env", "--default-signal=INT", f"{Path(sys.executable).with_name('dagster')}", "dev"]
+    command = ["env", "--default-signal=INT", f"{Path(sys.executable).with_name('dg')}", "dev"]
     arguments = ["-w", workspace.name, "-h", "127.0.0.1", "-p", f"{port}"]
-    # `dagster dev` starts its parts by the `python` it runs on, but code may look for the venv's programs on the PATH.
+    # `dg dev` starts its parts by the `python` it runs on, but code may look for the venv's programs on the PATH.
     path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
     with log.open("wb") as output:
         return subprocess.Popen(
@@ -204,13 +204,13 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 def _wait_until_it_serves(server: DagsterServer, process: "subprocess.Popen[bytes]") -> None:
     def ready() -> bool | None:
         if process.poll() is not None:
-            raise AssertionError(f"dagster dev ended with {process.returncode}:\n{server.log.read_text()}")
+            raise AssertionError(f"dg dev ended with {process.returncode}:\n{server.log.read_text()}")
         try:
             return (_has_loaded(server) and _daemons_are_healthy(server)) or None
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return None
 
-    until(ready, "dagster dev to serve", within_seconds=_STARTS_WITHIN_SECONDS, otherwise=server.log.read_text)
+    until(ready, "dg dev to serve", within_seconds=_STARTS_WITHIN_SECONDS, otherwise=server.log.read_text)
 
 
 def _has_loaded(server: DagsterServer) -> bool:

@@ -1,4 +1,4 @@
-"""The example project as a person uses it: `dagster dev -w workspace.yaml`, and then all in the UI.
+"""The example project as a person uses it: `dg dev -w workspace.yaml`, and then all in the UI.
 
 Steps run as users have them, each in processes of its own with a Spark of its own. Every test may run alone.
 """
@@ -45,7 +45,7 @@ NUMBERS = ("emitted", "committed", "rejected", "changed", "deleted", "bytes", "g
 MARK_OF_TIMELINE = re.compile(r"^\w{3} \d+, \d+:\d\d [AP]M$")
 MOST_SECONDS_TO_STOP = 10.0
 # Dagster's own advice to use another command, and the JVM's word about a flag that Spark gives it.
-WARNINGS_OF_OTHERS = ("SupersessionWarning", "jdk.incubator.vector")
+WARNINGS_OF_OTHERS = ("SupersessionWarning",)
 
 
 def test_a_stream_is_materialized_and_its_events_tell_what_is_in_the_table(
@@ -147,7 +147,7 @@ def test_lineage_shows_the_streams_and_what_is_made_of_them(ui: DagsterUI) -> No
     ui.take_picture("lineage")
 
 
-def test_dagster_dev_prints_no_warning_of_ours(server: DagsterServer) -> None:
+def test_dg_dev_prints_no_warning_of_ours(server: DagsterServer) -> None:
     """Of its start, and of every run before this."""
     lines = server.log.read_text().splitlines()
     warnings = [line for line in lines if re.search(r"\bWARNING\b|Warning:", line)]

@@ -100,7 +100,7 @@ def _variables(data: StreamTranslatorData) -> Mapping[str, Any]:
 
 
 def _state_beside_the_component() -> DefsStateConfigArgs:
-    # Dagster's default would start the connector at each start of `dagster dev`.
+    # Dagster's default would start the connector at each start of `dg dev`.
     return DefsStateConfigArgs(management_type=DefsStateManagementType.LOCAL_FILESYSTEM, refresh_if_dev=False)
 
 

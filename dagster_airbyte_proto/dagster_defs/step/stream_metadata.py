@@ -18,33 +18,38 @@ _MAX_LISTED_LOADS = 20
 
 
 class StreamMetadata(NamespacedMetadataSet):
-    """The metadata of a stream in one sync. `snapshot_id` is text: web browsers round 64-bit numbers.
+    """The metadata of a stream in one sync, in the order of the UI: how it ended, its rows, what it took, its table,
+    its state. `snapshot_id` is text: web browsers round 64-bit numbers.
 
     `version_before` is the number that `rollback_<connection>` and `state rollback` take to undo the sync."""
+
+    status: str | None = None
+    error: str | None = None
 
     emitted: int
     committed: int
     rejected: int
-    changed: int
-    deleted: int
-    bytes: int
-    generation: int
-    loads: int
-    filtered: int | None = None
     unknown: int | None = None
+    filtered: int | None = None
+    rejections: dg.JsonMetadataValue | None = None
+    changed: int
+    nulled: dg.JsonMetadataValue | None = None
+    ignored_fields: dg.JsonMetadataValue | None = None
+    deleted: int
+
+    bytes: int
     seconds: float | None = None
-    snapshot_id: str | None = None
-    version_before: int | None = None
-    load_ids: str | None = None
     connector: str | None = None
-    status: str | None = None
-    error: str | None = None
+
+    loads: int
+    load_ids: str | None = None
+    snapshot_id: str | None = None
+    generation: int
+    schema_changes: dg.JsonMetadataValue | None = None
+
+    version_before: int | None = None
     state_before: dg.JsonMetadataValue | dg.TextMetadataValue | None = None
     state_after: dg.JsonMetadataValue | dg.TextMetadataValue | None = None
-    rejections: dg.JsonMetadataValue | None = None
-    ignored_fields: dg.JsonMetadataValue | None = None
-    nulled: dg.JsonMetadataValue | None = None
-    schema_changes: dg.JsonMetadataValue | None = None
 
     @classmethod
     def namespace(cls) -> str:

@@ -29,7 +29,8 @@ class SparkSessionResource(LazyPySparkResource):
     # Text only, which Dagster's own is not: of such values it fills in `EnvVar`.
     spark_config: dict[str, str] = Field(default={}, description="Spark settings; they override every default.")
     jvm_log: str = Field(
-        default="", description="A file for the JVM's output; by default it goes to the step's stderr."
+        default="",
+        description="A file for the JVM's output. By default it goes to the step's stderr, but for that of a start.",
     )
     short_lived: bool = Field(
         default=False,

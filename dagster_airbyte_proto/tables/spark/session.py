@@ -2,7 +2,7 @@
 
 - The JVM is a child in an operating system session of its own, so a Ctrl-C in our terminal does not reach it.
 - The JVM holds the read end of a pipe from us, so it ends when we do, even by SIGKILL.
-- Its output goes to a file or to our stderr, never to stdout, which belongs to our caller.
+- Its output goes to a file or to our stderr (`jvm_output.py`), never to stdout, which belongs to our caller.
 """
 
 import datetime
@@ -34,13 +34,13 @@ from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.spark.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.java_home import java_home
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm_output import jvm_output, last_output
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM's command line can be read by everyone on the machine. Credentials must stay off it.
 _OFF_THE_COMMAND_LINE = ("spark.sql.", "spark.hadoop.", "spark.authenticate.secret")
 _OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "cos"))
-_LOG_TAIL_BYTES = 2000
 _POLL_SECONDS = 0.1
 _KILL_WAIT_SECONDS = 3.0
 _starting = threading.Lock()
@@ -211,8 +211,9 @@ def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
     cache = settings.cache.expanduser()
     home = java_home(cache, os.environ)
     os.environ["JAVA_HOME"] = str(home)
-    with class_archive(cache, home, Path(pyspark.__file__).parent / "jars") as options:
-        SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(settings, config, options))
+    jars = Path(pyspark.__file__).parent / "jars"
+    with class_archive(cache, home, jars) as options, jvm_output(settings.jvm_log) as output:
+        SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(config, options, output))
 
 
 @contextmanager
@@ -224,38 +225,21 @@ def _translated_start_errors(settings: SparkSettings) -> Iterator[None]:
         raise ConfigError(
             "starting Spark",
             first_line(error),
-            remedy=f"{_last_output(settings.jvm_log)}\n"
+            remedy=f"{last_output(settings.jvm_log)}\n"
             "Without a network to Maven Central, set spark.jars to the file of the tables' runtime.",
         ) from error
 
 
-def _gateway(settings: SparkSettings, config: Mapping[str, str], options: Sequence[str]) -> Any:
+def _gateway(config: Mapping[str, str], options: Sequence[str], output: int) -> Any:
     at_launch = {key: value for key, value in config.items() if not key.startswith(_OFF_THE_COMMAND_LINE)}
     quoted_options = (f'"{option}"' for option in options)
     at_launch[_JAVA_OPTIONS] = " ".join([at_launch.get(_JAVA_OPTIONS, ""), *quoted_options]).strip()
-    with _jvm_output(settings.jvm_log) as output:
-        streams = {"stdout": output, "stderr": output, "start_new_session": True}
-        return launch_gateway(_conf(at_launch), streams)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
-
-
-@contextmanager
-def _jvm_output(log: Path | None) -> Iterator[int]:
-    if log is None:
-        yield sys.__stderr__.fileno() if sys.__stderr__ else 2
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        yield file.fileno()
+    streams = {"stdout": output, "stderr": output, "start_new_session": True}
+    return launch_gateway(_conf(at_launch), streams)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
 
 
 def _conf(config: Mapping[str, str]) -> SparkConf:
     return SparkConf(loadDefaults=False).setAll(list(config.items()))
-
-
-def _last_output(log: Path | None) -> str:
-    if log is None or not log.is_file():
-        return "What the JVM said is on the stderr of this process."
-    return f"The JVM said:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace').strip()}"
 
 
 @contextmanager

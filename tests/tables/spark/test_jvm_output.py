@@ -1,0 +1,57 @@
+"""The output of a JVM on our stderr: nothing of a start that succeeds, all of one that fails, and what comes later."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.tables.spark.jvm_output import jvm_output, last_output
+
+Eventually = Callable[[Callable[[], bool]], None]
+
+
+def launch(output: int, script: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=output, stderr=output)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+
+
+def test_a_start_that_succeeds_is_quiet_and_later_output_is_shown(
+    capfd: pytest.CaptureFixture[str], eventually: Eventually
+) -> None:
+    with jvm_output(None) as output:
+        jvm = launch(output, "echo :: loading settings >&2; cat >/dev/null; echo out of memory")
+        eventually(lambda: (Path("/proc") / str(jvm.pid) / "task" / str(jvm.pid) / "children").read_text() != "")
+    assert capfd.readouterr() == ("", "")
+    end(jvm)
+    shown = ""
+    while not shown:
+        shown = capfd.readouterr().err
+    assert shown == "out of memory\n"
+
+
+def test_the_output_of_a_start_that_fails_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError), jvm_output(None) as output:
+        launch(output, "echo no such memory; exit 1").wait()
+        raise ZeroDivisionError
+    assert capfd.readouterr() == ("", "no such memory\n")
+
+
+def test_more_than_a_pipe_holds_does_not_stop_the_start(capfd: pytest.CaptureFixture[str]) -> None:
+    with jvm_output(None) as output:
+        launch(output, "head -c 3000000 /dev/zero").wait(30)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_log_gets_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "logs" / "jvm.log"
+    with jvm_output(log) as output:
+        launch(output, "echo :: loading settings").wait()
+    assert log.read_text() == ":: loading settings\n"
+    assert ":: loading settings" in last_output(log)
+    assert capfd.readouterr() == ("", "")
