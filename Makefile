@@ -65,8 +65,9 @@ docs: setup ## the documentation as web pages, in build/site, with the picture o
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 
-pictures: setup system ## takes the pictures of the documentation from the real UI
+pictures: setup system ## takes the pictures of the documentation from the real UI and a real terminal
 	AIRBYTE_PROTO_PICTURES=docs/pictures $(BIN)/pytest tests/browser
+	$(BIN)/python docs/terminal.py
 
 bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 	$(BIN)/python -m bench

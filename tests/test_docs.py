@@ -1,5 +1,6 @@
 """The documents say what is so: their snippets run, their files are valid, and every command and name is in them."""
 
+import html
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from dagster_airbyte_proto import Connection, ConnectorComponent, build_connecti
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.testing.fake_source import command
+from docs import terminal
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "example_project"
@@ -187,6 +189,19 @@ def test_yaml_in_the_docs_is_valid(snippet: Snippet, project: Path) -> None:
         _component(snippet, project)
     else:
         _connection(snippet, project)
+
+
+def test_the_picture_of_a_terminal_shows_commands_that_are_taken() -> None:
+    shown = html.unescape(terminal.PICTURE.read_text()).replace("\xa0", " ")
+    assert "docs/pictures/terminal.svg" in (ROOT / "README.md").read_text()
+    for shown_command in terminal.COMMANDS:
+        assert shown_command in re.sub(r"<[^>]*>", "", shown)
+        _accepts(program, shlex.split(shown_command)[1:])
+
+
+def test_the_screen_of_a_terminal_is_what_was_printed_last() -> None:
+    progress = "\x1b[?25l users 1\r\n all 1\r\n\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K users 20\r\n all 20\r\n\x1b[?25h"
+    assert terminal.screen(f"NOTE\r\n{progress}done\r\n") == ["NOTE", " users 20", " all 20", "done", ""]
 
 
 def _lines(snippet: Snippet) -> Iterator[list[str]]:

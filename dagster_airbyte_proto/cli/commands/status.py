@@ -37,7 +37,7 @@ def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
     value = {"connections": [_value(each, now) for each in found]}
     if not found:
         return Answer(value, ("no connection has synced into this state store yet",))
-    return Answer(value, (Grid(_COLUMNS, [_row(each, now) for each in found]), *_notes(found, now)))
+    return Answer(value, (Grid(_COLUMNS, [_row(each, now) for each in found], counts=("rows",)), *_notes(found, now)))
 
 
 def _row(each: "ConnectionStatus", now: datetime) -> tuple[Any, ...]:
