@@ -4,14 +4,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.certification.evidence import Evidence
-from dagster_airbyte_proto.certification.gathering import Gathering, gather
+from dagster_airbyte_proto.certification.gathering import gather
 from dagster_airbyte_proto.certification.rule import JudgedRule, Outcome, Rule, judged
 from dagster_airbyte_proto.certification.rules.airbyte import AIRBYTE_RULES
 from dagster_airbyte_proto.certification.rules.singer import SINGER_RULES
+from dagster_airbyte_proto.certification.watching.watched_source import Gathering
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.sync.engine import Engine
 
 _RULES: Mapping[str, Sequence[Rule]] = {"airbyte": AIRBYTE_RULES, "singer": SINGER_RULES}
+
+
+class Measures(NamedTuple):
+    """The cost of the first read, and the greatest memory of all runs. None where there is nothing to measure."""
+
+    records: int
+    size_bytes: int
+    seconds: float
+    silent_seconds: float
+    peak_memory_bytes: int | None
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records / max(self.seconds - self.silent_seconds, 0.001)
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.size_bytes / max(self.seconds - self.silent_seconds, 0.001)
+
+    @property
+    def value(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "bytes": self.size_bytes,
+            "seconds": round(self.seconds, 3),
+            "seconds_to_first_output": round(self.silent_seconds, 3),
+            "records_per_second": round(self.records_per_second),
+            "bytes_per_second": round(self.bytes_per_second),
+            "peak_memory_bytes": self.peak_memory_bytes,
+        }
 
 
 class Certificate(NamedTuple):
@@ -21,6 +52,7 @@ class Certificate(NamedTuple):
     protocol: str
     connector: str
     rules: tuple[JudgedRule, ...]
+    measures: Measures | None
     seconds: float
 
     @property
@@ -40,6 +72,7 @@ class Certificate(NamedTuple):
             "protocol": self.protocol,
             "connector": self.connector,
             "counts": {outcome.value: count for outcome, count in self.counts.items()},
+            "measures": self.measures.value if self.measures else None,
             "rules": [_rule_value(each) for each in self.rules],
             "seconds": round(self.seconds, 1),
         }
@@ -54,7 +87,16 @@ def certify(engine: Engine, connection: Connection, options: Gathering) -> Certi
 
 def _certificate(connection: str, protocol: str, evidence: Evidence) -> Certificate:
     rules = judged(_RULES[protocol], evidence)
-    return Certificate(connection, protocol, evidence.connector, rules, evidence.seconds)
+    return Certificate(connection, protocol, evidence.connector, rules, _measures(evidence), evidence.seconds)
+
+
+def _measures(evidence: Evidence) -> Measures | None:
+    read = evidence.first_read.answer
+    if read is None or evidence.is_replay:
+        return None
+    run = read.run
+    peaks = [each.peak_memory_bytes for each in evidence.runs if each.peak_memory_bytes]
+    return Measures(read.rows, run.size_bytes, run.seconds, run.silent_seconds, max(peaks, default=None))
 
 
 def _rule_value(each: JudgedRule) -> dict[str, Any]:

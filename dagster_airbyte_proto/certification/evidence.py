@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from dagster_airbyte_proto.certification.watched_launcher import ConnectorRun
+from dagster_airbyte_proto.certification.reads.read_evidence import ReadEvidence
+from dagster_airbyte_proto.certification.reads.resumption import Continuation
+from dagster_airbyte_proto.certification.watching.watched_launcher import ConnectorRun
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.masking import Mask
 from dagster_airbyte_proto.model import Catalog
 from dagster_airbyte_proto.protocols.events import CheckEvent, SpecEvent
+from dagster_airbyte_proto.protocols.state_codec import StateCodec
 
 Answer = TypeVar("Answer")
 
@@ -64,13 +67,20 @@ class Evidence:
 
     connector: str
     mask: Mask
+    states: StateCodec
     has_secrets: bool
-    config: Mapping[str, Any]
     spec: Reply[SpecEvent]
     check: Reply[CheckEvent] = Reply(None)
     bad_checks: Sequence[BadCheck] = ()
     discover: Reply[Catalog] = Reply(None)
     second_discover: Reply[Catalog] = Reply(None)
+    first_read: Reply[ReadEvidence] = Reply(None)
+    second_read: Reply[ReadEvidence] = Reply(None)
+    resumed: Reply[Continuation] = Reply(None)
+    resumed_at_end: Reply[Continuation] = Reply(None)
+    cancelled_read: Reply[ReadEvidence] = Reply(None)
+    cancelled: Reply[Continuation] = Reply(None)
     leaks: Sequence[Leak] = ()
+    runs: Sequence[ConnectorRun] = ()
     is_replay: bool = False
     seconds: float = 0.0

@@ -88,7 +88,7 @@ def _ruling(rule: Rule, evidence: Evidence) -> Ruling:
     try:
         ruling = rule.judge(evidence)
     except ConnectorError as error:
-        return cannot_tell(f"it came not so far: {error.found}")
+        return cannot_tell(error.found)
     needs_remedy = ruling.outcome in (Outcome.BROKEN, Outcome.WARNING) and not ruling.remedy
     return ruling._replace(remedy=rule.remedy) if needs_remedy else ruling
 

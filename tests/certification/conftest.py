@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.certification.certificate import Certificate, certify
-from dagster_airbyte_proto.certification.gathering import Bounds, Gathering
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling
+from dagster_airbyte_proto.certification.watching.watched_source import Bounds, Gathering
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
@@ -55,7 +55,7 @@ class Certifier:
 def certifier(tmp_path: Path) -> Iterator[Certifier]:
     settings = Settings.load(tmp_path / "home", None)
     settings.make_home()
-    with Engine(settings) as engine:
+    with Engine(settings, stop_grace_seconds=1.0) as engine:
         yield Certifier(engine)
 
 

@@ -44,7 +44,7 @@ class Faulty:
 
     def run(self) -> int:
         if self.has("ignores_sigterm"):
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, lambda *_: time.sleep(_HOUR_SECONDS))
         if self.verb == "read":
             return self.read()
         output = subprocess.run(self.command, stdout=subprocess.PIPE, check=False)

@@ -1,10 +1,20 @@
 """The rules of Airbyte's protocol for sources."""
 
 from dagster_airbyte_proto.certification.rule import Rule
-from dagster_airbyte_proto.certification.rules import check_rules, discover_rules, secret_rules, spec_rules
+from dagster_airbyte_proto.certification.rules import (
+    check_rules,
+    discover_rules,
+    read_rules,
+    secret_rules,
+    spec_rules,
+    state_rules,
+)
 
 _SPECIFICATION = "Airbyte specification"
 _PROTOCOL = "Airbyte protocol"
+_STATUSES = "Airbyte protocol, as it is today: AirbyteStreamStatusTraceMessage"
+_STATS = "Airbyte protocol, as it is today: AirbyteStateStats"
+_HOST = "what hosts do to cancel a sync"
 
 AIRBYTE_RULES = (
     Rule(
@@ -89,6 +99,121 @@ AIRBYTE_RULES = (
         f"{_PROTOCOL}, Catalog",
         discover_rules.catalog_is_valid,
         "Mend the schemas of these streams.",
+    ),
+    Rule(
+        "read_ends",
+        "read",
+        "`read` ends by itself, with exit code 0 and without an error.",
+        "`read` extracts data from the underlying data store and emits it as `AirbyteRecordMessage`s.",
+        f"{_PROTOCOL}, Read",
+        read_rules.read_ends,
+        "Look at the samples and the connector's log.",
+    ),
+    Rule(
+        "read_messages",
+        "read",
+        "Every line of stdout is a message that can be read.",
+        "Each message must be on its own line. Multiple messages cannot be sent on the same line.",
+        f"{_PROTOCOL}, Actor interface",
+        read_rules.lines_are_messages,
+        "Send each message with all that its type requires.",
+    ),
+    Rule(
+        "read_streams",
+        "read",
+        "Records are of the streams that were requested.",
+        "When the source runs, it never looks for the data in the store related to that stream and thus "
+        "does not emit it.",
+        f"{_PROTOCOL}, Schema mismatches",
+        read_rules.records_are_declared,
+        "Send no stream that is not in the configured catalog, under the name that it has there.",
+    ),
+    Rule(
+        "read_types",
+        "read",
+        "Each record fits the schema of its stream: types, required properties, dates and times.",
+        "The `json_schema` field accepts any valid JsonSchema and describes the structure of a stream.",
+        f"{_PROTOCOL}, Catalog",
+        read_rules.records_fit_their_schema,
+        "Declare what the source sends (null too), or convert it.",
+    ),
+    Rule(
+        "read_keys",
+        "read",
+        "Each record has its primary key.",
+        "The `data` contains the record data and must always be populated.",
+        f"{_PROTOCOL}, AirbyteRecordMessage",
+        read_rules.keys_are_there,
+        "Declare a primary key that every record has.",
+    ),
+    Rule(
+        "read_statuses",
+        "read",
+        "Each stream reports COMPLETE, if the connector sends statuses; one that does not, fails the read.",
+        "",
+        _STATUSES,
+        read_rules.streams_are_complete,
+        "Send COMPLETE at the end of each stream, and exit with a code other than 0 if one is INCOMPLETE.",
+    ),
+    Rule(
+        "states_come",
+        "states",
+        "Streams that are read incrementally have states.",
+        "The state message enables the Source to emit checkpoints while replicating data.",
+        f"{_PROTOCOL}, AirbyteStateMessage",
+        state_rules.states_come,
+        "Send a state after the last record of each stream, and in between if the stream is large.",
+    ),
+    Rule(
+        "states_count",
+        "states",
+        "`sourceStats.recordCount` is the number of records since the state before.",
+        "",
+        _STATS,
+        state_rules.states_count_their_records,
+        "Count what is sent, and begin again at each state.",
+    ),
+    Rule(
+        "state_resumes",
+        "states",
+        "A read that resumes from a state in the middle brings all records behind it, and no others beyond "
+        "the boundary.",
+        "These checkpoints mean that if replication fails before completion, the next sync is able to start "
+        "from the last checkpoint instead of returning to the beginning of the previous sync.",
+        f"{_PROTOCOL}, AirbyteStateMessage",
+        state_rules.read_resumes,
+        "Save in each state the cursor of the last record that was sent before it, and read on from there.",
+    ),
+    Rule(
+        "last_state_resumes",
+        "states",
+        "A read that resumes from the last state brings nothing again beyond the boundary.",
+        "The goal is that given wherever a sync stops (whether this is due to all data available at the "
+        "time being replicated or due to a failure), the next time the Source attempts to extract data it "
+        "can pick up where it left off and not have to go back to the beginning.",
+        f"{_PROTOCOL}, State & Checkpointing",
+        state_rules.read_resumes_at_the_end,
+        "Save in each state the cursor of the last record that was sent before it, and read on from there.",
+    ),
+    Rule(
+        "cancel_ends",
+        "cancelling",
+        "A read ends on SIGTERM.",
+        "",
+        _HOST,
+        state_rules.cancelled_read_ends,
+        "Leave SIGTERM its default, or end from its handler.",
+    ),
+    Rule(
+        "cancel_resumes",
+        "cancelling",
+        "A read that was cancelled goes on from its last state, without loss or repeat beyond the boundary.",
+        "The goal is that given wherever a sync stops (whether this is due to all data available at the "
+        "time being replicated or due to a failure), the next time the Source attempts to extract data it "
+        "can pick up where it left off and not have to go back to the beginning.",
+        f"{_PROTOCOL}, State & Checkpointing",
+        state_rules.cancelled_read_resumes,
+        "Save in each state the cursor of the last record that was sent before it, and read on from there.",
     ),
     Rule(
         "secrets_not_written",

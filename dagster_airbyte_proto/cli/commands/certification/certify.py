@@ -15,9 +15,10 @@ from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.spec_check_discover import show_log_line
 from dagster_airbyte_proto.cli.output import Answer, counted
 from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.cli.progress import size_text
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.certification.certificate import Certificate
+    from dagster_airbyte_proto.certification.certificate import Certificate, Measures
     from dagster_airbyte_proto.certification.rule import JudgedRule
 
 _OUTCOME_WIDTH = len("does not apply") + 2
@@ -35,22 +36,27 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Record the good requests in DIR, for `launch: {kind: replay}`.",
 )
 @click.option("--query-seconds", metavar="N", default=120.0, show_default=True, help="Bound of each short request.")
+@click.option("--read-seconds", metavar="N", default=600.0, show_default=True, help="Bound of each read.")
 def certify(
-    call: Call, connection_file: str, junit_file: Path | None, folder: Path | None, query_seconds: float
+    call: Call,
+    connection_file: str,
+    junit_file: Path | None,
+    folder: Path | None,
+    **bounds: float,
 ) -> Answer:
     """Holds a source connector to the rules of its protocol, whatever it is launched by.
 
-    It starts the connector a dozen times, with the connection's config and with bad ones. Nothing is written to tables,
-    and no state moves. Exit code 1 if a rule is broken.
+    It starts the connector a dozen times: with the connection's config and with bad ones, to the end, cancelled and
+    resumed from its states. Nothing is written to tables, and no state moves. Exit code 1 if a rule is broken.
     """
     from dagster_airbyte_proto.atomic_files import write_atomically
     from dagster_airbyte_proto.certification.certificate import certify as certify_connector
-    from dagster_airbyte_proto.certification.gathering import Bounds, Gathering
-    from dagster_airbyte_proto.certification.junit import junit_xml
+    from dagster_airbyte_proto.certification.reports.junit import junit_xml
+    from dagster_airbyte_proto.certification.watching.watched_source import Bounds, Gathering
 
     connection = call.open(connection_file)
     on_line = partial(show_log_line, is_verbose=True) if call.is_verbose else _ignore_line
-    options = Gathering(Bounds(query_seconds), folder, _show_step, on_line)
+    options = Gathering(Bounds(**bounds), folder, _show_step, on_line)
     with call.engine() as engine:
         certificate = certify_connector(engine, connection, options)
     _show_step("")
@@ -77,6 +83,8 @@ def _lines(certificate: "Certificate") -> Iterator[str]:
         yield subject
         for each in rules:
             yield from _rule_lines(each)
+    if certificate.measures is not None:
+        yield from ("", _measure_line(certificate.measures))
     yield ""
     yield _summary(certificate)
 
@@ -97,6 +105,14 @@ def _rule_lines(each: "JudgedRule") -> Iterator[str]:
         yield from _wrapped(f"“{rule.quote}” ({rule.origin})", f"{indent}  ", f"{indent}  ")
     if ruling.remedy:
         yield from _wrapped(ruling.remedy, f"{indent}→ ", f"{indent}  ")
+
+
+def _measure_line(measures: "Measures") -> str:
+    speed = f"{measures.records_per_second:,.0f} records/s, {size_text(round(measures.bytes_per_second))}/s"
+    memory = f", at most {size_text(measures.peak_memory_bytes)} of memory" if measures.peak_memory_bytes else ""
+    return (
+        f"{counted(measures.records, 'record')} at {speed}, first output after {measures.silent_seconds:.1f} s{memory}"
+    )
 
 
 def _summary(certificate: "Certificate") -> str:

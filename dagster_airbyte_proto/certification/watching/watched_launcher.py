@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dagster_airbyte_proto.certification.memory_meter import MemoryMeter, PeakMemory
+from dagster_airbyte_proto.certification.watching.memory_meter import MemoryMeter, PeakMemory
 from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 
@@ -53,7 +53,7 @@ class WatchedLauncher:
     def identity(self) -> str:
         return self.inner.identity()
 
-    def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
+    def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "WatchedConnector":
         memory = PeakMemory(self._meter)
         try:
             connector = self.inner.launch(invocation, environment=environment)
