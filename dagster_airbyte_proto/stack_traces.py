@@ -8,6 +8,8 @@ Java and Node the error comes first.
 import re
 from collections.abc import Iterable
 
+# Of a connector's own INFO and DEBUG lines there are thousands.
+_SHOWN_LEVELS = frozenset(("NOTE", "WARN", "ERROR", "FATAL"))
 _MAX_LAST_LINES = 5
 _SET_IN = "\n    "
 _PYTHON_HEAD = "Traceback (most recent call last)"
@@ -26,6 +28,11 @@ def brief_log_text(text: str) -> str:
     """Returns a text of a run's log without stack traces. The log sets further lines in, and an error may stand both
     before its stack trace and behind it."""
     return _SET_IN.join(dict.fromkeys(without_stack_traces(text.replace(_SET_IN, "\n")).split("\n")))
+
+
+def brief_log_line(level: str, text: str) -> str:
+    """Returns a line of a run's log as people see it; empty for a level that only the log shows."""
+    return f"{level} {brief_log_text(text)}" if level in _SHOWN_LEVELS else ""
 
 
 def last_words(lines: Iterable[str]) -> str:

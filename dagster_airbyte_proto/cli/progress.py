@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_airbyte_proto.cli.output import counted, plain
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.stack_traces import brief_log_text
+from dagster_airbyte_proto.stack_traces import brief_log_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +31,6 @@ _DRAWN_A_SECOND = 5
 _NUMBERS = ("rows", "committed", "rows/s", "bytes", "last state")
 _CHECK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
-_SHOWN_LEVELS = frozenset({"NOTE", "WARN", "ERROR", "FATAL"})
 _LINES_AROUND = 6
 _PHASE_ORDER = ("reading", "failed", "cancelled", "waiting", "complete")
 _KIB = 1024.0
@@ -255,7 +254,7 @@ def log_line(level: str, text: str, *, is_verbose: bool) -> str:
     """A line of the run's log, for people: without stack traces, and empty for one that only `is_verbose` shows."""
     if is_verbose:
         return f"{level} {plain(text, max_characters=_MAX_VERBOSE_CHARACTERS)}"
-    return f"{level} {plain(brief_log_text(text))}" if level in _SHOWN_LEVELS else ""
+    return plain(brief_log_line(level, text))
 
 
 def size_text(size_bytes: float) -> str:

@@ -109,6 +109,14 @@ class Draft(NamedTuple):
     to_fill_in: tuple[str, ...]
     variables: tuple[str, ...]
 
+    def steps(self, environment: Mapping[str, str]) -> list[str]:
+        """Lists the steps that are left to a person before the connection works."""
+        unset = [name for name in self.variables if name not in environment]
+        return [
+            *([f"to fill in: {', '.join(self.to_fill_in)}"] if self.to_fill_in else []),
+            *([f"to set in the environment: {', '.join(unset)}"] if unset else []),
+        ]
+
 
 class FileHeader(NamedTuple):
     """The parts of the file around the config. `name` is set if it differs from the file's stem.

@@ -179,7 +179,7 @@ def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: P
         (["destination-postgres", *_REGISTRY], "it is a destination"),
         (["fakre", *_REGISTRY], "Did you mean source-faker?"),
         (["x", "--registry", "none.json"], "Name the path or the URL of another with --registry"),
-        (["tap-x", *_REGISTRY], "Name a tap with --pypi, --command or --image"),
+        (["tap-x", *_REGISTRY], "Name a tap by its package"),
         (["x", "--manifest", "m.yaml", "--protocol", "singer"], "a manifest is no Singer tap"),
         (["x", "--pypi", "a==1", "--command", "b"], "--pypi and --command cannot be combined"),
         (["x", "--pypi", "a>=1"], "'a>=1' is not pinned to one version"),

@@ -70,28 +70,18 @@ def init(
 def _connector(
     call: Call, name: str, path: Path, options: Mapping[str, str], *, registry: str | None, protocol: str | None
 ) -> "NewConnector":
-    from dagster_airbyte_proto.sync.connector.new_connection import launch_kind, listed_connector, named_connector
+    from dagster_airbyte_proto.sync.connector.new_connection import chosen_connector, named_connector
 
     if len(options) > 1:
         raise click.UsageError(f"{' and '.join(f'--{option}' for option in options)} cannot be combined.")
     for option, text in options.items():
         return named_connector(_KINDS[option], text, path, protocol)
-    if kind := launch_kind(name):
-        return named_connector(kind, name, path, protocol)
-    if protocol == "singer" or name.startswith("tap-"):
-        raise click.UsageError(
-            "Name a tap with --pypi, --command or --image: registries list only Airbyte's connectors."
-        )
-    return listed_connector(opened_registry(call, registry).named(name))
+    return chosen_connector(name, path, partial(opened_registry, call, registry), protocol)
 
 
 def _answer(call: Call, new: "NewConnection", made: "Draft", *, wants_check: bool) -> Answer:
     path = new.file
-    unset = [name for name in made.variables if name not in os.environ]
-    lines = [
-        *([f"to fill in: {', '.join(made.to_fill_in)}"] if made.to_fill_in else []),
-        *([f"to set in the environment: {', '.join(unset)}"] if unset else []),
-    ]
+    lines = made.steps(os.environ)
     check = None
     if not lines and wants_check:
         check = check_connection(call, str(path))

@@ -20,22 +20,20 @@ from dagster_airbyte_proto.connection.drafting import Draft, NoPrompter
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry
 from dagster_airbyte_proto.launchers.registry.download import open_registry
 from dagster_airbyte_proto.settings import Settings
-from dagster_airbyte_proto.stack_traces import brief_log_text
+from dagster_airbyte_proto.stack_traces import brief_log_line
 from dagster_airbyte_proto.sync.connector.new_connection import (
     NewConnection,
     NewConnector,
+    chosen_connector,
     draft_connection,
-    launch_kind,
-    listed_connector,
-    named_connector,
     write_connection,
 )
 from dagster_airbyte_proto.sync.engine import Engine
 
 _CONNECTION_FILE = "connection.yaml"
-_SHOWN_LEVELS = ("NOTE", "WARN", "ERROR", "FATAL")
 _RESOURCES = '''\
 """The resources of all connector components: states and tables are kept in `.airbyte-proto`, where `dg` runs."""
 
@@ -89,13 +87,11 @@ class ConnectorScaffolder(dg.Scaffolder[ScaffoldedConnection]):
 
 
 def _connector(params: ScaffoldedConnection, file: Path) -> NewConnector:
-    text = params.connector.strip()
-    kind = launch_kind(text)
-    if kind:
-        return named_connector(kind, text, file, params.protocol)
-    settings = Settings.load(home_folder())
-    registry = open_registry(params.registry or settings.registry, cache=settings.registry_folder, on_warning=_warn)
-    return listed_connector(registry.named(text))
+    def registry() -> ConnectorRegistry:
+        settings = Settings.load(home_folder())
+        return open_registry(params.registry or settings.registry, cache=settings.registry_folder, on_warning=_warn)
+
+    return chosen_connector(params.connector.strip(), file, registry, params.protocol)
 
 
 def _engine() -> Engine:
@@ -131,10 +127,7 @@ def _ignore_home(project: Path) -> None:
 
 def _steps(made: Draft, file: Path) -> Iterator[str]:
     """Yields what is left to do, in order."""
-    if made.to_fill_in:
-        yield f"to fill in: {', '.join(made.to_fill_in)}"
-    if unset := [name for name in made.variables if name not in os.environ]:
-        yield f"to set in the environment: {', '.join(unset)}"
+    yield from made.steps(os.environ)
     yield f"then: airbyte-proto check {shlex.quote(os.path.relpath(file))}"
     yield "and:  dg utils refresh-defs-state    (makes its streams assets)"
 
@@ -144,8 +137,8 @@ def _name(folder: str) -> str:
 
 
 def _show_log_line(level: str, text: str) -> None:
-    if level in _SHOWN_LEVELS:
-        click.echo(f"{level} {brief_log_text(text)}", err=True)
+    if line := brief_log_line(level, text):
+        click.echo(line, err=True)
 
 
 def _warn(text: str) -> None:

@@ -15,7 +15,7 @@ from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.drafting import Draft, FileHeader, Prompter, draft
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.registry.connectors import RegistryEntry
+from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
@@ -72,6 +72,21 @@ def connection_name(connector: str) -> str:
     if not made:
         raise ConfigError("naming the connection", f"{connector!r} has no letter or digit", remedy="Give another NAME.")
     return made
+
+
+def chosen_connector(
+    text: str, file: Path, open_registry: Callable[[], ConnectorRegistry], protocol: str | None = None
+) -> NewConnector:
+    """The connector that a text stands for, for a connection in `file`. Only a bare name opens the registry."""
+    if kind := launch_kind(text):
+        return named_connector(kind, text, file, protocol)
+    if protocol == "singer" or text.startswith("tap-"):
+        raise ConfigError(
+            f"looking up connector {text}",
+            "registries list only Airbyte's connectors",
+            remedy="Name a tap by its package (meltanolabs-tap-postgres==0.10.0), its image, or its command.",
+        )
+    return listed_connector(open_registry().named(text))
 
 
 def named_connector(kind: str, text: str, file: Path, protocol: str | None = None) -> NewConnector:
