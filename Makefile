@@ -63,6 +63,7 @@ format: setup ## formats the code
 docs: setup ## the documentation as web pages, in build/site, with the picture of the rooms
 	$(BIN)/python docs/rooms.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/python docs/check_links.py
 	@echo "build/site/index.html"
 
 pictures: setup system ## takes the pictures of the documentation from the real UI and a real terminal

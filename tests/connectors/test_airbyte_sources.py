@@ -4,7 +4,9 @@ import csv
 import datetime as dt
 import json
 import os
+import re
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +22,7 @@ from dagster_airbyte_proto.launchers.packages.interpreters import find_python
 
 pytestmark = [pytest.mark.nightly, pytest.mark.connectors, pytest.mark.spark, pytest.mark.timeout(900)]
 
+_ROOT = Path(__file__).parents[2]
 _USERS = 10_000
 _HARDCODED = 500
 _SECRET = "hunter22-of-the-connectors"
@@ -219,6 +222,30 @@ def test_a_second_sync_adds_nothing_and_one_from_a_reset_state_doubles_nothing(l
     for name, rows in (("users", _USERS), ("purchases", _USERS), ("products", 100)):
         table = landed.tables[f"shop.{name}"]
         assert (table.rows, table.keys) == (rows, rows)
+
+
+def test_the_sample_of_the_readme_loses_and_doubles_no_row_when_it_is_interrupted(
+    tmp_path: Path, connector_environments: Path
+) -> None:
+    house = House(tmp_path, connector_environments)
+    [sample] = re.findall(r"```yaml\n(# shop\.yaml.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
+    shop = yaml.safe_load(sample)
+    house.connect("shop", {**shop["config"], "count": _USERS}, shop["connector"]["launch"])
+    command = [sys.executable, "-m", "dagster_airbyte_proto", "sync", "shop.yaml", "--json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as syncing:
+        assert syncing.stderr is not None
+        next(line for line in syncing.stderr if re.search(r"[1-9][\d,]* rows", line))
+        syncing.send_signal(signal.SIGINT)
+        report = json.loads(syncing.communicate(timeout=120)[0])
+    assert report["status"] == "cancelled"
+    assert any(stream["status"] == "cancelled" for stream in report["streams"].values())
+    again = house.json("sync", "shop.yaml")
+    assert again["status"] == "complete"
+    tables = house.tables(["shop.users", "shop.purchases"], keyed=["shop.users", "shop.purchases"])
+    assert {name: (table.rows, table.keys) for name, table in tables.items()} == {
+        "shop.users": (_USERS, _USERS),
+        "shop.purchases": (_USERS, _USERS),
+    }
 
 
 def test_a_rollback_puts_each_state_back_to_what_its_run_left(landed: Landed) -> None:
