@@ -65,6 +65,35 @@ DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 """The modes that leave one row of each key."""
 
 
+class PushMode(StrEnum):
+    """What a push does at its destination.
+
+    APPEND adds each new or changed row. INSERT adds the rows whose key is new. UPDATE changes rows that the destination
+    has. UPSERT does both. MIRROR removes rows too. OVERWRITE replaces all rows.
+    """
+
+    APPEND = "append"
+    INSERT = "insert"
+    UPDATE = "update"
+    UPSERT = "upsert"
+    MIRROR = "mirror"
+    OVERWRITE = "overwrite"
+
+
+IDEMPOTENT = frozenset((PushMode.UPDATE, PushMode.UPSERT, PushMode.MIRROR, PushMode.OVERWRITE))
+"""The modes in which a row that is sent twice stands at the destination once."""
+
+
+class ChangesBy(StrEnum):
+    """The ways to find out which rows are new: all rows against those delivered, the table's own snapshots, a column
+    that only grows; or to send all."""
+
+    DIFF = "diff"
+    SNAPSHOTS = "snapshots"
+    CURSOR = "cursor"
+    ALL = "all"
+
+
 class MergeMode(StrEnum):
     """The ways to replace rows by newer ones of their key, as Iceberg names them.
 

@@ -34,6 +34,9 @@ BRANCH_POINTS = ("recover.branch_dropped",)
 FILE_POINTS = ("load.sources_removed",)
 """Points that are reached only for a connector that sends its records in files."""
 
+PUSH_POINTS = ("push.sealed", "push.announced", "push.sent", "push.acknowledged", "push.noted", "push.folded")
+"""Points that only a push reaches."""
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -19,6 +19,7 @@ EXAMPLES = {
     "loads list": "loads list shop --limit 5",
     "loads resolve": "loads resolve 1f0c2a9b --as landed",
     "loads show": "loads show 1f0c2a9b",
+    "push": "push crm.yaml --plan",
     "query": 'query "SELECT count(*) FROM lake.shop.users"',
     "record": "record shop.yaml recordings/shop --streams users",
     "recover": "recover shop",

@@ -11,20 +11,24 @@ from dagster_airbyte_proto.connection.launch import (
     PypiLaunch,
     ReplayLaunch,
 )
+from dagster_airbyte_proto.connection.push import ConstantColumn, ExpressionColumn, PushOptions
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions
 
 __all__ = [
     "OTHERS",
     "Connection",
     "Connector",
+    "ConstantColumn",
     "Destination",
     "DockerLaunch",
+    "ExpressionColumn",
     "FilledConfig",
     "Launch",
     "LoadLimits",
     "LocalLaunch",
     "ManifestLaunch",
     "ProgramLaunch",
+    "PushOptions",
     "PypiLaunch",
     "ReplayLaunch",
     "StreamOptions",

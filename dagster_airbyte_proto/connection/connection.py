@@ -14,24 +14,17 @@ from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.environment import ReferenceFiller, refers_to_environment
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of, path_text
 from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch
+from dagster_airbyte_proto.connection.push import Acknowledge, BatchOptions, OnError, Pushes, RateOptions
+from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.types import TypeOptions
-from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel, validated
-from dagster_airbyte_proto.model import NamingPolicy, SchemaPolicy, StreamId
+from dagster_airbyte_proto.connection.validation import RelativePath, StrictModel, validated
+from dagster_airbyte_proto.model import NamingPolicy, PushMode, SchemaPolicy, StreamId
 
 _MIN_HASH_KEY_LENGTH = 16
-_SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) *((?P<unit>[kmgt])(?P<binary>i?))?b?", re.IGNORECASE)
-
-
-def _bytes(size: Any) -> Any:
-    match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
-    if match is None:
-        if isinstance(size, int) and not isinstance(size, bool):
-            return size
-        raise ValueError('must be a size such as "128 MiB", or a number of bytes')
-    power = " kmgt".index((match["unit"] or " ").lower())
-    return int(float(match["number"]) * (1024 if match["binary"] else 1000) ** power)
+_OF_SYNCS = frozenset(("streams", "destination", "load", "types", "hash_key"))
+_OF_PUSHES = frozenset(("batch", "rate", "acknowledge", "checkpoint_rows", "on_error"))
 
 
 def _from_environment(key: str) -> str:
@@ -93,13 +86,9 @@ class LoadLimits(StrictModel):
     is not taken: it would be copied with each load, into the history, and into the connector's next command.
     """
 
-    max_bytes: Annotated[
-        int, Field(gt=0), BeforeValidator(_bytes), AlternativeForm({"type": "string", "examples": ["128 MiB"]})
-    ] = 128 * 1024 * 1024
+    max_bytes: Bytes = 128 * 1024 * 1024
     max_seconds: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] = 60.0
-    max_state_bytes: Annotated[
-        int, Field(gt=0), BeforeValidator(_bytes), AlternativeForm({"type": "string", "examples": ["16 MiB"]})
-    ] = 16 * 1024 * 1024
+    max_state_bytes: Bytes = 16 * 1024 * 1024
 
 
 class FilledConfig(NamedTuple):
@@ -118,6 +107,11 @@ class FilledConfig(NamedTuple):
 class Connection(StrictModel):
     """A connector, its config, and the chosen streams and modes.
 
+    A connection with a `push` sends rows of tables to its connector, which is a destination; any other reads its
+    connector into tables. `batch`, `rate`, `acknowledge`, `checkpoint_rows` and `on_error` are for a push.
+    `acknowledge: exit` is for destinations that never send a state back, `checkpoint_rows` for those that prove only at
+    their end: each process gets so many rows.
+
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
     secret for hashed columns. `sandbox` runs a program of this machine under bubblewrap.
@@ -133,6 +127,12 @@ class Connection(StrictModel):
     load: LoadLimits = LoadLimits()
     types: TypeOptions = TypeOptions()
     sandbox: bool = False
+    push: Pushes | None = None
+    batch: BatchOptions = BatchOptions()
+    rate: RateOptions | None = None
+    acknowledge: Acknowledge = "state"
+    checkpoint_rows: Annotated[int, Field(gt=0, strict=True)] | None = None
+    on_error: OnError = "reject"
     _origin: Path | None = PrivateAttr(default=None)
 
     @classmethod
@@ -221,6 +221,16 @@ class Connection(StrictModel):
             raise ValueError("sandbox is for programs of this machine; an image is confined without it")
         if not self.sandbox and isinstance(launch, ProgramLaunch) and launch.network is not None:
             raise ValueError("connector.launch.network is for a program in a sandbox; add `sandbox: true`")
+        return self
+
+    @model_validator(mode="after")
+    def _one_direction(self) -> Self:
+        stray = sorted(self.model_fields_set & (_OF_SYNCS if self.push is not None else _OF_PUSHES))
+        if stray:
+            fits = "one that syncs into tables, and this one has a push" if self.push is not None else "a push"
+            raise ValueError(f"{', '.join(stray)}: only for {fits}")
+        if self.push and self.checkpoint_rows and any(each.mode is PushMode.OVERWRITE for each in self.push.values()):
+            raise ValueError("checkpoint_rows: a stream of mode overwrite goes to one process as a whole")
         return self
 
     @model_validator(mode="after")

@@ -145,7 +145,7 @@ def _models_within(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _known_keys(models: Iterable[type[BaseModel]]) -> list[str]:
-    return list(dict.fromkeys(name for model in models for name in model.model_fields))
+    return list(dict.fromkeys(field.alias or name for model in models for name, field in model.model_fields.items()))
 
 
 def _literals(models: Iterable[type[BaseModel]], name: str | None = None) -> Iterator[str]:

@@ -11,7 +11,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -28,12 +28,13 @@ class FileArgument(NamedTuple):
 
 
 class Verb(StrEnum):
-    """The requests to a connector. All but READ are short: they are answered as a whole."""
+    """The requests to a connector. All but READ and WRITE are short: they are answered as a whole."""
 
     SPEC = "spec"
     CHECK = "check"
     DISCOVER = "discover"
     READ = "read"
+    WRITE = "write"
 
 
 class Invocation(NamedTuple):
@@ -85,6 +86,10 @@ class Conversation(Protocol):
 
     name: str
 
+    def adapted_to(self, spec: SpecEvent) -> Self:
+        """The protocol as a connector with this specification speaks it."""
+        ...
+
     def spec(self) -> tuple[Invocation, ...]:
         """The invocations that ask for the spec. The caller tries one after the other until one is answered."""
         ...
@@ -117,10 +122,6 @@ class SourceProtocol(Conversation, Protocol):
     states: StateCodec
     sends_schemas: bool
     """True if connectors send the schema of each stream before its first record."""
-
-    def adapted_to(self, spec: SpecEvent) -> "SourceProtocol":
-        """The protocol as a connector with this specification speaks it."""
-        ...
 
     def read(self, request: ReadRequest) -> Invocation: ...
 

@@ -1,16 +1,45 @@
 """Finds a protocol by its name."""
 
+from typing import Final
+
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.airbyte.destination import AirbyteDestination
 from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
+from dagster_airbyte_proto.protocols.airbyte.states import AirbyteStates
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
+from dagster_airbyte_proto.protocols.singer.target import SingerTarget
+from dagster_airbyte_proto.protocols.state_codec import StateCodec
+
+PUSH: Final = "push"
+"""The name under which the store keeps the states of a push, whatever its destination speaks."""
 
 
 def source_protocol(name: str) -> SourceProtocol:
-    """The protocol of this name. Raises ConfigError if it is not built yet."""
+    """The protocol of this name, as sources speak it. Raises ConfigError if it is not built yet."""
     if name == "airbyte":
         return AirbyteSource()
     if name == "singer":
         return SingerSource()
+    raise _not_built(name)
+
+
+def destination_protocol(name: str) -> DestinationProtocol:
+    """The protocol of this name, as destinations speak it. Raises ConfigError if it is not built yet."""
+    if name == "airbyte":
+        return AirbyteDestination()
+    if name == "singer":
+        return SingerTarget()
+    raise _not_built(name)
+
+
+def state_codec_named(name: str) -> StateCodec:
+    """The codec of the states that the store keeps under this name."""
+    # The states of a push are our own. They have the form of Airbyte's states of streams.
+    return AirbyteStates() if name == PUSH else source_protocol(name).states
+
+
+def _not_built(name: str) -> ConfigError:
     found = f"protocol {name} is not built yet"
-    raise ConfigError("opening the connector", found, remedy="Use a connector that speaks airbyte or singer.")
+    return ConfigError("opening the connector", found, remedy="Use a connector that speaks airbyte or singer.")

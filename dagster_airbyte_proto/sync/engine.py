@@ -8,13 +8,16 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
-from dagster_airbyte_proto.protocols.lookup import source_protocol
+from dagster_airbyte_proto.launchers.process import Launcher
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
+from dagster_airbyte_proto.protocols.lookup import destination_protocol, source_protocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.connector_config import connector_config
 from dagster_airbyte_proto.sync.connector.launcher_choice import launcher_for
 from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
@@ -26,6 +29,8 @@ from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from dagster_airbyte_proto.tables.spark.session import QueryResult
 
 
@@ -42,7 +47,7 @@ class Engine:
         self,
         settings: Settings,
         *,
-        store: StateStore | None = None,
+        store: DeliveryStore | None = None,
         tables: TableWriter | None = None,
         deployment: Callable[[], Deployment] = Deployment,
         stop_grace_seconds: float = 5.0,
@@ -56,7 +61,7 @@ class Engine:
         self._tables: Future[TableWriter] | None = None
 
     @property
-    def store(self) -> StateStore:
+    def store(self) -> DeliveryStore:
         if self._store is None:
             self._store = SqlStore(self.settings.state_url)
         return self._store
@@ -101,7 +106,20 @@ class Engine:
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
         """The connection's connector. Its stderr goes to the log; `window` fills the templates of its config. Raises
         ConfigError."""
-        launcher = launcher_for(
+        connector = LaunchableConnector(self._launcher(connection, log), source_protocol(connection.connector.protocol))
+        config = connector_config(connection, os.environ, window)
+        return Source(connection, config, connector, self.answer_cache, log)
+
+    def destination(self, connection: Connection, log: RunLog) -> ConfiguredConnector[DestinationProtocol]:
+        """The connection's connector, as the destination of a push. Raises ConfigError."""
+        protocol = destination_protocol(connection.connector.protocol)
+        connector = LaunchableConnector(self._launcher(connection, log), protocol)
+        return ConfiguredConnector(
+            connection, connector_config(connection, os.environ, {}), connector, self.answer_cache, log
+        )
+
+    def _launcher(self, connection: Connection, log: RunLog) -> Launcher:
+        return launcher_for(
             connection,
             self.settings.environments_folder,
             log,
@@ -109,18 +127,21 @@ class Engine:
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
         )
-        connector = LaunchableConnector(launcher, source_protocol(connection.connector.protocol))
-        config = connector_config(connection, os.environ, window)
-        return Source(connection, config, connector, self.answer_cache, log)
 
     def query(self, sql: str) -> "QueryResult":
         """Runs SQL on the warehouse by Spark. Raises ConfigError for a format that Spark does not read."""
-        from dagster_airbyte_proto.tables.spark.session import query, start_session
+        from dagster_airbyte_proto.tables.spark.session import query
+
+        return query(self.open_session(), sql)
+
+    def open_session(self) -> "SparkSession":
+        """The Spark session, which knows the tables of the warehouse by name, as they are now."""
+        from dagster_airbyte_proto.tables.spark.session import start_session
 
         settings = self.spark_settings
         session = start_session(settings)
         self._format.register(self._format.open_tables(settings, lambda: session), session)
-        return query(session, sql)
+        return session
 
     @property
     def spark_settings(self) -> SparkSettings:

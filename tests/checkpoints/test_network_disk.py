@@ -6,7 +6,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from dagster_airbyte_proto.checkpoints.sql.network_disk import network_file_system
+from dagster_airbyte_proto.checkpoints.network_disk import network_file_system
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import ConfigError
 

@@ -24,8 +24,8 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from dagster_airbyte_proto.checkpoints.network_disk import network_file_system
 from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS, is_current, migrate, stored_version
-from dagster_airbyte_proto.checkpoints.sql.network_disk import network_file_system
 from dagster_airbyte_proto.checkpoints.sql.schema import UtcTime, schema_version
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateUnavailable
 

@@ -208,7 +208,40 @@ CREATE TABLE airbyte_proto_landed_tables (
 )
 """
 
-MIGRATIONS = (_FIRST, _SHAPES, _OPEN_GENERATIONS, _PROTOCOLS, _CONFIG_HISTORY, _LEASE_TOKENS, _LANDED_TABLES)
+_DELIVERIES = """
+CREATE TABLE airbyte_proto_deliveries (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    plan_id TEXT NOT NULL,
+    body TEXT NOT NULL,
+    announced INTEGER NOT NULL,
+    acknowledged INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    changed_at {time} NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (connection, namespace, stream)
+);
+CREATE TABLE airbyte_proto_rejected_rows (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    row_number INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (connection, namespace, stream, row_number)
+)
+"""
+
+MIGRATIONS = (
+    _FIRST,
+    _SHAPES,
+    _OPEN_GENERATIONS,
+    _PROTOCOLS,
+    _CONFIG_HISTORY,
+    _LEASE_TOKENS,
+    _LANDED_TABLES,
+    _DELIVERIES,
+)
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""
 

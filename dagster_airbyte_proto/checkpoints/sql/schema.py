@@ -231,3 +231,29 @@ stream_changes = Table(
     Column("changed_at", UtcTime, nullable=False),
     Column("run_id", Text, nullable=False),
 )
+
+deliveries = Table(
+    "airbyte_proto_deliveries",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("plan_id", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    # Positions in the plan.
+    Column("announced", Integer, nullable=False),
+    Column("acknowledged", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("changed_at", UtcTime, nullable=False),
+    Column("run_id", Text, nullable=False),
+)
+
+rejected_rows = Table(
+    "airbyte_proto_rejected_rows",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("row_number", Integer, primary_key=True),
+    Column("reason", Text, nullable=False),
+)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
+from dagster_airbyte_proto.checkpoints.sql import deliveries as sql_deliveries
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
 from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
@@ -50,6 +51,7 @@ from dagster_airbyte_proto.checkpoints.store import (
 )
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
+from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
@@ -267,6 +269,7 @@ class SqlStore:
             note = ChangeNote(who, "reset" if state is None else "set", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection, None if stream is None else [stream])
             sql_loads.forget_tables(tx, lease.connection, list(changes))
+            sql_deliveries.forget(tx, lease.connection, [stream])
             moved = move_states(tx, lease.connection, changes, note)
             return next(change for change in moved if change.stream == stream)
 
@@ -296,6 +299,7 @@ class SqlStore:
             note = ChangeNote(who, "rollback", lease.run_id, self._database.now(tx))
             sql_generations.end_resumable(tx, lease.connection)
             sql_loads.forget_tables(tx, lease.connection, list(changes))
+            sql_deliveries.forget(tx, lease.connection, [key.stream for key in changes])
             return move_states(tx, lease.connection, changes, note)
 
     def stored_config(self, connection: str) -> StoredConfig | None:
@@ -336,6 +340,30 @@ class SqlStore:
     def stream_changes(self, connection: str, *, limit: int = 100) -> Sequence[StreamChange]:
         with self._database.read() as tx:
             return sql_profiles.newest_changes(tx, connection, limit)
+
+    def seal_plan(self, lease: Lease, plan: SealedPlan) -> None:
+        with self._fenced(lease) as tx:
+            sql_deliveries.seal(tx, lease, plan, self._database.now(tx))
+
+    def deliveries(self, connection: str) -> Mapping[StreamId, Delivery]:
+        with self._database.read() as tx:
+            return sql_deliveries.stored(tx, connection)
+
+    def begin_delivery(self, lease: Lease, plan: SealedPlan, position: int) -> None:
+        with self._fenced(lease) as tx:
+            sql_deliveries.begin(tx, plan, position, self._database.now(tx))
+
+    def announce_rows(self, lease: Lease, plan: SealedPlan, rows: int) -> None:
+        with self._fenced(lease) as tx:
+            sql_deliveries.announce(tx, plan, rows, self._database.now(tx))
+
+    def acknowledge_rows(self, lease: Lease, plan: SealedPlan, rows: int, rejected: Sequence[RejectedRow]) -> None:
+        with self._fenced(lease) as tx:
+            sql_deliveries.acknowledge(tx, plan, rows, rejected, self._database.now(tx))
+
+    def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
+        with self._database.read() as tx:
+            return sql_deliveries.rejects(tx, plan)
 
     @contextmanager
     def _fenced(self, lease: Lease) -> Iterator[Connection]:

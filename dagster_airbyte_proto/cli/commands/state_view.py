@@ -97,11 +97,11 @@ class StateView:
 
 def states_of(target: Target, store: "StateStore") -> "StateCodec":
     """The codec of the connection's states: of its file's protocol, or of the one that its last run spoke."""
-    from dagster_airbyte_proto.protocols.lookup import source_protocol
+    from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
     from dagster_airbyte_proto.sync.maintenance.stored_protocol import state_codec
 
     if target.connection is not None:
-        return source_protocol(target.connection.connector.protocol).states
+        return state_codec_named(PUSH if target.connection.push else target.connection.connector.protocol)
     return state_codec(store, target.name)
 
 

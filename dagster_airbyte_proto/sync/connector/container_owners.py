@@ -48,7 +48,9 @@ def ownership(container: "Container", store: Callable[[], StateStore]) -> Owners
         return Ownership.OWNED if alive else Ownership.ORPHAN
     if labels.get("verb") in _QUERY_VERBS and datetime.now(UTC) - container.created_at > _LONGEST_QUERY:
         return Ownership.ORPHAN
-    if labels.get("verb") != Verb.READ or owner not in store().run_holders(connection, labels.get("run", "")):
+    if labels.get("verb") not in (Verb.READ, Verb.WRITE) or owner not in store().run_holders(
+        connection, labels.get("run", "")
+    ):
         return Ownership.UNKNOWN
     lease = store().current_lease(connection)
     holds = lease is not None and lease.holder == owner and lease.expires_at > datetime.now(UTC)

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
 from dagster_airbyte_proto.masking import Mask
-from dagster_airbyte_proto.protocols.conversation import Invocation, SourceProtocol, Transcript, Verb, parse_config_file
+from dagster_airbyte_proto.protocols.conversation import Conversation, Invocation, Transcript, Verb, parse_config_file
 from dagster_airbyte_proto.protocols.events import (
     ConfigEvent,
     ErrorEvent,
@@ -40,11 +40,14 @@ _NAME_A_CATALOG = (
 Answer = TypeVar("Answer", bound=Event)
 
 
-class LaunchableConnector(NamedTuple):
+AnyConversation = TypeVar("AnyConversation", bound=Conversation)
+
+
+class LaunchableConnector(NamedTuple, Generic[AnyConversation]):
     """A program and the protocol that it speaks."""
 
     launcher: Launcher
-    protocol: SourceProtocol
+    protocol: AnyConversation
 
     def launch(self, invocation: Invocation) -> RunningConnector:
         return self.launcher.launch(invocation, environment=_ENVIRONMENT)
@@ -59,7 +62,7 @@ class QueryListener(NamedTuple):
 
 
 def query_connector(
-    connector: LaunchableConnector,
+    connector: LaunchableConnector[AnyConversation],
     invocations: Sequence[Invocation],
     answer_type: type[Answer],
     listener: QueryListener,

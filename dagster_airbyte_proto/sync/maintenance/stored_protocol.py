@@ -2,7 +2,7 @@
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.protocols.lookup import source_protocol
+from dagster_airbyte_proto.protocols.lookup import state_codec_named
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 
 
@@ -15,4 +15,4 @@ def state_codec(store: StateStore, connection: str) -> StateCodec:
             "it has not been synced yet, so the protocol of its states is not known",
             remedy="Name the connection by its file.",
         )
-    return source_protocol(name).states
+    return state_codec_named(name)

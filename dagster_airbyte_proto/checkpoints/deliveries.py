@@ -1,0 +1,42 @@
+"""The state store of pushes: it keeps the sealed plan of each stream, and how far it is delivered.
+
+- A batch is announced before its first row is sent. So after a crash nobody takes a row for unsent that was sent.
+- A position is acknowledged together with the rows that were rejected before it, in one transaction.
+- A position only grows, except where `begin_delivery` sets it back.
+- Whoever changes the state of a stream by hand, or rolls it back, has its plan forgotten.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
+from dagster_airbyte_proto.model import StreamId
+
+
+class DeliveryStore(StateStore, Protocol):
+    """The state store, with the deliveries of pushes."""
+
+    def seal_plan(self, lease: Lease, plan: SealedPlan) -> None:
+        """Makes this the plan of its stream. The one before it, with its rejected rows, is forgotten."""
+        ...
+
+    def deliveries(self, connection: str) -> Mapping[StreamId, Delivery]:
+        """The delivery of the last plan of each stream."""
+        ...
+
+    def begin_delivery(self, lease: Lease, plan: SealedPlan, position: int) -> None:
+        """Counts an attempt to deliver the rows after this position. Nothing after it counts as announced any more."""
+        ...
+
+    def announce_rows(self, lease: Lease, plan: SealedPlan, rows: int) -> None:
+        """Records that rows up to this position are about to be sent."""
+        ...
+
+    def acknowledge_rows(self, lease: Lease, plan: SealedPlan, rows: int, rejected: Sequence[RejectedRow]) -> None:
+        """Records that the destination has the rows up to this position, except those that were rejected."""
+        ...
+
+    def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
+        """The rejected rows of a plan, in their order."""
+        ...

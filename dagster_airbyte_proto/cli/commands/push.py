@@ -1,0 +1,100 @@
+"""`push` and `push rejected`. Slow modules are imported when a command runs; see call.py."""
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.commands.sync import stream_names
+from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
+from dagster_airbyte_proto.cli.output import Answer, Grid, counted
+from dagster_airbyte_proto.cli.program import program
+from dagster_airbyte_proto.cli.progress import progress_view
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.sync.push.report import PushReport
+
+_COLUMNS = ("stream", "status", "from", "added", "changed", "removed", "sent", "acknowledged")
+_COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
+
+
+@command_in(program, "push")
+@click.argument("connection_file", metavar="C")
+@click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
+@click.option("--plan", "only_plans", is_flag=True, help="Send nothing: show how many rows would go, with samples.")
+@click.option(
+    "--sample", type=click.IntRange(0, 1000), default=3, show_default=True, help="With --plan: rows of each kind."
+)
+@click.option("--full", is_flag=True, help="Take nothing for delivered: send all rows again.")
+@click.option("--retry-rejected", is_flag=True, help="Send the rejected rows again.")
+@click.option("--retry-unknown", is_flag=True, help="Send the rows again of which nobody knows whether they arrived.")
+def push(
+    call: Call,
+    connection_file: str,
+    streams: str | None,
+    only_plans: bool,
+    sample: int,
+    full: bool,
+    retry_rejected: bool,
+    retry_unknown: bool,
+) -> Answer:
+    """Pushes rows of tables to a destination: what is new, changed or gone since the last time."""
+    from dagster_airbyte_proto.sync.push.push_context import PushRequest
+    from dagster_airbyte_proto.sync.push.run import push_connection
+    from dagster_airbyte_proto.sync.run_options import RunOptions
+
+    connection = call.open(connection_file)
+    request = PushRequest(stream_names(streams), only_plans, sample, full, retry_rejected, retry_unknown)
+    cancel = threading.Event()
+    with (
+        call.engine() as engine,
+        progress_view(connection.name, is_verbose=call.is_verbose) as watcher,
+        cancelling(cancel, lambda: True),
+    ):
+        report = push_connection(engine, connection, request, RunOptions(cancel, watcher))
+    code = {"complete": 0, "cancelled": CANCELLED}.get(report.status.value, 1)
+    return Answer(report.as_json(), (*report_parts(report),), code)
+
+
+def report_parts(report: "PushReport") -> list[str | Grid]:
+    """The report for people."""
+    rows = []
+    shown = [*_COLUMNS]
+    values = {name: {**stream_values(stream)} for name, stream in report.as_json()["streams"].items()}
+    shown += [column for column in _COLUMNS_IF_NOT_ZERO if any(each[column] for each in values.values())]
+    if report.is_plan:
+        shown = [column for column in shown if column not in ("sent", "acknowledged")]
+    for name, each in values.items():
+        rows.append([name, *(each[column] for column in shown[1:])])
+    what = "planned, nothing was sent" if report.is_plan else report.status.value
+    line = f"{report.connection}: {what}, {report.seconds:.1f} s"
+    if report.recovered_loads:
+        line += f", {counted(report.recovered_loads, 'load')} of a dead run recovered"
+    return [Grid(shown, rows, counts=shown[3:], texts=("stream", "from")), line, *_samples(report), *_problems(report)]
+
+
+def stream_values(stream: dict[str, Any]) -> dict[str, Any]:
+    return {**stream, **stream["planned"]}
+
+
+def _samples(report: "PushReport") -> list[str | Grid]:
+    parts: list[str | Grid] = []
+    for name, stream in report.streams.items():
+        for kind, rows in stream.samples.items():
+            columns = list(rows[0])
+            parts += [f"{name}, {kind}:", Grid(columns, [[str(row[column]) for column in columns] for row in rows])]
+    return parts
+
+
+def _problems(report: "PushReport") -> list[str]:
+    lines = [f"warning: {warning}" for warning in report.warnings]
+    for name, stream in report.streams.items():
+        if stream.resumed:
+            lines.append(f"{name}: {counted(stream.resumed, 'row')} of its plan were acknowledged before")
+        lines += [f"{name}: {counted(rows, 'row')} rejected: {reason}" for reason, rows in stream.rejections.items()]
+        if stream.unnamed:
+            lines.append(f"{name}: the destination rejected {counted(stream.unnamed, 'row')} and does not name them")
+        if stream.error:
+            lines.append(f"error: {name}: {stream.error}")
+    return [*lines, *([f"log: {report.log}"] if report.status.value != "complete" else [])]

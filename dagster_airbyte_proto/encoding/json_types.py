@@ -1,0 +1,59 @@
+"""The JSON Schema of Arrow columns, in the words of a protocol: the inverse of what `schema` reads from sources."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.destination import JsonDialect
+
+
+def json_schema(schema: pa.Schema, dialect: JsonDialect, required: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Returns the schema of an object with these columns. All may be null but the `required` ones."""
+    properties = {field.name: _described(field.type, dialect, field.name) for field in schema}
+    for name in required:
+        properties[name] = {**properties[name], "type": [kind for kind in properties[name]["type"] if kind != "null"]}
+    return {"type": "object", "properties": properties}
+
+
+def _described(kind: pa.DataType, dialect: JsonDialect, path: str) -> dict[str, Any]:
+    name, extra = _type(kind, dialect, path)
+    return {"type": ["null", name], **extra}
+
+
+def _type(kind: pa.DataType, dialect: JsonDialect, path: str) -> tuple[str, Mapping[str, Any]]:
+    is_airbyte = dialect is JsonDialect.AIRBYTE
+    if pa.types.is_dictionary(kind):
+        return _type(kind.value_type, dialect, path)
+    if pa.types.is_boolean(kind):
+        return "boolean", {}
+    if pa.types.is_integer(kind):
+        return "integer", {}
+    if pa.types.is_floating(kind):
+        return "number", {}
+    if pa.types.is_decimal(kind):
+        if is_airbyte:
+            return "number", {"airbyte_type": "integer"} if kind.scale == 0 else {}
+        # No narrower than the data: targets check it, and refuse a row that has more digits.
+        return ("integer", {}) if kind.scale == 0 else ("number", {"multipleOf": float(f"1e-{kind.scale}")})
+    if pa.types.is_timestamp(kind):
+        zoned = "timestamp_with_timezone" if kind.tz else "timestamp_without_timezone"
+        return "string", {"format": "date-time", **({"airbyte_type": zoned} if is_airbyte else {})}
+    if pa.types.is_date(kind):
+        return "string", {"format": "date"}
+    if pa.types.is_time(kind):
+        return "string", {"format": "time", **({"airbyte_type": "time_without_timezone"} if is_airbyte else {})}
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return "string", {"contentEncoding": "base64"}
+    if pa.types.is_struct(kind):
+        return "object", {
+            "properties": {each.name: _described(each.type, dialect, f"{path}.{each.name}") for each in kind}
+        }
+    if pa.types.is_map(kind):
+        return "object", {"additionalProperties": _described(kind.item_type, dialect, path)}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return "array", {"items": _described(kind.value_type, dialect, path)}
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
+        return "string", {}
+    raise ConfigError("describing the rows to the destination", f"field {path} is of type {kind}, which JSON has not")

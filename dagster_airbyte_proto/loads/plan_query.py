@@ -1,0 +1,56 @@
+"""The request for a plan of a push, and its answer: what Spark is told, and what it tells."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+HASH = "_hash"
+"""The column of a plan, and of a delivered table, with the hash of the row as the destination gets it."""
+
+CHANGE = "_change"
+"""The column of a plan that says whether a row is new to the destination."""
+
+OWN_COLUMNS = frozenset((HASH, CHANGE))
+
+
+class RowChange(StrEnum):
+    ADDED = "added"
+    CHANGED = "changed"
+
+
+class PlannedField(NamedTuple):
+    """A field of the destination: from a column (its path, with dots), by an expression, or a constant."""
+
+    name: str
+    column: str | None = None
+    sql: str | None = None
+    constant: str | bool | int | float | None = None
+
+
+class PlanQuery(NamedTuple):
+    """The rows that a push asks for, of a `table` or a query in `sql`.
+
+    Without `fields` the destination gets all columns. `delivered` is the table of what it has; without it all rows are
+    sent. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the hash of each row.
+    """
+
+    stream: str
+    table: str | None
+    sql: str | None
+    fields: tuple[PlannedField, ...]
+    keys: tuple[str, ...]
+    fingerprint: str
+    delivered: str | None = None
+    sends_changed: bool = True
+    finds_removed: bool = False
+    retries_rejected: bool = False
+    cursor: str | None = None
+    after: str | None = None
+
+
+class PlannedRows(NamedTuple):
+    """The numbers that Spark counted while it wrote a plan. `rows` are those of the origin, `delivered` those that the
+    destination had before."""
+
+    rows: int
+    delivered: int = 0
+    cursor: str | None = None

@@ -1,0 +1,112 @@
+"""A push: the sealed plan of its rows, and how far they are delivered. Values that tables, store and sync agree on.
+
+The state store keeps a plan as JSON until the next one, so every type here is a plain value, and a database that an
+older version wrote must still be read.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.model import PushMode, StreamId
+
+
+class PlanFile(msgspec.Struct, frozen=True):
+    """A Parquet file of a plan."""
+
+    path: str
+    rows: int
+
+
+class PlannedCounts(msgspec.Struct, frozen=True):
+    """The numbers of a plan, by what is to happen to the rows."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+
+    @property
+    def to_send(self) -> int:
+        return self.added + self.changed + self.removed
+
+
+class SealedPlan(msgspec.Struct, frozen=True):
+    """The rows of one push of one stream, in the order in which they are delivered: first those to write, then the keys
+    to remove.
+
+    A position is a number of rows of the plan. The rows are in `files`, one after the other; those of `removal_files`
+    follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
+    same rows differ: origin, mapping, key and mode. `snapshot` is the version of the origin that was read, `cursor` the
+    greatest cursor value up to which rows are in the plan, both as text. A push of a single partition has a `slice`.
+    """
+
+    plan_id: str
+    connection: str
+    stream: StreamId
+    mode: PushMode
+    folder: str
+    files: tuple[PlanFile, ...]
+    removal_files: tuple[PlanFile, ...]
+    counts: PlannedCounts
+    fingerprint: str
+    starts_over: bool = False
+    generation_id: int = 0
+    snapshot: str | None = None
+    cursor: str | None = None
+    slice: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.counts.to_send
+
+    @property
+    def rows_to_write(self) -> int:
+        return self.counts.added + self.counts.changed
+
+
+class RejectedRow(NamedTuple):
+    """A row of a plan that was refused, by us or by the destination."""
+
+    row: int
+    reason: str
+
+
+class Delivery(NamedTuple):
+    """How far a plan is delivered. All three are positions or counts of rows of the plan.
+
+    Rows up to `announced` may be at the destination. Those up to `acknowledged` are, but for the `rejected` ones.
+    """
+
+    plan: SealedPlan
+    announced: int
+    acknowledged: int
+    rejected: int
+    attempts: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.acknowledged >= self.plan.rows
+
+    @property
+    def unknown(self) -> int:
+        """The rows of which nobody knows whether the destination has them."""
+        return max(0, self.announced - self.acknowledged)
+
+
+class PushPosition(NamedTuple):
+    """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged."""
+
+    plan_id: str
+    rows: int
+    of_rows: int
+    snapshot: str | None = None
+    cursor: str | None = None
+
+    @property
+    def is_end(self) -> bool:
+        return self.rows >= self.of_rows
+
+    def as_value(self) -> Mapping[str, str | int | None]:
+        return self._asdict()

@@ -1,0 +1,160 @@
+"""The destination side of the Airbyte protocol.
+
+1. Destinations were seen to echo a state enveloped or bare, with or without its id and statistics, each at once or the
+   last one at their end, and twice. `reply` reads all of these.
+2. A removed row is its key with `_ab_cdc_deleted_at`, in the mode `append_dedup`.
+3. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import Catalog, PushMode, StreamId
+from dagster_airbyte_proto.protocols.airbyte import catalog as airbyte_catalog
+from dagster_airbyte_proto.protocols.airbyte import messages as airbyte_messages
+from dagster_airbyte_proto.protocols.catalog_json import catalog_message
+from dagster_airbyte_proto.protocols.conversation import (
+    FileArgument,
+    Invocation,
+    Transcript,
+    Verb,
+    encode_config,
+)
+from dagster_airbyte_proto.protocols.destination import Echo, JsonDialect, PushedStream, SentPosition, WriteRequest
+from dagster_airbyte_proto.protocols.events import Event, SpecEvent
+
+_CONFIG = FileArgument("config.json")
+_CATALOG = FileArgument("catalog.json")
+_WIRE_MODES = {
+    PushMode.APPEND: "append",
+    PushMode.INSERT: "append",
+    PushMode.UPDATE: "update",
+    PushMode.UPSERT: "append_dedup",
+    PushMode.MIRROR: "append_dedup",
+    PushMode.OVERWRITE: "overwrite",
+}
+
+
+class AirbyteDestination:
+    """The DestinationProtocol of every connector that speaks Airbyte."""
+
+    name: str = "airbyte"
+    dialect: JsonDialect = JsonDialect.AIRBYTE
+    deletion_column: str = "_ab_cdc_deleted_at"
+
+    def spec(self) -> tuple[Invocation, ...]:
+        return (Invocation(("spec",), verb=Verb.SPEC),)
+
+    def check(self, config: Mapping[str, Any]) -> Invocation:
+        return Invocation(("check", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.CHECK)
+
+    def discover(self, config: Mapping[str, Any]) -> Invocation:
+        return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.DISCOVER)
+
+    def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:  # noqa: ARG002 - the type of a message tells the request
+        return map(airbyte_messages.event, transcript.output.splitlines())
+
+    def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
+        return SpecEvent(message.get("connectionSpecification", {}), message)
+
+    def adapted_to(self, spec: SpecEvent) -> "AirbyteDestination":  # noqa: ARG002 - all speak alike
+        return self
+
+    def catalog(self, message: bytes) -> Catalog:
+        return airbyte_catalog.parse_catalog(message)
+
+    def catalog_message(self, catalog: Catalog) -> bytes:
+        return catalog_message(stream.raw for stream in (*catalog.streams, *catalog.duplicates))
+
+    def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:
+        supported = spec.message.get("supported_destination_sync_modes")
+        if not isinstance(supported, list) or not supported or _WIRE_MODES[mode] in supported:
+            return None
+        names = ", ".join(map(str, supported))
+        return f"mode {mode} needs its sync mode {_WIRE_MODES[mode]}, and it has {names}"
+
+    def write(self, request: WriteRequest) -> Invocation:
+        files = {_CONFIG.name: encode_config(request.config), _CATALOG.name: _configured_catalog(request)}
+        return Invocation(
+            ("write", "--config", _CONFIG, "--catalog", _CATALOG), files, verb=Verb.WRITE, takes_input=True
+        )
+
+    def opening_lines(self, stream: PushedStream) -> bytes:  # noqa: ARG002 - the catalog says it all
+        return b""
+
+    def record_frame(self, stream: PushedStream, emitted_at_milliseconds: int) -> tuple[str, str]:
+        namespace = f'"namespace":{json.dumps(stream.id.namespace)},' if stream.id.namespace else ""
+        name = json.dumps(stream.id.name)
+        head = f'{{"type":"RECORD","record":{{{namespace}"stream":{name},"emitted_at":{emitted_at_milliseconds},"data":'
+        return head, "}}"
+
+    def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:
+        body = {"plan": position.plan_id, "rows": position.rows}
+        state = {"type": "STREAM", "stream": {"stream_descriptor": _descriptor(stream.id), "stream_state": body}}
+        return _line({"type": "STATE", "state": state})
+
+    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int) -> bytes:
+        status = {"stream_descriptor": _descriptor(stream.id), "status": "COMPLETE"}
+        trace = {"type": "STREAM_STATUS", "emitted_at": emitted_at_milliseconds, "stream_status": status}
+        return _line({"type": "TRACE", "trace": trace})
+
+    def reply(self, line: bytes) -> Echo | Event:
+        try:
+            message = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return airbyte_messages.event(line)
+        if not isinstance(message, dict):
+            return airbyte_messages.event(line)
+        state = message.get("state") if message.get("type") == "STATE" else message
+        if not isinstance(state, dict) or not ({"stream", "global", "data"} & state.keys()):
+            return airbyte_messages.event(line)
+        return Echo(_position(state), _rejected(state))
+
+
+def _configured_catalog(request: WriteRequest) -> bytes:
+    stream = request.stream
+    replaces = stream.mode is PushMode.OVERWRITE
+    keys = [[key] for key in stream.keys]
+    described = {
+        "name": stream.id.name,
+        **({"namespace": stream.id.namespace} if stream.id.namespace else {}),
+        "json_schema": stream.json_schema,
+        "supported_sync_modes": ["full_refresh", "incremental"],
+        "source_defined_primary_key": keys,
+    }
+    configured = {
+        "stream": described,
+        "sync_mode": "full_refresh" if replaces else "incremental",
+        "destination_sync_mode": _WIRE_MODES[stream.mode],
+        "primary_key": keys,
+        "cursor_field": [],
+        "generation_id": stream.generation_id,
+        "minimum_generation_id": stream.generation_id if replaces else 0,
+        "sync_id": request.sync_id,
+    }
+    return msgspec.json.encode({"streams": [configured]})
+
+
+def _descriptor(stream: StreamId) -> Mapping[str, str]:
+    return {"name": stream.name} | ({"namespace": stream.namespace} if stream.namespace else {})
+
+
+def _position(state: Mapping[str, Any]) -> SentPosition | None:
+    stream = state.get("stream")
+    body = stream.get("stream_state") if isinstance(stream, dict) else None
+    if not isinstance(body, dict) or not isinstance(body.get("plan"), str) or not isinstance(body.get("rows"), int):
+        return None
+    return SentPosition(body["plan"], body["rows"])
+
+
+def _rejected(state: Mapping[str, Any]) -> float | None:
+    stats = state.get("destinationStats", state.get("destination_stats"))
+    count = stats.get("rejectedRecordCount", stats.get("rejected_record_count")) if isinstance(stats, dict) else None
+    return count if isinstance(count, int | float) and not isinstance(count, bool) else None
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

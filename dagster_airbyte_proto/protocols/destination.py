@@ -1,0 +1,94 @@
+"""The destination side of a protocol: how rows, states and removals are written, and how acknowledgements are read.
+
+1. A destination reads lines from its stdin. Every so many rows we write a state of our own, with the position of the
+   last row before it. When the destination sends that state back, all rows up to there are safe.
+2. Which states are out, and what an echo proves, is the same for every protocol: `acknowledgements.py`.
+3. As in the rest of this folder, nothing here reads, writes or asks the clock.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from dagster_airbyte_proto.model import PushMode, StreamId
+from dagster_airbyte_proto.protocols.conversation import Conversation, Invocation
+from dagster_airbyte_proto.protocols.events import Event, SpecEvent
+
+
+class JsonDialect(StrEnum):
+    """The words in which a protocol's JSON Schemas describe types beyond JSON's own."""
+
+    AIRBYTE = "airbyte"
+    SINGER = "singer"
+
+
+class PushedStream(NamedTuple):
+    """A stream that a destination is to receive.
+
+    `generation_id` counts the times that the destination's rows are replaced as a whole. `deletion_column` marks
+    removed rows; it is part of the `json_schema` if there may be any.
+    """
+
+    id: StreamId
+    json_schema: Mapping[str, Any]
+    mode: PushMode
+    keys: tuple[str, ...] = ()
+    generation_id: int = 0
+
+
+class WriteRequest(NamedTuple):
+    """A request to write one stream. `sync_id` is the number of the run."""
+
+    config: Mapping[str, Any]
+    stream: PushedStream
+    sync_id: int
+
+
+class SentPosition(NamedTuple):
+    """A position as our states carry it: how many rows of which plan come before it."""
+
+    plan_id: str
+    rows: int
+
+
+class Echo(NamedTuple):
+    """A state that a destination sent back.
+
+    `position` is None for a state that is none of ours. `rejected` is the number of records since its last echo that
+    the destination says it did not take; None if it does not say.
+    """
+
+    position: SentPosition | None
+    rejected: float | None = None
+
+
+class DestinationProtocol(Conversation, Protocol):
+    """The destination side: the short requests, the lines to write, and the lines that come back."""
+
+    dialect: JsonDialect
+    deletion_column: str
+    """The column that marks a removed row: it holds the time of its removal."""
+
+    def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:
+        """Returns why the destination does not take this mode; None if it does, or nobody can tell."""
+        ...
+
+    def write(self, request: WriteRequest) -> Invocation: ...
+
+    def opening_lines(self, stream: PushedStream) -> bytes:
+        """Returns the lines before the first record."""
+        ...
+
+    def record_frame(self, stream: PushedStream, emitted_at_milliseconds: int) -> tuple[str, str]:
+        """Returns the text before and after the JSON object of each record."""
+        ...
+
+    def state_line(self, stream: PushedStream, position: SentPosition) -> bytes: ...
+
+    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int) -> bytes:
+        """Returns the lines after the last record of a stream that was sent to its end."""
+        ...
+
+    def reply(self, line: bytes) -> Echo | Event:
+        """Returns what one line of its output says. Never raises."""
+        ...

@@ -1,0 +1,130 @@
+"""The destination side of Singer: a target reads SCHEMA, RECORD and STATE, and prints the states that it has landed.
+
+1. What a target prints is the bare value of a state, often only the last one, at its end.
+2. `key_properties` make a target replace rows of the same key. A stream without them is appended to.
+3. A removed row is its key with `_sdc_deleted_at`. A replacement is a new version, activated at its end: not every
+   target heeds that.
+4. Targets have no discover and no check. The check is a run without input, which opens what the target writes to.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import Catalog, PushMode
+from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation, Transcript, Verb, encode_config
+from dagster_airbyte_proto.protocols.destination import Echo, JsonDialect, PushedStream, SentPosition, WriteRequest
+from dagster_airbyte_proto.protocols.events import CheckEvent, Event, PlainLine, SpecEvent
+from dagster_airbyte_proto.protocols.singer import spec as singer_spec
+from dagster_airbyte_proto.stack_traces import last_words
+
+_CONFIG = FileArgument("config.json")
+_BOOKMARKS = "bookmarks"
+
+
+class SingerTarget:
+    """The DestinationProtocol of every target."""
+
+    name: str = "singer"
+    dialect: JsonDialect = JsonDialect.SINGER
+    deletion_column: str = "_sdc_deleted_at"
+
+    def spec(self) -> tuple[Invocation, ...]:
+        return tuple(Invocation(words, verb=Verb.SPEC) for words in (("--about", "--format=json"), ("--help",)))
+
+    def check(self, config: Mapping[str, Any]) -> Invocation:
+        return Invocation(("--config", _CONFIG), {_CONFIG.name: encode_config(config)}, _CONFIG.name, Verb.CHECK)
+
+    def discover(self, config: Mapping[str, Any]) -> Invocation:  # noqa: ARG002 - there is no such request
+        raise ConfigError("asking the connector for its catalog", "a Singer target has none: it takes any stream")
+
+    def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
+        if verb is Verb.CHECK:
+            failed = "" if transcript.ended_cleanly else last_words(transcript.stderr_tail) or "it failed"
+            yield CheckEvent(transcript.ended_cleanly, failed)
+            return
+        document = singer_spec.find_object(transcript.output)
+        found = singer_spec.spec_from_about(document) if document is not None else None
+        if found is None and b"--config" in transcript.output:
+            found = singer_spec.spec({})  # Its help, which does not say what belongs into its config.
+        if found is not None and transcript.ended_cleanly:
+            yield found
+        else:
+            yield from map(PlainLine, transcript.output.splitlines())
+
+    def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
+        return singer_spec.spec(message)
+
+    def adapted_to(self, spec: SpecEvent) -> "SingerTarget":  # noqa: ARG002 - all speak alike
+        return self
+
+    def catalog(self, message: bytes) -> Catalog:  # noqa: ARG002 - there is none
+        return Catalog(())
+
+    def catalog_message(self, catalog: Catalog) -> bytes:  # noqa: ARG002 - there is none
+        return b'{"streams":[]}'
+
+    def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:  # noqa: ARG002 - no target says what it takes
+        return "Singer has no mode that only updates" if mode is PushMode.UPDATE else None
+
+    def write(self, request: WriteRequest) -> Invocation:
+        files = {_CONFIG.name: encode_config(request.config)}
+        return Invocation(("--config", _CONFIG), files, _CONFIG.name, Verb.WRITE, takes_input=True)
+
+    def opening_lines(self, stream: PushedStream) -> bytes:
+        return _line(
+            {
+                "type": "SCHEMA",
+                "stream": stream.id.name,
+                "schema": stream.json_schema,
+                "key_properties": [] if stream.mode is PushMode.APPEND else list(stream.keys),
+                "bookmark_properties": [],
+            }
+        )
+
+    def record_frame(self, stream: PushedStream, emitted_at_milliseconds: int) -> tuple[str, str]:
+        version = f',"version":{stream.generation_id}' if stream.mode is PushMode.OVERWRITE else ""
+        extracted = f'"time_extracted":"{_rfc3339(emitted_at_milliseconds)}"{version}'
+        return f'{{"type":"RECORD","stream":{json.dumps(stream.id.name)},{extracted},"record":', "}"
+
+    def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:
+        bookmark = {"plan": position.plan_id, "rows": position.rows}
+        return _line({"type": "STATE", "value": {_BOOKMARKS: {stream.id.name: bookmark}}})
+
+    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int) -> bytes:  # noqa: ARG002 - no time in it
+        if stream.mode is not PushMode.OVERWRITE:
+            return b""
+        return _line({"type": "ACTIVATE_VERSION", "stream": stream.id.name, "version": stream.generation_id})
+
+    def reply(self, line: bytes) -> Echo | Event:
+        try:
+            value = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return PlainLine(line)
+        if not isinstance(value, dict):
+            return PlainLine(line)
+        return Echo(_position(value.get("value", value)))
+
+
+def _position(value: Any) -> SentPosition | None:
+    bookmarks = value.get(_BOOKMARKS) if isinstance(value, dict) else None
+    for bookmark in bookmarks.values() if isinstance(bookmarks, dict) else ():
+        if (
+            isinstance(bookmark, dict)
+            and isinstance(bookmark.get("plan"), str)
+            and isinstance(bookmark.get("rows"), int)
+        ):
+            return SentPosition(bookmark["plan"], bookmark["rows"])
+    return None
+
+
+def _rfc3339(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

@@ -1,0 +1,218 @@
+"""A connection's connector, ready to be queried and run: its config is filled and checked, its secrets are masked."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Generic
+
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
+from dagster_airbyte_proto.masking import Mask, secret_values
+from dagster_airbyte_proto.model import Catalog
+from dagster_airbyte_proto.protocols.events import CatalogEvent, CheckEvent, ConfigEvent, SpecEvent
+from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache, CachedAnswer
+from dagster_airbyte_proto.sync.connector.config_check import check_config
+from dagster_airbyte_proto.sync.connector.connector_config import ConnectorConfig
+from dagster_airbyte_proto.sync.connector.queries import (
+    QUERY_TIMEOUT_SECONDS,
+    AnyConversation,
+    LaunchableConnector,
+    QueryListener,
+    query_connector,
+)
+from dagster_airbyte_proto.sync.run_log import RunLog
+
+_STAYS = "It is not kept: the config of before stays in use."
+
+
+class ConfiguredConnector(Generic[AnyConversation]):
+    """The connector of one connection, with its config.
+
+    It answers from the cache where it can, so that a sync starts one process and no more. A connector may rewrite its
+    config also during a query: `config` is then the new one, and the caller saves it by `save_config`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        config: ConnectorConfig,
+        connector: LaunchableConnector[AnyConversation],
+        cache: AnswerCache,
+        log: RunLog,
+    ) -> None:
+        self.connection = connection
+        self.config = config
+        self.connector = connector
+        self._saved_config = config.rewritten
+        self._knows_spec = False
+        self.mask = Mask(config.secrets)
+        self.cache = cache
+        self.log = log
+        log.set_mask(self.mask)
+
+    @property
+    def protocol(self) -> AnyConversation:
+        return self.connector.protocol
+
+    @property
+    def log_path(self) -> Path:
+        return self.log.path
+
+    @cached_property
+    def identity(self) -> str:
+        """The exact connector and version that would run. Cached: some launchers install a package to find out."""
+        return self.connector.launcher.identity()
+
+    def use_stored_config(self, store: StateStore) -> None:
+        """Uses the config that the connector last rewrote, unless the user has changed their own since."""
+        config = self.config.with_stored(store.stored_config(self.connection.name))
+        self._saved_config = config.rewritten
+        self._use_config(config)
+
+    def accept_rewritten_config(self, event: ConfigEvent) -> None:
+        """Uses a config that the connector sent back from now on.
+
+        Raises ConfigError if it is empty or the connector's own spec refuses it: no run could start with it.
+        """
+        config = self.config.with_rewritten(event.config)
+        if config is self.config:
+            return
+        self.mask_more(config.secrets)
+        spec = self.spec()
+        self.mask_more(secret_values(config.current, spec.config_schema))
+        where = "taking the config that the connector wrote back"
+        if not config.current and self.config.current:
+            raise ConfigError(where, "it is empty", remedy=_STAYS)
+        try:
+            check_config(config.current, spec.config_schema, where=where)
+        except ConfigError as error:
+            raise ConfigError(error.doing, error.found, remedy=_STAYS) from None
+        self._use_config(config)
+
+    def try_rewritten_config(self, event: ConfigEvent) -> None:
+        """The same, with a warning in the log in the place of the error."""
+        try:
+            self.accept_rewritten_config(event)
+        except ConfigError as error:
+            self.log.write("WARN", str(error))
+
+    @property
+    def has_unsaved_config(self) -> bool:
+        """True if the connector rewrote its config and nobody has saved that yet."""
+        return self.config.rewritten != self._saved_config
+
+    def save_config(self, store: StateStore, lease: Lease) -> None:
+        """Stores the config if the connector has rewritten it."""
+        if self.config.rewritten is not None and self.has_unsaved_config:
+            store.save_config(lease, self.config.rewritten, based_on=self.config.digest)
+            self._saved_config = self.config.rewritten
+
+    def _use_config(self, config: ConnectorConfig) -> None:
+        if config is not self.config:
+            self.config = config
+            self.mask_more(config.secrets)
+            self._mask_secrets(self.spec())
+
+    def spec(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> SpecEvent:
+        """The connector's spec. From now on the protocol adapts to it: taps differ in their flags."""
+        cached = None if fresh else self.usable_message(self.cache.spec(self.identity))
+        if cached is not None:
+            spec = self.protocol.spec_from_message(msgspec.json.decode(cached))
+        else:
+            spec = query_connector(
+                self.connector, self.protocol.spec(), SpecEvent, self._spec_listener, timeout_seconds=timeout_seconds
+            )
+            self.cache.keep_spec(self.identity, msgspec.json.encode(spec.message))
+        self.connector = self.connector._replace(protocol=self.protocol.adapted_to(spec))
+        self._knows_spec = True
+        return spec
+
+    def check_config(self) -> None:
+        """Checks the config against the connector's own spec. Raises ConfigError with every fault and its path."""
+        spec = self.spec()
+        self._mask_secrets(spec)
+        where = self._config_origin()
+        try:
+            warnings = check_config(self.config.current, spec.config_schema, where=where)
+        except ConfigError as error:
+            if self.config.rewritten is not None:
+                remedy = (
+                    f"airbyte-proto config reset {self.connection.name} drops it; the connection's own is used then."
+                )
+                raise ConfigError(error.doing, error.found, remedy=remedy) from None
+            if not self.config.has_open_templates:
+                raise
+            remedy = "Its templates stand as they are written, for no partition was named. Name one with --partition."
+            raise ConfigError(error.doing, error.found, remedy=remedy) from None
+        for warning in warnings:
+            self.log.write("WARN", warning)
+        if not spec.config_schema:
+            self.log.write("NOTE", f"{where} was not checked: the connector does not describe its config")
+        if self.config.has_open_templates:
+            self.log.write("NOTE", f"{where}: the connector gets the templates as they are written")
+
+    def _config_origin(self) -> str:
+        if self.config.rewritten is not None:
+            return f"config that the connector of {self.connection.name} wrote back"
+        origin = self.connection.config_file or self.connection.origin
+        return f"config in {origin}" if origin else f"config of connection {self.connection.name}"
+
+    def check(self, *, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> CheckEvent:
+        """Checks the config against the spec, then lets the connector try it. Returns the connector's verdict."""
+        self.check_config()
+        invocations = [self.protocol.check(self.config.current)]
+        return query_connector(self.connector, invocations, CheckEvent, self._listener, timeout_seconds=timeout_seconds)
+
+    def catalog(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> Catalog:
+        """The connector's catalog. Raises ConnectorError if there is no answer within `timeout_seconds`."""
+        cache_key = (self.connection.name, self.identity, self.config.digest)
+        named = self.connection.connector.catalog_file
+        if named is not None:
+            catalog = self._catalog_in_file(named)
+            self.cache.keep_catalog(*cache_key, self.protocol.catalog_message(catalog))
+            return catalog
+        cached = None if fresh else self.usable_message(self.cache.catalog(*cache_key))
+        if cached is not None:
+            return self.protocol.catalog(cached)
+        if not self._knows_spec:
+            self.spec()
+        invocations = [self.protocol.discover(self.config.current)]
+        found = query_connector(
+            self.connector, invocations, CatalogEvent, self._listener, timeout_seconds=timeout_seconds
+        )
+        self.cache.keep_catalog(*cache_key, self.protocol.catalog_message(found.catalog))
+        return found.catalog
+
+    def _catalog_in_file(self, path: Path) -> Catalog:
+        doing = f"reading the catalog file {path}"
+        try:
+            return self.protocol.catalog(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(doing, error.strerror or str(error)) from error
+        except ProtocolViolation as error:
+            raise ConfigError(doing, error.found, remedy="Write it as `--discover` of a tap prints it.") from error
+
+    @property
+    def _listener(self) -> QueryListener:
+        return QueryListener(self.log, self.mask, self.try_rewritten_config)
+
+    @property
+    def _spec_listener(self) -> QueryListener:
+        # The connector got no config, and without the spec none could be checked.
+        found = "the connector sent a config with its spec: it is not kept"
+        return QueryListener(self.log, self.mask, lambda _: self.log.write("WARN", found))
+
+    def usable_message(self, answer: CachedAnswer) -> bytes | None:
+        if answer.warning:
+            self.log.write("WARN", answer.warning)
+        return answer.message
+
+    def _mask_secrets(self, spec: SpecEvent) -> None:
+        self.mask_more(secret_values(self.config.current, spec.config_schema))
+
+    def mask_more(self, secrets: Iterable[str]) -> None:
+        self.mask = self.mask.extended(secrets)
+        self.log.set_mask(self.mask)

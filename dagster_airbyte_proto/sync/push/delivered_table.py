@@ -1,0 +1,201 @@
+"""The delivered table of a pushed stream: what the destination has, by key. It is the memory of the push.
+
+- Each row is a key with the hash of the row that was delivered, or was rejected with a reason. A rejected row is not
+  sent again until it changes, or somebody asks for it.
+- Rows go into it as a load like any other: announced, committed once, and the state of the stream moves with it. So it
+  is recovered, rolled back and repaired as other tables are.
+- A push that finds out what is new in another way (`changes: cursor` or `all`) has no such table. Then only its state
+  moves.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagster_airbyte_proto.encoding.sendable import readable_row
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS
+from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.model import State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
+from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
+from dagster_airbyte_proto.staging.files.staging_folder import (
+    StagingFolder,
+    create_folder,
+    file_name,
+    run_staging_folder,
+)
+from dagster_airbyte_proto.sync.commit.table_witness import check_witness
+from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
+from dagster_airbyte_proto.sync.push.push_context import PushContext
+
+NAMESPACE: Final = "_pushes"
+DELIVERED, REJECTED = "delivered", "rejected"
+_OWN = (
+    pa.field(HASH, pa.int64(), metadata={"comment": "Hash of the row as it was delivered"}),
+    pa.field("_status", pa.string(), metadata={"comment": "delivered, or rejected"}),
+    pa.field("_reason", pa.string(), metadata={"comment": "Why the row was rejected"}),
+    pa.field("_row", pa.string(), metadata={"comment": "The rejected row as JSON"}),
+    pa.field("_pushed_at", pa.timestamp("us", "UTC"), metadata={"comment": "When this was written down"}),
+)
+_KEY_TYPES = (
+    pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date,
+    pa.types.is_timestamp, pa.types.is_binary,
+)  # fmt: skip
+
+
+def delivered_table_name(connection: str, stream: StreamId) -> TableName:
+    return TableName(NAMESPACE, f"{connection}__{stream}")
+
+
+def delivered_spec(connection: str, stream: StreamId, fields: pa.Schema, keys: Sequence[str]) -> TableSpec:
+    """Returns the table for these keys. Raises ConfigError for a key of a type that no table can look up."""
+    for key in keys:
+        kind = fields.field(key).type
+        if not any(is_fit(kind) for is_fit in _KEY_TYPES):
+            raise ConfigError(
+                "preparing the memory of the push",
+                f"the key {key} is of type {kind}, by which rows cannot be told apart",
+                remedy="Map it to text, a whole number, a decimal, a date or a time.",
+                stream=str(stream),
+            )
+    key_fields = [pa.field(key, fields.field(key).type) for key in keys]
+    name = delivered_table_name(connection, stream)
+    return TableSpec(name, pa.schema([*key_fields, *_OWN]), tuple(keys), comment="What a push has delivered")
+
+
+def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: StreamId) -> TableTarget:
+    """Creates the table if it is missing, and holds it against what the store remembers of it."""
+    tables, lease = context.engine.tables, context.lease
+    target = tables.prepare(spec)
+    landed = context.store.landed_tables(lease.connection).get(stream)
+    check_witness(context.store, lease, stream, tables.witness(spec.name, lease.connection), landed)
+    return target
+
+
+def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTarget | None) -> int:
+    """Brings the rows that were acknowledged since position `folded` into the delivered table, and moves the state.
+
+    Returns the new position. Does nothing if none were, but for an empty plan that starts over: it empties the table.
+    """
+    plan, end = delivery.plan, delivery.acknowledged
+    if end <= folded and not (plan.starts_over and plan.rows == 0):
+        return folded
+    load = Load(
+        load_id=secrets.token_hex(16),
+        connection=plan.connection,
+        run_id=context.lease.run_id,
+        parts=() if target is None else (_staged(context, plan, folded, end, target),),
+        states=(position_state(plan, end),),
+    )
+    context.committer.commit(load)
+    return end
+
+
+def position_state(plan: SealedPlan, rows: int) -> State:
+    position = PushPosition(plan.plan_id, rows, plan.rows, plan.snapshot, plan.cursor)
+    return state_codec_named(PUSH).from_value(plan.stream, position.as_value())
+
+
+def stored_position(context: PushContext, stream: StreamId) -> PushPosition | None:
+    """The position of a stream as the store has it; None if it was never pushed, or was reset."""
+    codec = state_codec_named(PUSH)
+    for stored in context.store.states(context.connection.name):
+        if stored.state.stream == stream:
+            return msgspec.convert(codec.value(stored.state), PushPosition)
+    return None
+
+
+def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target: TableTarget) -> StagedRows:
+    """Stages the rows of a plan from one position to another, as one part of a load."""
+    files = _FoldFiles(context, plan, target)
+    rejected = {each.row: each for each in context.store.rejected_rows(plan)}
+    for batch in plan_batches(plan, target.storage, start, end):
+        files.add(batch, rejected)
+    replaces = plan.starts_over and start == 0
+    return StagedRows(
+        stream=plan.stream,
+        table=target.name,
+        write=WriteMode.OVERWRITE_DEDUP if replaces else WriteMode.APPEND_DEDUP,
+        files=files.close(has_deletes=not replaces),
+        keys=files.keys,
+        emitted=files.rows,
+        rows=files.rows,
+        deleted=files.removed,
+        connection=plan.connection,
+        table_id=target.table_id,
+    )
+
+
+class _FoldFiles:
+    """The staged files of one fold: a file of rows, and one of the keys whose older rows go."""
+
+    def __init__(self, context: PushContext, plan: SealedPlan, target: TableTarget) -> None:
+        self.keys = tuple(name for name in target.schema.names if name not in {field.name for field in _OWN})
+        uri = run_staging_folder(target, context.lease.run_id)
+        context.store.note_folders(context.lease, [uri])
+        self._folder = StagingFolder.at(uri, target.storage)
+        create_folder(self._folder)
+        self._target, self._stream, self._suffix = target, str(plan.stream), secrets.token_hex(4)
+        self._rows: OpenFile | None = None
+        self._deletes: OpenFile | None = None
+        self.rows = self.removed = 0
+
+    def add(self, batch: PlanBatch, rejected: dict[int, RejectedRow]) -> None:
+        if self._deletes is None:
+            keys = pa.schema([self._target.schema.field(key) for key in self.keys])
+            self._deletes = self._open("keys", keys, FileContent.EQUALITY_DELETES)
+        gone = batch.rows
+        if batch.is_removal:
+            # A removal that was rejected leaves its row: the next plan finds it again.
+            kept = [place for place in range(batch.rows.num_rows) if batch.start + place not in rejected]
+            gone = batch.rows.take(pa.array(kept, pa.int64()))
+            self.removed += gone.num_rows
+        if gone.num_rows:
+            self._deletes.write(gone.select(self.keys))
+        if not batch.is_removal:
+            if self._rows is None:
+                self._rows = self._open("rows", self._target.schema, FileContent.ROWS)
+            self._rows.write(self._noted(batch, rejected))
+            self.rows += batch.rows.num_rows
+
+    def close(self, *, has_deletes: bool) -> tuple[StagedFile, ...]:
+        if not has_deletes and self._deletes is not None:
+            self._deletes.discard()
+            self._deletes = None
+        return tuple(file.close() for file in (self._rows, self._deletes) if file is not None and file.rows)
+
+    def _open(self, kind: str, schema: pa.Schema, content: FileContent) -> OpenFile:
+        return OpenFile(self._folder, file_name(kind, self._stream, self._suffix, 1), schema, content)
+
+    def _noted(self, batch: PlanBatch, rejected: dict[int, RejectedRow]) -> pa.RecordBatch:
+        """Returns the rows of the delivered table for these rows of the plan."""
+        rows, count = batch.rows, batch.rows.num_rows
+        payload = rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
+        reasons: list[str | None] = [None] * count
+        texts: list[str | None] = [None] * count
+        for place in range(count):
+            if (refused := rejected.get(batch.start + place)) is not None:
+                reasons[place] = refused.reason
+                texts[place] = readable_row(payload.slice(place, 1))
+        reason = pa.array(reasons, pa.string())
+        columns = {
+            **{key: rows.column(key) for key in self.keys},
+            HASH: rows.column(HASH),
+            "_status": pc.if_else(reason.is_valid(), REJECTED, DELIVERED),
+            "_reason": reason,
+            "_row": pa.array(texts, pa.string()),
+            "_pushed_at": pa.array([_now()] * count, pa.timestamp("us", "UTC")),
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,231 @@
+"""Delivers the rows of a sealed plan to one process of a destination, and takes in what it acknowledges.
+
+- A batch is announced in the store before its first byte is written. So after a crash no row counts as unsent that the
+  destination may have.
+- Rows that JSON or the destination cannot take are refused here, and written down with the position: what a destination
+  drops in silence it would also acknowledge.
+- One thread writes and reads in turn. A destination that does not read holds us up by a full pipe, and nothing is kept
+  in memory but the batch and the positions of the states that are out.
+- A position counts when its state came back. The end of a process counts when it also exited with 0.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.connection import PushOptions
+from dagster_airbyte_proto.encoding.json_types import json_schema
+from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
+from dagster_airbyte_proto.encoding.sendable import unsendable_rows
+from dagster_airbyte_proto.errors import Cancelled, ConnectorError
+from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
+from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
+from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
+from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.model import PushMode
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
+from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
+from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
+from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
+from dagster_airbyte_proto.sync.push.push_context import PushContext
+
+_WAIT_SECONDS = 0.25
+_ACKNOWLEDGE_SECONDS = 0.5
+
+
+class Leg(NamedTuple):
+    """The part of a plan that one process gets: from a position to another."""
+
+    start: int
+    end: int
+
+
+class Delivery:
+    """The delivery of one leg. `run` is called once; what it counts is right however it ends."""
+
+    def __init__(
+        self, context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema, storage: Storage
+    ) -> None:
+        self._context, self._plan, self._options, self._storage = context, plan, options, storage
+        self._protocol = context.destination.protocol
+        self._stream = _pushed_stream(context, plan, options, fields)
+        self._acks = Acknowledgements(plan.plan_id, 0)
+        self._output = DestinationOutput(context.destination, self._acks)
+        self._noted_at = 0.0
+        self._refused: list[RejectedRow] = []
+        self.sent = self.acknowledged = 0
+        self.rejected = 0
+        self.rejections: dict[str, int] = {}
+
+    @property
+    def unnamed(self) -> int:
+        """The rows that the destination says it rejected, and does not name."""
+        return self._acks.rejected
+
+    @property
+    def strangers(self) -> int:
+        return self._acks.strangers
+
+    def run(self, leg: Leg) -> None:
+        """Sends the rows of a leg and waits for the end of the process. Raises ConnectorError if it took not all."""
+        context, plan = self._context, self._plan
+        self.sent = self.acknowledged = self._acks.rows = leg.start
+        context.store.begin_delivery(context.lease, plan, leg.start)
+        request = WriteRequest(context.destination.config.current, self._stream, context.sync_id)
+        running = context.destination.connector.launch(self._protocol.write(request))
+        try:
+            self._send(running, leg)
+            report = self._end(running, leg)
+        finally:
+            running.stop()
+            self._note(force=True)
+        self._check_end(report, leg)
+
+    def _send(self, running: RunningConnector, leg: Leg) -> None:
+        self._write(running, self._protocol.opening_lines(self._stream))
+        began_at = time.monotonic()
+        for batch in _batches(self._context, self._plan, self._storage, leg):
+            self._wait_for_rate(running, batch.end - leg.start, began_at)
+            lines = self._encoded(batch)
+            self._context.store.announce_rows(self._context.lease, self._plan, batch.end)
+            reach("push.announced")
+            self.sent = batch.end
+            if lines:
+                self._write(running, lines)
+            self._write(running, self._protocol.state_line(self._stream, SentPosition(self._plan.plan_id, batch.end)))
+            self._acks.sent(batch.end)
+            reach("push.sent")
+            self._read(running, 0.0)
+        # A leg without rows proves nothing, and a replacement by no rows is proved by the exit.
+        if leg.end == self._plan.rows or self._plan.rows_to_write == leg.end:
+            self._write(running, self._protocol.closing_lines(self._stream, _milliseconds()))
+
+    def _encoded(self, batch: PlanBatch) -> memoryview | bytes:
+        """Returns the lines of a batch, without the rows that are refused here."""
+        rows = batch.rows.select([name for name in batch.rows.schema.names if name not in OWN_COLUMNS])
+        if batch.is_removal:
+            deleted_at = pa.array([time.time_ns() // 1000] * rows.num_rows, pa.timestamp("us", "UTC"))
+            rows = rows.append_column(self._protocol.deletion_column, deleted_at)
+        faults = unsendable_rows(rows)
+        if faults:
+            self._reject([RejectedRow(batch.start + place, reason) for place, reason in faults.items()])
+            rows = rows.take(pa.array([place for place in range(rows.num_rows) if place not in faults], pa.int64()))
+        before, after = self._protocol.record_frame(self._stream, _milliseconds())
+        return record_lines(rows, RecordFrame(before, after), omits_nulls=self._options.nulls == "omit")
+
+    def _reject(self, rows: list[RejectedRow]) -> None:
+        self._refused += rows
+        self.rejected += len(rows)
+        for each in rows:
+            self.rejections[each.reason] = self.rejections.get(each.reason, 0) + 1
+        if self._context.connection.on_error == "fail":
+            raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
+        if not self._options.max_rejected.allows(self.rejected, self._plan.rows):
+            raise ConnectorError(
+                "encoding the rows of a push",
+                f"{self.rejected:,} of {self._plan.rows:,} rows cannot be sent, more than max_rejected"
+                f" ({self._options.max_rejected}) allows; the last: {rows[-1].reason}",
+                remedy="Mend the rows or the mapping, or raise max_rejected for this stream.",
+            )
+
+    def _wait_for_rate(self, running: RunningConnector, rows: int, began_at: float) -> None:
+        rate = self._context.connection.rate
+        while rate is not None and (left := began_at + rows / rate.rows_per_second - time.monotonic()) > 0:
+            self._check_cancelled()
+            self._read(running, min(left, _WAIT_SECONDS))
+
+    def _write(self, running: RunningConnector, data: bytes | memoryview) -> None:
+        view, moved_at = memoryview(data), time.monotonic()
+        while view:
+            self._check_cancelled()
+            taken = running.write(view, _WAIT_SECONDS)
+            view = view[taken:]
+            if self._read(running, 0.0) or taken:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > self._context.options.timeouts.heartbeat_seconds:
+                raise ConnectorError("writing to the destination", "it reads nothing any more", retryable=True)
+
+    def _read(self, running: RunningConnector, timeout_seconds: float) -> bool:
+        """Takes in what the destination has written. True if there was something."""
+        chunk = running.read(timeout_seconds)
+        if chunk:
+            self._output.feed(chunk)
+            self._note()
+        return bool(chunk)
+
+    def _note(self, *, force: bool = False) -> None:
+        """Writes down the acknowledged position, with the rows that were refused before it."""
+        proved = self._acks.rows
+        if proved <= self.acknowledged or (not force and time.monotonic() - self._noted_at < _ACKNOWLEDGE_SECONDS):
+            return
+        refused = [each for each in self._refused if each.row < proved]
+        reach("push.acknowledged")
+        self._context.store.acknowledge_rows(self._context.lease, self._plan, proved, refused)
+        reach("push.noted")
+        self._refused = self._refused[len(refused) :]
+        self.acknowledged, self._noted_at = proved, time.monotonic()
+
+    def _end(self, running: RunningConnector, leg: Leg) -> ExitReport | None:
+        """Closes the input, and reads on until the process has ended."""
+        running.close_input()
+        heard_at = time.monotonic()
+        while (chunk := running.read(_WAIT_SECONDS)) != b"":
+            self._check_cancelled()
+            if chunk:
+                self._output.feed(chunk)
+                self._note()
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > self._context.options.timeouts.heartbeat_seconds:
+                raise ConnectorError("waiting for the destination's end", "it hangs", retryable=True)
+        self._output.finish()
+        report = running.wait(self._context.options.timeouts.exit_seconds)
+        if report is not None and report.ended_cleanly and self._context.connection.acknowledge == "exit":
+            self._acks.rows = leg.end
+        return report
+
+    def _check_end(self, report: ExitReport | None, leg: Leg) -> None:
+        doing = "delivering rows to the destination"
+        error = self._output.error
+        if report is None or not report.ended_cleanly:
+            found = error or (report.how_it_ended_and_why if report else "it closed its output and did not end")
+            raise ConnectorError(doing, self._context.destination.mask.text(found), retryable=self._output.is_transient)
+        if self.acknowledged < leg.end:
+            proved = self.acknowledged - leg.start
+            raise ConnectorError(
+                doing,
+                f"it ended well, and acknowledged {proved:,} of {leg.end - leg.start:,} rows",
+                remedy="If it never sends states back, set `acknowledge: exit`: then its exit code 0 counts for all.",
+            )
+
+    def _check_cancelled(self) -> None:
+        if self._context.is_cancelled():
+            raise Cancelled("delivering rows to the destination", "the push was cancelled")
+
+
+def _batches(context: PushContext, plan: SealedPlan, storage: Storage, leg: Leg) -> Iterator[PlanBatch]:
+    """The batches of a leg, cut to the sizes that the connection names."""
+    limits, rate = context.connection.batch, context.connection.rate
+    max_rows = limits.rows
+    if rate is not None:
+        max_rows = max(1, min(max_rows, int(rate.rows_per_second * limits.seconds)))
+    for batch in plan_batches(plan, storage, leg.start, leg.end):
+        row_bytes = max(1, batch.rows.nbytes // batch.rows.num_rows)
+        step = max(1, min(max_rows, limits.bytes // row_bytes))
+        for place in range(0, batch.rows.num_rows, step):
+            yield PlanBatch(batch.start + place, batch.rows.slice(place, step), batch.is_removal)
+
+
+def _pushed_stream(context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema) -> PushedStream:
+    protocol = context.destination.protocol
+    if options.mode is PushMode.MIRROR:
+        fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
+    keys = options.key or ()
+    schema = json_schema(fields, protocol.dialect, keys)
+    return PushedStream(plan.stream, schema, options.mode, keys, plan.generation_id)
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,220 @@
+"""Plans the push of one stream: has Spark find the rows to send, holds them against the guards, and seals the plan."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
+from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.loads.plan_query import CHANGE, OWN_COLUMNS, PlannedField, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.loads.push import PlanFile, PlannedCounts, PushPosition, SealedPlan
+from dagster_airbyte_proto.loads.storage import Storage, is_local
+from dagster_airbyte_proto.loads.table import TableTarget
+from dagster_airbyte_proto.model import ChangesBy, PushMode, StreamId
+from dagster_airbyte_proto.staging.files.staging_folder import (
+    StagingFolder,
+    raising_staging_error,
+    remove_orphan_files,
+    sync_to_disk,
+)
+from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
+from dagster_airbyte_proto.sync.push.push_context import PushContext
+
+
+class PushOrigin(NamedTuple):
+    """The rows of one stream before they are planned: what Spark is asked, the fields that the destination gets, and
+    the table that remembers them (None where none does)."""
+
+    query: PlanQuery
+    fields: pa.Schema
+    delivered: TableTarget | None
+
+
+def open_origin(context: PushContext, stream: StreamId, options: PushOptions) -> PushOrigin:
+    """Looks at the origin without reading it, and prepares the delivered table. Raises ConfigError."""
+    from dagster_airbyte_proto.tables.spark.push_plan import mapped_schema
+
+    query = PlanQuery(
+        stream=str(stream),
+        table=options.table,
+        sql=options.sql,
+        fields=_planned_fields(options),
+        keys=options.key or (),
+        fingerprint="",
+        sends_changed=options.mode is not PushMode.INSERT,
+        finds_removed=options.mode is PushMode.MIRROR,
+        retries_rejected=context.request.retries_rejected,
+        cursor=options.cursor,
+    )
+    fields = mapped_schema(context.engine.open_session(), query)
+    query = query._replace(fingerprint=_fingerprint(options, fields))
+    if options.changes_by is not ChangesBy.DIFF:
+        return PushOrigin(query, fields, None)
+    spec = delivered_spec(context.connection.name, stream, fields, query.keys)
+    return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream))
+
+
+def make_plan(
+    context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin, position: PushPosition | None
+) -> SealedPlan:
+    """Has Spark write the rows to send, and returns the plan of them. It is not stored yet.
+
+    Raises TableError where a guard stops it: then nothing of it stays.
+    """
+    from dagster_airbyte_proto.tables.spark.push_plan import write_plan
+
+    starts_over = context.request.is_full or position is None
+    query = origin.query
+    if not starts_over and position is not None:
+        query = query._replace(
+            delivered=origin.delivered.qualified if origin.delivered else None, after=position.cursor
+        )
+    plan_id = secrets.token_hex(8)
+    storage = context.engine.tables.storage
+    plans = _plans_folder(context, stream, origin)
+    remove_orphan_files(plans, (), storage)  # Of runs that died: a plan that is still open would be gone on with.
+    folder = f"{plans}/{plan_id}"
+    try:
+        planned = write_plan(context.engine.open_session(), query, folder)
+        plan = _sealed(context, stream, options, query, folder, planned, storage)
+        plan = _with_cursor(plan, planned, position, starts_over=starts_over)
+        _check_removals(options, plan, planned)
+    except BaseException:
+        remove_orphan_files(folder, (), storage)
+        raise
+    return plan
+
+
+def drop_plan(context: PushContext, plan: SealedPlan) -> None:
+    """Deletes the files of a plan that is delivered, or given up."""
+    remove_orphan_files(plan.folder, (), context.engine.tables.storage)
+
+
+def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list[Mapping[str, Any]]]:
+    """Returns the first rows of each kind of a plan, for people."""
+    found: dict[str, list[Mapping[str, Any]]] = {"added": [], "changed": [], "removed": []}
+    for file in plan.files:
+        for row in _table(file, storage).to_pylist():
+            shown = found[row[CHANGE]]
+            if len(shown) < count:
+                shown.append({name: value for name, value in row.items() if name not in OWN_COLUMNS})
+    for file in plan.removal_files:
+        found["removed"] += _table(file, storage).slice(0, count - len(found["removed"])).to_pylist()
+    return {kind: rows for kind, rows in found.items() if rows}
+
+
+def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) -> str:
+    """The folder of a stream's plans: beside the table that remembers them, else in the home folder."""
+    if origin.delivered is not None:
+        return f"{origin.delivered.location.rstrip('/')}/plans"
+    return str(context.engine.settings.staging_folder.absolute() / "plans" / context.connection.name / str(stream))
+
+
+def _planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:
+    fields = []
+    for name, mapped in (options.map or {}).items():
+        if isinstance(mapped, ConstantColumn):
+            fields.append(PlannedField(name, constant=mapped.value))
+        elif isinstance(mapped, ExpressionColumn):
+            fields.append(PlannedField(name, sql=mapped.sql))
+        else:
+            fields.append(PlannedField(name, column=mapped))
+    return tuple(fields)
+
+
+def _fingerprint(options: PushOptions, fields: pa.Schema) -> str:
+    """A digest of what the destination gets: another one means that rows have to be sent again."""
+    described = {
+        "fields": [(field.name, str(field.type)) for field in fields],
+        "keys": options.key,
+        "options": options.options,
+        "nulls": options.nulls,
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _sealed(
+    context: PushContext,
+    stream: StreamId,
+    options: PushOptions,
+    query: PlanQuery,
+    folder: str,
+    planned: PlannedRows,
+    storage: Storage,
+) -> SealedPlan:
+    files = _files(f"{folder}/rows", storage)
+    removal_files = _files(f"{folder}/removed", storage)
+    changes = [_table(file, storage, [CHANGE]).column(CHANGE) for file in files]
+    changed = sum(int(pc.sum(pc.equal(each, RowChange.CHANGED.value)).as_py() or 0) for each in changes)
+    written = sum(file.rows for file in files)
+    removed = sum(file.rows for file in removal_files)
+    return SealedPlan(
+        plan_id=folder.rpartition("/")[2],
+        connection=context.connection.name,
+        stream=stream,
+        mode=options.mode,
+        folder=folder,
+        files=files,
+        removal_files=removal_files,
+        counts=PlannedCounts(written - changed, changed, removed, planned.rows - written),
+        fingerprint=query.fingerprint,
+        generation_id=context.sync_id,
+    )
+
+
+def _with_cursor(
+    plan: SealedPlan, planned: PlannedRows, position: PushPosition | None, *, starts_over: bool
+) -> SealedPlan:
+    before = None if position is None or starts_over else position.cursor
+    return msgspec.structs.replace(plan, starts_over=starts_over, cursor=planned.cursor or before)
+
+
+def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows) -> None:
+    removed = plan.counts.removed
+    if options.mode is PushMode.OVERWRITE and not planned.rows and not options.max_removed.allows(1, 1):
+        raise TableError(
+            f"planning the rows of {options.table or 'a query'}",
+            "it has no rows, and its push would empty the destination",
+            remedy="Nothing was sent. If it is to be emptied, set `max_removed: 100 %` for this stream.",
+            stream=str(plan.stream),
+        )
+    if removed and not options.max_removed.allows(removed, planned.delivered):
+        raise TableError(
+            f"planning the rows of {options.table or 'a query'}",
+            f"{removed:,} of the {planned.delivered:,} rows that the destination has are gone, more than max_removed"
+            f" ({options.max_removed}) allows",
+            remedy="Nothing was sent. If they are to be removed, raise max_removed for this stream.",
+            stream=str(plan.stream),
+        )
+
+
+def _files(folder: str, storage: Storage) -> tuple[PlanFile, ...]:
+    """The Parquet files of a folder in the order of their names, made durable; those without rows are left out."""
+    place = StagingFolder.at(folder, storage)
+    with raising_staging_error("seal the plan of a push", folder):
+        entries = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
+        names = sorted(entry.base_name for entry in entries if entry.base_name.endswith(".parquet"))
+        found = []
+        for name in names:
+            path, uri = place.file(name)
+            with place.filesystem.open_input_file(path) as opened:
+                rows = pq.read_metadata(opened).num_rows
+            if rows:
+                if is_local(uri):
+                    sync_to_disk(place, path)
+                found.append(PlanFile(uri, rows))
+        return tuple(found)
+
+
+def _table(file: PlanFile, storage: Storage, columns: Sequence[str] | None = None) -> pa.Table:
+    filesystem, path = storage.at(file.path)
+    with filesystem.open_input_file(path) as opened:
+        return pq.read_table(opened, columns=list(columns) if columns else None)

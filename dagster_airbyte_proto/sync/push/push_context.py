@@ -1,0 +1,62 @@
+"""The services and the request of one push that holds its connection, for every step of it."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
+from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
+from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import LeaseRenewal
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.run_options import RunOptions
+
+Destination = ConfiguredConnector[DestinationProtocol]
+
+
+class PushRequest(NamedTuple):
+    """What to push: all streams of the connection, or those that are named.
+
+    With `only_plans` nothing is sent, and `samples` rows of each kind are shown. `is_full` takes nothing for delivered.
+    `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows.
+    """
+
+    streams: Collection[str] | None = None
+    only_plans: bool = False
+    samples: int = 3
+    is_full: bool = False
+    retries_rejected: bool = False
+    retries_unknown: bool = False
+
+
+class PushContext(NamedTuple):
+    """One push: what it sends, how it behaves, and what it holds until it ends."""
+
+    engine: Engine
+    destination: Destination
+    request: PushRequest
+    options: RunOptions
+    renewal: LeaseRenewal
+    committer: Committer
+    log: RunLog
+    sync_id: int
+
+    @property
+    def store(self) -> DeliveryStore:
+        return self.engine.store
+
+    @property
+    def lease(self) -> Lease:
+        return self.renewal.lease
+
+    @property
+    def connection(self) -> Connection:
+        return self.destination.connection
+
+    def is_cancelled(self) -> bool:
+        """True once somebody has cancelled the push. Raises StateConflict if another run has taken over."""
+        self.renewal.check()
+        return self.options.cancel.is_set()

@@ -1,0 +1,55 @@
+"""The report of a finished push. Names and values of its JSON are fixed: other people's programs read them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.loads.push import PlannedCounts
+from dagster_airbyte_proto.sync.report import SyncStatus
+
+
+class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"origin": "from"}):
+    """The report of one stream. Always `sent == acknowledged + rejected + unknown`.
+
+    - `sent` are the rows of the plan that this run took to their end, or tried to.
+    - `rejected` rows were refused, by us before they were sent or by the destination. `unnamed` of them the destination
+      only counted: nobody knows which they are.
+    - `unknown` rows were sent and not acknowledged. `resumed` of the plan were acknowledged by runs before.
+    """
+
+    status: SyncStatus
+    origin: str
+    planned: PlannedCounts = PlannedCounts()
+    sent: int = 0
+    acknowledged: int = 0
+    rejected: int = 0
+    unknown: int = 0
+    unnamed: int = 0
+    resumed: int = 0
+    snapshot: str | None = None
+    error: str | None = None
+    retryable: bool = False
+    rejections: Mapping[str, int] = {}
+    samples: Mapping[str, list[Mapping[str, Any]]] = {}
+    table: str | None = None
+
+
+class PushReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of a whole push. `log` is the run's log. With `is_plan` nothing was sent."""
+
+    connection: str
+    status: SyncStatus
+    run_id: str
+    recovered_loads: int
+    streams: Mapping[str, PushedStreamReport]
+    seconds: float
+    connector: str = ""
+    is_plan: bool = msgspec.field(default=False, name="plan")
+    warnings: tuple[str, ...] = ()
+    log: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
+        value["seconds"] = round(value["seconds"], 3)
+        return value

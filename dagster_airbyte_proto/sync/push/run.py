@@ -1,0 +1,124 @@
+"""Runs one push of a connection, from its lease to its report.
+
+1. Acquire the lease, and recover what earlier runs left.
+2. For each stream: fold what an earlier run had acknowledged, go on with its plan or make a new one, deliver it, and
+   fold what is acknowledged now. A stream that fails leaves the others alone.
+3. Report: write the report to the state store, release the lease.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from dagster_airbyte_proto.connection import Connection, PushOptions
+from dagster_airbyte_proto.connection.stream_names import streams_named
+from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.protocols.lookup import PUSH
+from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
+from dagster_airbyte_proto.sync.push.push_context import Destination, PushContext, PushRequest
+from dagster_airbyte_proto.sync.push.push_stream import push_stream
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
+from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
+from dagster_airbyte_proto.sync.run_options import RunOptions
+
+_EVERYTHING = PushRequest()
+
+
+def push_connection(
+    engine: Engine, connection: Connection, request: PushRequest = _EVERYTHING, options: RunOptions | None = None
+) -> PushReport:
+    """Runs one push and returns its report. Raises ProtoError for what goes wrong before the first stream."""
+    options = options or RunOptions(threading.Event())
+    streams = _chosen(connection, request)
+    run_id, began_at = options.run_id or new_run_id(), time.monotonic()
+    folder = engine.settings.logs_folder / connection.name
+    with (
+        RunLog(folder, run_id, on_line=options.progress_listener.connector_logged) as log,
+        acquire_lease(
+            engine.store,
+            connection.name,
+            run_id,
+            engine.settings.lease_seconds,
+            LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE")),
+        ) as renewal,
+        Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
+    ):
+        reach("run.leased")
+        recovered = len(committer.recover())
+        destination = engine.destination(connection, log)
+        destination.use_stored_config(engine.store)
+        destination.check_config()
+        _check_modes(destination, streams)
+        engine.store.note_protocol(renewal.lease, PUSH)
+        start = engine.store.begin_run(renewal.lease, refreshed=(), streams=list(streams))
+        reach("run.begun")
+        context = PushContext(engine, destination, request, options, renewal, committer, log, start.sync_id)
+        reports = {str(stream): _pushed(context, stream, each) for stream, each in streams.items()}
+        destination.save_config(engine.store, renewal.lease)
+        statuses = [report.status for report in reports.values()]
+        report = PushReport(
+            connection=connection.name,
+            status=overall_status(statuses, cancelled=options.cancel.is_set(), connector_failed=False),
+            run_id=run_id,
+            recovered_loads=recovered,
+            streams=reports,
+            seconds=time.monotonic() - began_at,
+            connector=destination.identity,
+            is_plan=request.only_plans,
+            log=str(log.path),
+        )
+        renewal.check()
+        engine.store.end_run(renewal.lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode())
+        reach("run.ended")
+        return report
+
+
+def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, PushOptions]:
+    """The streams to push. Raises ConfigError for a connection without a push, and for a stream that it has not."""
+    doing = f"pushing connection {connection.name}"
+    if connection.push is None:
+        remedy = (
+            f"`airbyte-proto sync` reads its connector. A `push` names the tables to send.\n{connection.origin or ''}"
+        )
+        raise ConfigError(doing, "it has no `push`", remedy=remedy.strip())
+    known = {StreamId.of(name): options for name, options in connection.push.items()}
+    if request.streams is None:
+        return known
+    chosen = {}
+    for name in request.streams:
+        found = streams_named(name, known)
+        if not found:
+            raise ConfigError(doing, f"there is no stream {name}", remedy=f"It has {', '.join(map(str, known))}.")
+        chosen.update({stream: known[stream] for stream in found})
+    return chosen
+
+
+def _check_modes(destination: Destination, streams: Mapping[StreamId, PushOptions]) -> None:
+    spec = destination.spec()
+    for stream, options in streams.items():
+        refusal = destination.protocol.refusal(spec, options.mode)
+        if refusal is not None:
+            raise ConfigError(f"pushing connection {destination.connection.name}", refusal, stream=str(stream))
+
+
+def _pushed(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
+    """Pushes one stream. What goes wrong is in its report: the other streams go on."""
+    origin = options.table or "a query"
+    if context.options.cancel.is_set():
+        return PushedStreamReport(status=SyncStatus.CANCELLED, origin=origin)
+    try:
+        return push_stream(context, stream, options)
+    except (InternalError, StateConflict):
+        raise
+    except ProtoError as error:
+        text = context.destination.mask.text(str(error))
+        context.log.write("ERROR", text)
+        return PushedStreamReport(status=SyncStatus.FAILED, origin=origin, error=text, retryable=error.retryable)

@@ -1,0 +1,217 @@
+"""Finds out, on Spark, which rows of a table or query a push has to send, and writes them as Parquet.
+
+1. The rows are mapped to the fields of the destination, and each gets a hash of all of them.
+2. With a delivered table the rows are joined with it by key: added, changed, and removed where that is asked for.
+3. What is found is written once, and read by nobody here: `sync/push` seals and delivers it.
+
+The guards that need no second look at the rows (keys that are null or not unique) are counted in the same job.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PlannedField, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.sql_names import quoted
+
+_CURSOR, _COPIES, _KNOWN_HASH, _KNOWN_STATUS = "_airbyte_proto_cursor", "_copies", "_known_hash", "_known_status"
+_TIMESTAMPS_AS = "spark.sql.parquet.outputTimestampType"
+_JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_SHOWN_KEYS = 3
+_NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
+
+
+def mapped_schema(session: SparkSession, query: PlanQuery) -> pa.Schema:
+    """Returns the fields that the destination gets, reading no row. Raises ConfigError for a mapping that fails."""
+    frame = _mapped(session, query)
+    for field in frame.schema.fields:
+        if isinstance(field.dataType, _NO_JSON):
+            raise _refused(query, f"field {field.name} is of type {field.dataType.simpleString()}, which JSON has not")
+    return to_arrow_schema(frame.schema)
+
+
+def write_plan(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
+    """Writes the rows to send in the folder: those to write in `rows`, the keys to remove in `removed`."""
+    with _translated(query), _microseconds(session):
+        counts, removed = Observation("rows"), Observation("delivered")
+        rows = _observed(_mapped(session, query, with_cursor=True), query, counts)
+        if query.delivered is None:
+            found = rows.withColumn(CHANGE, f.lit(RowChange.ADDED.value))
+        else:
+            found = _changed(rows, session, query)
+        found.drop(_COPIES, _CURSOR).write.mode("overwrite").parquet(f"{folder}/rows")
+        seen: dict[str, Any] = counts.get
+        delivered = 0
+        if query.finds_removed and query.delivered is not None:
+            _write_removed(session, query, folder, removed)
+            delivered = int(removed.get["delivered"])
+        if seen["without_key"] or seen["copies"]:
+            raise _refused_keys(session, query, seen)
+        cursor = seen["cursor"]
+        return PlannedRows(int(seen["rows"]), delivered, None if cursor is None else str(cursor))
+
+
+def _mapped(session: SparkSession, query: PlanQuery, *, with_cursor: bool = False) -> DataFrame:
+    with _translated(query):
+        origin = _origin(session, query)
+        if not query.fields:
+            fields = [f.col(quoted(name)) for name in origin.columns]
+        else:
+            fields = [_field(each).alias(each.name) for each in query.fields]
+        if query.cursor is not None:
+            cursor = f.col(quoted(query.cursor))
+            if query.after is not None:
+                origin = origin.filter(cursor > f.lit(query.after).cast(origin.schema[query.cursor].dataType))
+            if with_cursor:
+                fields.append(cursor.alias(_CURSOR))
+        frame = origin.select(*fields)
+        names = [name.casefold() for name in frame.columns]
+        if lacking := [key for key in query.keys if key not in frame.columns]:
+            raise _refused(
+                query, f"key {', '.join(lacking)} is no field that the destination gets ({', '.join(names)})"
+            )
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise _refused(query, f"fields that differ by case at most: {', '.join(twice)}")
+        return frame
+
+
+def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
+    if query.sql is not None:
+        return session.sql(query.sql)
+    table = query.table or ""
+    session.catalog.refreshTable(table)
+    return session.read.table(table)
+
+
+def _field(field: PlannedField) -> Column:
+    if field.sql is not None:
+        return f.expr(field.sql)
+    return f.lit(field.constant) if field.column is None else f.col(".".join(map(quoted, field.column.split("."))))
+
+
+def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFrame:
+    """Adds the hash, and counts rows, rows without a key, and rows whose key others have too."""
+    fields = [field for field in frame.schema.fields if field.name != _CURSOR]
+    frame = frame.withColumn(HASH, _row_hash(query.fingerprint, [(each.name, each.dataType) for each in fields]))
+    copies: Column = f.lit(0)
+    if query.keys and query.delivered is not None:
+        # The join needs the rows grouped by key anyway, so this costs no further exchange.
+        copies = f.count(f.lit(1)).over(Window.partitionBy(*map(quoted, query.keys))) - 1
+    frame = frame.withColumn(_COPIES, copies)
+    without_key = f.lit(False)
+    for key in query.keys:
+        without_key = without_key | f.col(quoted(key)).isNull()
+    greatest = f.max(_CURSOR).cast("string") if query.cursor is not None else f.lit(None).cast("string")
+    return frame.observe(
+        counts,
+        f.count(f.lit(1)).alias("rows"),
+        f.count_if(without_key).alias("without_key"),
+        f.count_if(f.col(_COPIES) > 0).alias("copies"),
+        greatest.alias("cursor"),
+    )
+
+
+def _row_hash(fingerprint: str, fields: list[tuple[str, DataType]]) -> Column:
+    """Returns a hash of all fields. Null counts: Spark's hash passes over it, and ("a", null) would be (null, "a")."""
+    parts: list[Column] = [f.lit(fingerprint)]
+    for name, kind in fields:
+        column = f.col(quoted(name))
+        if isinstance(kind, VariantType):
+            column = f.to_json(column)
+        elif isinstance(kind, StructType | ArrayType | MapType):
+            column = f.to_json(f.struct(column), _JSON_OPTIONS)
+        parts += [column, column.isNull()]
+    return f.xxhash64(*parts)
+
+
+def _changed(rows: DataFrame, session: SparkSession, query: PlanQuery) -> DataFrame:
+    known = _delivered(session, query)
+    keys = [f.col(f"new.{quoted(key)}") == f.col(f"known.{quoted(key)}") for key in query.keys]
+    joined = rows.alias("new").join(known.alias("known"), keys, "left")
+    differs = (f.col(_KNOWN_HASH) != f.col(HASH)) if query.sends_changed else f.lit(False)
+    if query.retries_rejected:
+        differs = differs | (f.col(_KNOWN_STATUS) == "rejected")
+    is_new = f.col(_KNOWN_HASH).isNull()
+    change = f.when(is_new, f.lit(RowChange.ADDED.value)).otherwise(f.lit(RowChange.CHANGED.value))
+    return joined.filter(is_new | differs).select("new.*", change.alias(CHANGE))
+
+
+def _delivered(session: SparkSession, query: PlanQuery) -> DataFrame:
+    table = query.delivered or ""
+    session.catalog.refreshTable(table)
+    return session.read.table(table).select(
+        *map(quoted, query.keys), f.col("_hash").alias(_KNOWN_HASH), f.col("_status").alias(_KNOWN_STATUS)
+    )
+
+
+def _write_removed(session: SparkSession, query: PlanQuery, folder: str, removed: Observation) -> None:
+    keys = [quoted(key) for key in query.keys]
+    there = _delivered(session, query).filter(f.col(_KNOWN_STATUS) == "delivered")
+    gone = there.observe(removed, f.count(f.lit(1)).alias("delivered")).join(
+        _mapped(session, query).select(*keys), list(query.keys), "left_anti"
+    )
+    gone.select(*keys).write.mode("overwrite").parquet(f"{folder}/removed")
+
+
+def _refused_keys(session: SparkSession, query: PlanQuery, seen: dict[str, Any]) -> TableError:
+    names = ", ".join(query.keys)
+    if seen["without_key"]:
+        found = f"{seen['without_key']:,} of {seen['rows']:,} rows have no {names}, which is the key"
+        return TableError(_doing(query), found, remedy="Filter them out with `sql`, or choose another key.")
+    groups = _mapped(session, query).groupBy(*map(quoted, query.keys)).count().filter("count > 1")
+    shown = [", ".join(f"{key}={row[key]!s}" for key in query.keys) for row in groups.limit(_SHOWN_KEYS).collect()]
+    found = f"{seen['copies']:,} rows share their key ({names}) with others, for example {'; '.join(shown)}"
+    return TableError(_doing(query), found, remedy="Keep one row of each with `sql`, or choose another key.")
+
+
+@contextmanager
+def _translated(query: PlanQuery) -> Iterator[None]:
+    try:
+        yield
+    except (ConfigError, TableError):
+        raise
+    except PySparkException as error:
+        raise _refused(query, first_line(error)) from error
+    except CALL_ERRORS as error:
+        raise TableError(_doing(query), first_line(error)) from error
+
+
+@contextmanager
+def _microseconds(session: SparkSession) -> Iterator[None]:
+    """Has times written as Parquet's own: of Spark's default form others can read the years 1677 to 2262 only."""
+    before = session.conf.get(_TIMESTAMPS_AS) or "INT96"
+    session.conf.set(_TIMESTAMPS_AS, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(_TIMESTAMPS_AS, before)
+
+
+def _refused(query: PlanQuery, found: str) -> ConfigError:
+    return ConfigError(_doing(query), found, stream=query.stream)
+
+
+def _doing(query: PlanQuery) -> str:
+    return f"planning the rows of {query.table or 'a query'}"
