@@ -4,7 +4,6 @@ The state store keeps a plan as JSON until the next one, so every type here is a
 older version wrote must still be read.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -95,7 +94,7 @@ class Delivery(NamedTuple):
         return max(0, self.announced - self.acknowledged)
 
 
-class PushPosition(NamedTuple):
+class PushPosition(msgspec.Struct, frozen=True):
     """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged."""
 
     plan_id: str
@@ -107,6 +106,3 @@ class PushPosition(NamedTuple):
     @property
     def is_end(self) -> bool:
         return self.rows >= self.of_rows
-
-    def as_value(self) -> Mapping[str, str | int | None]:
-        return self._asdict()

@@ -25,6 +25,7 @@ from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import Format, find_format
+from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -133,6 +134,15 @@ class Engine:
         from dagster_airbyte_proto.tables.spark.session import query
 
         return query(self.open_session(), sql)
+
+    @property
+    def planner(self) -> PushPlanner:
+        """What plans pushes of the engine's tables."""
+        if isinstance(self.tables, SupportsPlans):
+            return self.tables.planner()
+        from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
+
+        return SparkPlanner(self.open_session())
 
     def open_session(self) -> "SparkSession":
         """The Spark session, which knows the tables of the warehouse by name, as they are now."""

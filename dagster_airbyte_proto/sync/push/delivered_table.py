@@ -101,7 +101,7 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
 
 def position_state(plan: SealedPlan, rows: int) -> State:
     position = PushPosition(plan.plan_id, rows, plan.rows, plan.snapshot, plan.cursor)
-    return state_codec_named(PUSH).from_value(plan.stream, position.as_value())
+    return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 
 
 def stored_position(context: PushContext, stream: StreamId) -> PushPosition | None:
@@ -109,7 +109,13 @@ def stored_position(context: PushContext, stream: StreamId) -> PushPosition | No
     codec = state_codec_named(PUSH)
     for stored in context.store.states(context.connection.name):
         if stored.state.stream == stream:
-            return msgspec.convert(codec.value(stored.state), PushPosition)
+            try:
+                return msgspec.convert(codec.value(stored.state), PushPosition)
+            except msgspec.ValidationError as error:
+                remedy = f"airbyte-proto state reset {context.connection.name} {stream} sends all rows again."
+                raise ConfigError(
+                    "reading the state of the push", f"it is none of a push: {error}", remedy=remedy, stream=str(stream)
+                ) from error
     return None
 
 

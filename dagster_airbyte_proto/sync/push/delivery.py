@@ -95,8 +95,8 @@ class Delivery:
             self.sent = batch.end
             if lines:
                 self._write(running, lines)
+            self._acks.sent(batch.end)  # Before it is written: it may come back while we still write.
             self._write(running, self._protocol.state_line(self._stream, SentPosition(self._plan.plan_id, batch.end)))
-            self._acks.sent(batch.end)
             reach("push.sent")
             self._read(running, 0.0)
         # A leg without rows proves nothing, and a replacement by no rows is proved by the exit.

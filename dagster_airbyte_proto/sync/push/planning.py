@@ -40,8 +40,6 @@ class PushOrigin(NamedTuple):
 
 def open_origin(context: PushContext, stream: StreamId, options: PushOptions) -> PushOrigin:
     """Looks at the origin without reading it, and prepares the delivered table. Raises ConfigError."""
-    from dagster_airbyte_proto.tables.spark.push_plan import mapped_schema
-
     query = PlanQuery(
         stream=str(stream),
         table=options.table,
@@ -54,7 +52,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         retries_rejected=context.request.retries_rejected,
         cursor=options.cursor,
     )
-    fields = mapped_schema(context.engine.open_session(), query)
+    fields = context.engine.planner.fields(query)
     query = query._replace(fingerprint=_fingerprint(options, fields))
     if options.changes_by is not ChangesBy.DIFF:
         return PushOrigin(query, fields, None)
@@ -69,8 +67,6 @@ def make_plan(
 
     Raises TableError where a guard stops it: then nothing of it stays.
     """
-    from dagster_airbyte_proto.tables.spark.push_plan import write_plan
-
     starts_over = context.request.is_full or position is None
     query = origin.query
     if not starts_over and position is not None:
@@ -83,7 +79,7 @@ def make_plan(
     remove_orphan_files(plans, (), storage)  # Of runs that died: a plan that is still open would be gone on with.
     folder = f"{plans}/{plan_id}"
     try:
-        planned = write_plan(context.engine.open_session(), query, folder)
+        planned = context.engine.planner.write(query, folder)
         plan = _sealed(context, stream, options, query, folder, planned, storage)
         plan = _with_cursor(plan, planned, position, starts_over=starts_over)
         _check_removals(options, plan, planned)

@@ -43,17 +43,25 @@ _SHOWN_KEYS = 3
 _NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
-def mapped_schema(session: SparkSession, query: PlanQuery) -> pa.Schema:
-    """Returns the fields that the destination gets, reading no row. Raises ConfigError for a mapping that fails."""
-    frame = _mapped(session, query)
-    for field in frame.schema.fields:
-        if isinstance(field.dataType, _NO_JSON):
-            raise _refused(query, f"field {field.name} is of type {field.dataType.simpleString()}, which JSON has not")
-    return to_arrow_schema(frame.schema)
+class SparkPlanner:
+    """The PushPlanner of tables that Spark reads."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def fields(self, query: PlanQuery) -> pa.Schema:
+        frame = _mapped(self._session, query)
+        for field in frame.schema.fields:
+            if isinstance(field.dataType, _NO_JSON):
+                kind = field.dataType.simpleString()
+                raise _refused(query, f"field {field.name} is of type {kind}, which JSON has not")
+        return to_arrow_schema(frame.schema)
+
+    def write(self, query: PlanQuery, folder: str) -> PlannedRows:
+        return _write_plan(self._session, query, folder)
 
 
-def write_plan(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
-    """Writes the rows to send in the folder: those to write in `rows`, the keys to remove in `removed`."""
+def _write_plan(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
     with _translated(query), _microseconds(session):
         counts, removed = Observation("rows"), Observation("delivered")
         rows = _observed(_mapped(session, query, with_cursor=True), query, counts)

@@ -22,6 +22,7 @@ from dagster_airbyte_proto.tables.parquet.log import LogEntry, LogSnapshot
 from dagster_airbyte_proto.tables.parquet.logged_tables import ATTEMPTS, LoggedTables
 from dagster_airbyte_proto.tables.part_checks import check_mode
 from dagster_airbyte_proto.testing.folder import ABILITIES
+from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
 
 _ReadFile = Callable[[str], pa.Table]
 
@@ -92,6 +93,9 @@ class FolderTables(LoggedTables):
         return rows.filter(pa.array([key in wanted for key in _key_tuples(rows, keys)], pa.bool_())).select(
             query.columns
         )
+
+    def planner(self) -> FolderPlanner:
+        return FolderPlanner(self.rows)
 
     def row_count(self, name: TableName) -> int:
         return len(self.rows(name))

@@ -1,0 +1,29 @@
+"""The interface of what plans a push: it finds the rows to send, and writes them as Parquet."""
+
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.loads.plan_query import PlannedRows, PlanQuery
+
+
+class PushPlanner(Protocol):
+    """Finds out what a push has to send. Spark does it for every real table (`tables/spark/push_plan.py`)."""
+
+    def fields(self, query: PlanQuery) -> pa.Schema:
+        """Returns the fields that the destination gets, reading no row. Raises ConfigError for a mapping that fails."""
+        ...
+
+    def write(self, query: PlanQuery, folder: str) -> PlannedRows:
+        """Writes the rows to send in the folder: those to write in `rows`, the keys to remove in `removed`.
+
+        Raises ConfigError for a mapping that fails, TableError for keys that are null or not unique.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsPlans(Protocol):
+    """A writer that plans pushes of its tables itself, without Spark."""
+
+    def planner(self) -> PushPlanner: ...

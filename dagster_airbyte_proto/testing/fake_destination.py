@@ -1,0 +1,130 @@
+"""A destination of either protocol that can misbehave in every way that real ones were seen to, for tests.
+
+It writes records to a file, a line each, and puts them there before it sends the state back. The config says how:
+
+- `path`: the file. `echo`: `each` state at once, `end`: the last one at the end, `never`.
+- `form`: `envelope`, `bare`, `twice` or `stranger`, as destinations of Airbyte send states back.
+- `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
+- `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
+- `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def main(arguments: list[str]) -> None:
+    if "spec" in arguments:
+        modes = ["append", "append_dedup", "overwrite"]
+        spec = {"connectionSpecification": {"type": "object"}, "supported_destination_sync_modes": modes}
+        _say({"type": "SPEC", "spec": spec})
+    elif "--about" in arguments:
+        _say({"name": "fake", "settings": {"type": "object", "properties": {}}, "capabilities": []})
+    elif "check" in arguments:
+        _say({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}})
+    else:
+        config = json.loads(Path(arguments[arguments.index("--config") + 1]).read_text())
+        _Destination(config, is_singer="write" not in arguments).run(sys.stdin)
+
+
+class _Destination:
+    def __init__(self, config: dict[str, Any], *, is_singer: bool) -> None:
+        self._config, self._is_singer = config, is_singer
+        self._waiting: list[str] = []
+        self._states: list[Any] = []
+        self._records = self._rejected = 0
+
+    def run(self, lines: TextIO) -> None:
+        for line in lines:
+            message = json.loads(line, parse_constant=_refuse)
+            kind = message["type"]
+            if kind == "RECORD":
+                self._take(message)
+            elif kind == "STATE":
+                self._states.append(message["value"] if self._is_singer else message["state"])
+                if self._config.get("echo", "each") == "each":
+                    self._flush(self._states)
+                    self._states = []
+            elif kind in ("ACTIVATE_VERSION", "TRACE", "SCHEMA"):
+                self._waiting.append(json.dumps({"message": message}))
+        self._flush(self._states[-1:] if self._config.get("echo") == "end" else [])
+        if self._config.get("fails"):
+            error = {"message": "it cannot go on", "failure_type": self._config["fails"]}
+            _say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
+            sys.exit(1)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        self._records += 1
+        if self._records == self._config.get("dies_after", 0) and self._has_turn():
+            self._flush([])
+            os._exit(7)
+        if self._records == self._config.get("hangs_after", 0) and self._has_turn():
+            time.sleep(3600)
+        if self._records == self._config.get("closes_after", 0) and self._has_turn():
+            sys.stdin.close()
+            self._flush([])
+            os._exit(0)
+        record = message if self._is_singer else message["record"]
+        row = record["record" if self._is_singer else "data"]
+        if self._config.get("rejects") and row.get("bad"):
+            self._rejected += 1
+            return
+        self._waiting.append(json.dumps({"stream": record["stream"], "row": row}))
+
+    def _has_turn(self) -> bool:
+        """True each time, or the first time only where a file remembers it."""
+        once = self._config.get("once")
+        if once is None:
+            return True
+        if Path(once).exists():
+            return False
+        Path(once).touch()
+        return True
+
+    def _flush(self, states: list[Any]) -> None:
+        if self._waiting:
+            with Path(self._config["path"]).open("a") as file:
+                file.write("".join(f"{line}\n" for line in self._waiting))
+                file.flush()
+                os.fsync(file.fileno())
+            self._waiting = []
+        if self._config.get("echo") == "never":
+            return
+        for state in states:
+            self._echo(state)
+
+    def _echo(self, state: Any) -> None:
+        form = self._config.get("form", "envelope")
+        if self._is_singer:
+            _say(state)
+            return
+        if self._rejected:
+            state = {**state, "destinationStats": {"rejectedRecordCount": float(self._rejected)}}
+            self._rejected = 0
+        if form == "stranger":
+            stranger = {"plan": "other", "rows": 99}
+            stream = {**state["stream"], "stream_state": stranger}
+            _say({"type": "STATE", "state": {"type": "STREAM", "stream": stream}})
+        for _ in range(2 if form == "twice" else 1):
+            _say(
+                {k: v for k, v in state.items() if k != "id"}
+                if form in ("bare", "twice")
+                else {"type": "STATE", "state": state}
+            )
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _say(message: Any) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,137 @@
+"""A folder table whose rows a push sends to a fake destination, for tests that need no JVM."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.loads.load import FileContent, StagedRows
+from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
+from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, create_folder, run_staging_folder
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.push.push_context import PushRequest
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
+
+FORMAT = "dagster_airbyte_proto.testing.folder.format:FOLDER"
+PEOPLE = TableName("shop", "people")
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64()), ("bad", pa.bool_())])
+Row = dict[str, Any]
+
+
+def person(number: int, name: str = "", **more: Any) -> Row:
+    return {"id": number, "name": name or f"person {number}", "score": 0.5, "bad": False, **more}
+
+
+class PushedTable:
+    """The table `shop.people`, and the connection `crm` that pushes it to a file."""
+
+    def __init__(self, folder: Path, *, protocol: str = "airbyte", mode: str = "upsert") -> None:
+        self.folder, self.protocol = folder, protocol
+        self.home, self.out = folder / "home", folder / "out.jsonl"
+        self.config: Row = {}
+        self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
+        if mode not in ("overwrite",):
+            self.push["key"] = ["id"]
+        self.options: Row = {"batch": {"rows": 5}}
+        self.settings_file = folder / "settings.yaml"
+        self.settings_file.write_text(yaml.safe_dump({"catalog": {"format": FORMAT}, "lease_seconds": 30}))
+        self.settings = Settings.load(self.home, self.settings_file)
+        self.settings.make_home()
+
+    @property
+    def tables(self) -> FolderTables:
+        with Engine(self.settings) as engine:
+            tables = engine.tables
+            assert isinstance(tables, FolderTables)
+            return tables
+
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Replaces the rows of the table."""
+        target = self.tables.prepare(TableSpec(PEOPLE, SCHEMA))
+        folder = StagingFolder.at(run_staging_folder(target, secrets.token_hex(4)), target.storage)
+        create_folder(folder)
+        files = ()
+        if rows:
+            file = OpenFile(folder, "rows.parquet", target.schema, FileContent.ROWS)
+            file.write(pa.Table.from_pylist(list(rows), SCHEMA))
+            files = (file.close(),)
+        part = StagedRows(StreamId.of("people"), PEOPLE, WriteMode.OVERWRITE, files=files, rows=len(rows))
+        self.tables.commit(secrets.token_hex(8), part)
+
+    def connection_file(self) -> Path:
+        path = self.folder / "crm.yaml"
+        command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+        written = {
+            "connector": {"protocol": self.protocol, "launch": {"kind": "local", "command": command}},
+            "config": {"path": str(self.out), **self.config},
+            "push": {"contacts": self.push},
+            **self.options,
+        }
+        path.write_text(yaml.safe_dump(written))
+        return path
+
+    def run(self, *, cancel: threading.Event | None = None, **request: Any) -> PushReport:
+        """Pushes within this process."""
+        timeouts = Timeouts(heartbeat_seconds=2.0, exit_seconds=2.0)
+        options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
+        with Engine(self.settings, stop_grace_seconds=0.2) as engine:
+            connection = Connection.from_file(self.connection_file())
+            return push_connection(engine, connection, PushRequest(**request), options)
+
+    def contacts(self, **request: Any) -> PushedStreamReport:
+        """Pushes, and returns the report of the only stream."""
+        return self.run(**request).streams["contacts"]
+
+    def run_and_die(self, point: str) -> int:
+        """Pushes in a process of its own, which dies at this point. Returns its exit code."""
+        command = [sys.executable, "-m", "dagster_airbyte_proto.testing.crash_points", point]
+        command += [
+            "--home",
+            str(self.home),
+            "--settings",
+            str(self.settings_file),
+            "push",
+            str(self.connection_file()),
+        ]
+        return subprocess.run(command, env={**os.environ}, capture_output=True, timeout=60, check=False).returncode
+
+    def received(self) -> list[Row]:
+        """The rows that the destination has written, in their order."""
+        return [line["row"] for line in self._lines() if "row" in line]
+
+    def messages(self) -> list[Row]:
+        return [line["message"] for line in self._lines() if "message" in line]
+
+    def held(self) -> dict[int, Row]:
+        """What a destination has that upserts by `id` and heeds removals."""
+        held: dict[int, Row] = {}
+        for row in self.received():
+            if row.get("_ab_cdc_deleted_at") or row.get("_sdc_deleted_at"):
+                held.pop(row["id"], None)
+            else:
+                held[row["id"]] = {name: value for name, value in row.items() if name in SCHEMA.names}
+        return held
+
+    def delivered(self) -> dict[int, Row]:
+        """The rows of the delivered table."""
+        rows = self.tables.rows(TableName("_pushes", "crm__contacts")).to_pylist()
+        assert len({row["id"] for row in rows}) == len(rows)
+        return {row["id"]: row for row in rows}
+
+    def _lines(self) -> list[Row]:
+        return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []

@@ -1,0 +1,221 @@
+"""Pushes to a fake destination: what is sent, acknowledged, remembered and told."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from tests.sync.push.pushed_table import PushedTable, person
+
+
+@pytest.fixture(params=["airbyte", "singer"])
+def table(request: pytest.FixtureRequest, quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder, protocol=request.param)
+    pushed.fill([person(number) for number in range(1, 24)])
+    return pushed
+
+
+def test_a_push_sends_what_is_new_changed_or_gone(table: PushedTable) -> None:
+    table.push["mode"] = "mirror"
+    first = table.contacts()
+    assert (first.status, first.planned.added, first.sent, first.acknowledged) == ("complete", 23, 23, 23)
+    nothing = table.contacts()
+    assert (nothing.planned.to_send, nothing.planned.unchanged, nothing.sent) == (0, 23, 0)
+    changed = [person(1, "renamed"), *(person(number) for number in range(2, 20)), person(99)]
+    table.fill(changed)
+    second = table.contacts()
+    assert (second.planned.added, second.planned.changed, second.planned.removed) == (1, 1, 4)
+    assert second.acknowledged == second.sent == 6
+    assert table.held() == {row["id"]: row for row in changed}
+    assert table.delivered().keys() == {row["id"] for row in changed}
+    assert len(table.received()) == 23 + 6
+
+
+def test_removals_go_after_all_other_rows(table: PushedTable) -> None:
+    table.push["mode"] = "mirror"
+    table.contacts()
+    table.fill([person(number, "again") for number in range(5, 24)])
+    table.contacts()
+    marks = ["_ab_cdc_deleted_at" in row or "_sdc_deleted_at" in row for row in table.received()[23:]]
+    assert marks == [False] * 19 + [True] * 4
+
+
+def test_a_mapping_names_what_the_destination_gets(table: PushedTable) -> None:
+    table.push["map"] = {"id": "id", "full_name": "name", "source": {"value": "shop"}}
+    assert table.contacts().acknowledged == 23
+    assert table.received()[0] == {"id": 1, "full_name": "person 1", "source": "shop"}
+    table.push["map"]["source"] = {"value": "store"}
+    assert table.contacts().planned.changed == 23
+
+
+def test_a_row_that_json_cannot_carry_is_rejected_and_not_sent_again(table: PushedTable) -> None:
+    table.fill([person(1), person(2, score=float("nan")), person(3)])
+    report = table.contacts()
+    assert (report.sent, report.acknowledged, report.rejected) == (3, 2, 1)
+    assert report.rejections == {"score is nan, which JSON does not have": 1}
+    assert [row["id"] for row in table.received()] == [1, 3]
+    noted = table.delivered()[2]
+    assert noted["_status"] == "rejected"
+    assert '"score": NaN' in noted["_row"]
+    assert table.contacts().planned.to_send == 0
+    assert table.contacts(retries_rejected=True).rejected == 1
+    table.fill([person(1), person(2), person(3)])
+    assert table.contacts().acknowledged == 1
+    assert table.delivered()[2]["_status"] == "delivered"
+
+
+def test_too_many_rejected_rows_stop_the_push(table: PushedTable) -> None:
+    table.fill([person(number, score=float("inf") if number % 3 else 1.0) for number in range(1, 20)])
+    table.push["max_rejected"] = "10 %"
+    report = table.contacts()
+    assert report.status == "failed"
+    assert "more than max_rejected (10 %)" in (report.error or "")
+    assert report.sent == report.acknowledged + report.rejected + report.unknown
+
+
+def test_removals_beyond_the_guard_stop_the_push_before_it_begins(table: PushedTable) -> None:
+    table.push |= {"mode": "mirror", "max_removed": "10 %"}
+    table.contacts()
+    table.fill([person(1)])
+    report = table.contacts()
+    assert "22 of the 23 rows" in (report.error or "")
+    assert len(table.received()) == 23
+
+
+def test_a_plan_sends_nothing_and_shows_samples(table: PushedTable) -> None:
+    report = table.contacts(only_plans=True, samples=2)
+    assert report.planned.added == 23
+    assert [row["id"] for row in report.samples["added"]] == [1, 2]
+    assert table.received() == []
+    assert table.contacts().planned.added == 23
+
+
+def test_full_sends_all_rows_again(table: PushedTable) -> None:
+    table.contacts()
+    report = table.contacts(is_full=True)
+    assert (report.planned.added, report.acknowledged) == (23, 23)
+    assert len(table.delivered()) == 23
+
+
+def test_overwrite_sends_all_rows_each_time_as_a_new_generation(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, protocol="singer", mode="overwrite")
+    table.fill([person(1), person(2)])
+    assert [table.contacts().acknowledged for _ in range(2)] == [2, 2]
+    versions = [message["version"] for message in table.messages() if message["type"] == "ACTIVATE_VERSION"]
+    assert versions == sorted(set(versions))
+    table.fill([])
+    assert (
+        "would empty the destination" in (table.contacts().error or "").replace("\n", " ") or table.push["max_removed"]
+    )
+
+
+@pytest.mark.parametrize("form", ["bare", "twice", "stranger"])
+def test_states_count_in_whatever_form_they_come_back(quick_folder: Path, form: str) -> None:
+    table = PushedTable(quick_folder)
+    table.config["form"] = form
+    table.fill([person(number) for number in range(23)])
+    assert table.contacts().acknowledged == 23
+
+
+def test_a_destination_that_speaks_only_at_its_end(table: PushedTable) -> None:
+    table.config["echo"] = "end"
+    table.options["checkpoint_rows"] = 10
+    assert table.contacts().acknowledged == 23
+    assert len(table.received()) == 23
+
+
+def test_a_destination_that_never_sends_a_state_back(table: PushedTable) -> None:
+    table.config["echo"] = "never"
+    report = table.contacts()
+    assert report.status == "failed"
+    assert (report.acknowledged, report.unknown) == (0, 23)
+    assert "acknowledge: exit" in (report.error or "")
+    table.options["acknowledge"] = "exit"
+    assert table.contacts().acknowledged == 23
+
+
+@pytest.mark.parametrize("trick", ["dies_after", "closes_after"])
+def test_what_was_acknowledged_is_not_sent_again(table: PushedTable, trick: str) -> None:
+    table.config |= {trick: 13, "once": str(table.folder / "once")}
+    report = table.contacts()
+    assert report.status == "failed"
+    assert report.sent == report.acknowledged + report.unknown
+    acknowledged = report.acknowledged
+    again = table.contacts()
+    assert again.status == "complete"
+    assert again.resumed == acknowledged
+    ids = [row["id"] for row in table.received()]
+    assert set(ids) == set(range(1, 24))
+    assert all(ids.count(number) == 1 for number in range(1, acknowledged + 1))
+    assert table.delivered().keys() == set(range(1, 24))
+
+
+def test_a_destination_that_hangs_is_stopped_and_tried_again(table: PushedTable) -> None:
+    table.config |= {"hangs_after": 13, "once": str(table.folder / "once")}
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("complete", 23, 0)
+    assert {row["id"] for row in table.received()} == set(range(1, 24))
+
+
+def test_unknown_rows_are_not_sent_twice_in_the_dark(table: PushedTable) -> None:
+    table.push["mode"] = "append"
+    table.config |= {"dies_after": 13, "once": str(table.folder / "once")}
+    report = table.contacts()
+    assert report.unknown > 0
+    refused = table.contacts()
+    assert "were sent and not acknowledged" in (refused.error or "")
+    assert "--retry-unknown" in (refused.error or "")
+    assert table.contacts(retries_unknown=True).status == "complete"
+    assert {row["id"] for row in table.received()} == set(range(1, 24))
+
+
+def test_a_destination_counts_the_rows_that_it_rejects(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.config["rejects"] = True
+    table.fill([person(number, bad=number in (2, 7)) for number in range(1, 11)])
+    report = table.contacts()
+    assert (report.sent, report.acknowledged, report.rejected, report.unnamed) == (10, 8, 2, 2)
+
+
+def test_an_error_of_the_destination_is_told_and_transient_ones_are_tried_again(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.config["fails"] = "config_error"
+    table.fill([person(1)])
+    report = table.contacts()
+    assert "it cannot go on" in (report.error or "")
+    assert not report.retryable
+
+
+def test_a_cancelled_push_keeps_what_is_acknowledged(table: PushedTable) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    assert table.run(cancel=cancel).status == "cancelled"
+    assert table.contacts().acknowledged == 23
+
+
+def test_a_mode_that_the_destination_lacks_is_refused_before_the_start(table: PushedTable) -> None:
+    table.push["mode"] = "update"
+    with pytest.raises(ConfigError, match="only updates|sync mode update"):
+        table.contacts()
+
+
+def test_a_stream_that_is_not_pushed(table: PushedTable) -> None:
+    with pytest.raises(ConfigError, match="there is no stream nobody"):
+        table.contacts(streams=["nobody"])
+
+
+def test_keys_have_to_be_unique(table: PushedTable) -> None:
+    table.fill([person(1), person(1, "twin")])
+    table.contacts()
+    assert "share their key" in (table.contacts().error or "")
+
+
+def test_one_bad_stream_leaves_the_others_alone(table: PushedTable) -> None:
+    path = table.connection_file()
+    path.write_text(path.read_text().replace("push:", "push:\n  lost: {from: shop.nothing, key: [id]}"))
+    table.connection_file = lambda: path  # type: ignore[method-assign]
+    report = table.run()
+    assert report.status == "partial"
+    assert report.streams["contacts"].acknowledged == 23
+    assert report.streams["lost"].status == "failed"
