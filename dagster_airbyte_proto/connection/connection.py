@@ -225,7 +225,9 @@ class Connection(StrictModel):
 
     @model_validator(mode="after")
     def _one_direction(self) -> Self:
-        stray = sorted(self.model_fields_set & (_OF_SYNCS if self.push is not None else _OF_PUSHES))
+        fields = type(self).model_fields
+        of_others = _OF_SYNCS if self.push is not None else _OF_PUSHES
+        stray = sorted(name for name in of_others if getattr(self, name) != fields[name].default)
         if stray:
             fits = "one that syncs into tables, and this one has a push" if self.push is not None else "a push"
             raise ValueError(f"{', '.join(stray)}: only for {fits}")

@@ -90,7 +90,7 @@ class PushOptions(StrictModel):
 
     @property
     def changes_by(self) -> ChangesBy:
-        """How it is found out which rows are new, by default after the mode."""
+        """The way to find out which rows are new, by default after the mode."""
         if self.changes is not None:
             return self.changes
         if self.mode is PushMode.OVERWRITE:
@@ -129,7 +129,7 @@ class BatchOptions(StrictModel):
 
 
 class RateOptions(StrictModel):
-    """How fast rows are sent at most."""
+    """The rate at which rows are sent at most."""
 
     rows_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

@@ -73,7 +73,7 @@ class RejectedRow(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """How far a plan is delivered. All three are positions or counts of rows of the plan.
+    """The progress of a plan at its destination. All are positions or counts of rows of the plan.
 
     Rows up to `announced` may be at the destination. Those up to `acknowledged` are, but for the `rejected` ones.
     """

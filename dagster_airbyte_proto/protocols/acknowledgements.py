@@ -1,4 +1,4 @@
-"""What a destination has proved, by the states that it sent back. Pure, and the same for every protocol.
+"""Follows which rows a destination has proved, by the states that it sent back. The same for every protocol.
 
 - An echo proves all rows before its state, and so all earlier states too.
 - A state that we never sent, or that is proved already, is no progress: it is counted.

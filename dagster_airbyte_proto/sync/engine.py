@@ -30,8 +30,6 @@ from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from dagster_airbyte_proto.tables.spark.session import QueryResult
 
 
@@ -137,14 +135,14 @@ class Engine:
 
     @property
     def planner(self) -> PushPlanner:
-        """What plans pushes of the engine's tables."""
+        """Plans the pushes of the engine's tables."""
         if isinstance(self.tables, SupportsPlans):
             return self.tables.planner()
         from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
 
         return SparkPlanner(self.open_session())
 
-    def open_session(self) -> "SparkSession":
+    def open_session(self) -> Any:
         """The Spark session, which knows the tables of the warehouse by name, as they are now."""
         from dagster_airbyte_proto.tables.spark.session import start_session
 

@@ -15,7 +15,13 @@ from pathlib import Path
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import ConfigError
 
-_KNOWN_POINTS = (*points.POINTS, *points.PARQUET_POINTS, *points.BRANCH_POINTS, *points.FILE_POINTS)
+_KNOWN_POINTS = (
+    *points.POINTS,
+    *points.PARQUET_POINTS,
+    *points.BRANCH_POINTS,
+    *points.FILE_POINTS,
+    *points.PUSH_POINTS,
+)
 
 
 def command(at: str = "", log: Path | str = "") -> list[str]:

@@ -36,15 +36,15 @@ _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
 
 
-class Leg(NamedTuple):
+class RowRange(NamedTuple):
     """The part of a plan that one process gets: from a position to another."""
 
     start: int
     end: int
 
 
-class Delivery:
-    """The delivery of one leg. `run` is called once; what it counts is right however it ends."""
+class ProcessDelivery:
+    """The delivery of one part. `run` is called once; what it counts is right however it ends."""
 
     def __init__(
         self, context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema, storage: Storage
@@ -69,26 +69,26 @@ class Delivery:
     def strangers(self) -> int:
         return self._acks.strangers
 
-    def run(self, leg: Leg) -> None:
-        """Sends the rows of a leg and waits for the end of the process. Raises ConnectorError if it took not all."""
+    def run(self, part: RowRange) -> None:
+        """Sends the rows of a part and waits for the end of the process. Raises ConnectorError if it took not all."""
         context, plan = self._context, self._plan
-        self.sent = self.acknowledged = self._acks.rows = leg.start
-        context.store.begin_delivery(context.lease, plan, leg.start)
+        self.sent = self.acknowledged = self._acks.rows = part.start
+        context.store.begin_delivery(context.lease, plan, part.start)
         request = WriteRequest(context.destination.config.current, self._stream, context.sync_id)
         running = context.destination.connector.launch(self._protocol.write(request))
         try:
-            self._send(running, leg)
-            report = self._end(running, leg)
+            self._send(running, part)
+            report = self._end(running, part)
         finally:
             running.stop()
             self._note(force=True)
-        self._check_end(report, leg)
+        self._check_end(report, part)
 
-    def _send(self, running: RunningConnector, leg: Leg) -> None:
+    def _send(self, running: RunningConnector, part: RowRange) -> None:
         self._write(running, self._protocol.opening_lines(self._stream))
         began_at = time.monotonic()
-        for batch in _batches(self._context, self._plan, self._storage, leg):
-            self._wait_for_rate(running, batch.end - leg.start, began_at)
+        for batch in _batches(self._context, self._plan, self._storage, part):
+            self._wait_for_rate(running, batch.end - part.start, began_at)
             lines = self._encoded(batch)
             self._context.store.announce_rows(self._context.lease, self._plan, batch.end)
             reach("push.announced")
@@ -99,8 +99,8 @@ class Delivery:
             self._write(running, self._protocol.state_line(self._stream, SentPosition(self._plan.plan_id, batch.end)))
             reach("push.sent")
             self._read(running, 0.0)
-        # A leg without rows proves nothing, and a replacement by no rows is proved by the exit.
-        if leg.end == self._plan.rows or self._plan.rows_to_write == leg.end:
+        # A part without rows proves nothing, and a replacement by no rows is proved by the exit.
+        if part.end == self._plan.rows or self._plan.rows_to_write == part.end:
             self._write(running, self._protocol.closing_lines(self._stream, _milliseconds()))
 
     def _encoded(self, batch: PlanBatch) -> memoryview | bytes:
@@ -168,35 +168,35 @@ class Delivery:
         self._refused = self._refused[len(refused) :]
         self.acknowledged, self._noted_at = proved, time.monotonic()
 
-    def _end(self, running: RunningConnector, leg: Leg) -> ExitReport | None:
+    def _end(self, running: RunningConnector, part: RowRange) -> ExitReport | None:
         """Closes the input, and reads on until the process has ended."""
         running.close_input()
-        heard_at = time.monotonic()
+        last_output_at = time.monotonic()
         while (chunk := running.read(_WAIT_SECONDS)) != b"":
             self._check_cancelled()
             if chunk:
                 self._output.feed(chunk)
                 self._note()
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > self._context.options.timeouts.heartbeat_seconds:
+                last_output_at = time.monotonic()
+            elif time.monotonic() - last_output_at > self._context.options.timeouts.heartbeat_seconds:
                 raise ConnectorError("waiting for the destination's end", "it hangs", retryable=True)
         self._output.finish()
         report = running.wait(self._context.options.timeouts.exit_seconds)
         if report is not None and report.ended_cleanly and self._context.connection.acknowledge == "exit":
-            self._acks.rows = leg.end
+            self._acks.rows = part.end
         return report
 
-    def _check_end(self, report: ExitReport | None, leg: Leg) -> None:
+    def _check_end(self, report: ExitReport | None, part: RowRange) -> None:
         doing = "delivering rows to the destination"
         error = self._output.error
         if report is None or not report.ended_cleanly:
             found = error or (report.how_it_ended_and_why if report else "it closed its output and did not end")
             raise ConnectorError(doing, self._context.destination.mask.text(found), retryable=self._output.is_transient)
-        if self.acknowledged < leg.end:
-            proved = self.acknowledged - leg.start
+        if self.acknowledged < part.end:
+            proved = self.acknowledged - part.start
             raise ConnectorError(
                 doing,
-                f"it ended well, and acknowledged {proved:,} of {leg.end - leg.start:,} rows",
+                f"it ended well, and acknowledged {proved:,} of {part.end - part.start:,} rows",
                 remedy="If it never sends states back, set `acknowledge: exit`: then its exit code 0 counts for all.",
             )
 
@@ -205,13 +205,13 @@ class Delivery:
             raise Cancelled("delivering rows to the destination", "the push was cancelled")
 
 
-def _batches(context: PushContext, plan: SealedPlan, storage: Storage, leg: Leg) -> Iterator[PlanBatch]:
-    """The batches of a leg, cut to the sizes that the connection names."""
+def _batches(context: PushContext, plan: SealedPlan, storage: Storage, part: RowRange) -> Iterator[PlanBatch]:
+    """The batches of a part, cut to the sizes that the connection names."""
     limits, rate = context.connection.batch, context.connection.rate
     max_rows = limits.rows
     if rate is not None:
         max_rows = max(1, min(max_rows, int(rate.rows_per_second * limits.seconds)))
-    for batch in plan_batches(plan, storage, leg.start, leg.end):
+    for batch in plan_batches(plan, storage, part.start, part.end):
         row_bytes = max(1, batch.rows.nbytes // batch.rows.num_rows)
         step = max(1, min(max_rows, limits.bytes // row_bytes))
         for place in range(0, batch.rows.num_rows, step):

@@ -18,7 +18,7 @@ Destination = ConfiguredConnector[DestinationProtocol]
 
 
 class PushRequest(NamedTuple):
-    """What to push: all streams of the connection, or those that are named.
+    """The request for a push: all streams of the connection, or those that are named.
 
     With `only_plans` nothing is sent, and `samples` rows of each kind are shown. `is_full` takes nothing for delivered.
     `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows.

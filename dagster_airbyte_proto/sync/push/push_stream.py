@@ -1,6 +1,9 @@
 """Pushes one stream: goes on with the plan of an earlier run or makes a new one, delivers it, and folds it."""
 
+from collections import Counter
 from collections.abc import Iterator
+
+import msgspec
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.errors import (
@@ -11,19 +14,19 @@ from dagster_airbyte_proto.errors import (
     ProtoError,
     StateConflict,
 )
-from dagster_airbyte_proto.loads.push import Delivery as StoredDelivery
+from dagster_airbyte_proto.loads.push import Delivery as Delivery
 from dagster_airbyte_proto.loads.push import PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position
-from dagster_airbyte_proto.sync.push.delivery import Delivery, Leg
+from dagster_airbyte_proto.sync.push.delivery import ProcessDelivery, RowRange
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 
-_ATTEMPTS = 3
 _WAIT_SECONDS = (2.0, 6.0)
+_ATTEMPTS = len(_WAIT_SECONDS) + 1
 
 
 def push_stream(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
@@ -43,12 +46,12 @@ def push_stream(context: PushContext, stream: StreamId, options: PushOptions) ->
         reach("push.sealed")
         return _delivered(context, plan, options, origin)
     drop_plan(context, plan)
-    return _report(plan, options, SyncStatus.COMPLETE, origin)
+    return _nothing_sent(plan, options, origin.delivered.qualified if origin.delivered else None)
 
 
 def _take_up(
-    context: PushContext, delivery: StoredDelivery, position: PushPosition | None, origin: PushOrigin
-) -> tuple[PushPosition | None, StoredDelivery | None]:
+    context: PushContext, delivery: Delivery, position: PushPosition | None, origin: PushOrigin
+) -> tuple[PushPosition | None, Delivery | None]:
     """Folds what an earlier run had acknowledged. Returns the position then, and the delivery if it is to go on.
 
     A plan of another mapping, key or mode is given up where it stands: the next one finds the rows that it had left.
@@ -69,7 +72,7 @@ def _take_up(
     return position, delivery
 
 
-def _check_unknown(context: PushContext, delivery: StoredDelivery) -> None:
+def _check_unknown(context: PushContext, delivery: Delivery) -> None:
     """Raises ConfigError where rows may be at the destination and sending them again might double them."""
     if delivery.unknown and delivery.plan.mode not in IDEMPOTENT and not context.request.retries_unknown:
         raise ConfigError(
@@ -81,33 +84,53 @@ def _check_unknown(context: PushContext, delivery: StoredDelivery) -> None:
         )
 
 
+class _Attempts:
+    """The attempts to deliver one sealed plan, and what they came to."""
+
+    def __init__(self, context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> None:
+        self._context, self._plan, self._options, self._origin = context, plan, options, origin
+        self.sent = self.unnamed = 0
+        self.rejections: Counter[str] = Counter()
+        self.error: ProtoError | None = None
+
+    def run(self) -> None:
+        """Delivers the plan from where it stands, again after errors that may pass."""
+        for attempt in range(_ATTEMPTS):
+            self.error = None
+            for rows in _ranges(self._context, self._plan, _start(self._context, self._plan)):
+                self._deliver(rows)
+                if self.error is not None:
+                    break
+            if not self._may_retry(attempt):
+                return
+
+    def _deliver(self, rows: RowRange) -> None:
+        storage = self._context.engine.tables.storage
+        process = ProcessDelivery(self._context, self._plan, self._options, self._origin.fields, storage)
+        try:
+            process.run(rows)
+        except (InternalError, StateConflict):
+            raise
+        except ProtoError as error:
+            self.error = error
+        finally:
+            self.sent = max(self.sent, process.sent)
+            self.unnamed += process.unnamed
+            self.rejections.update(process.rejections)
+
+    def _may_retry(self, attempt: int) -> bool:
+        """Whether to try again now: after a transient error, where a row that is sent twice does no harm."""
+        error = self.error
+        if not isinstance(error, ConnectorError) or not error.retryable or self._plan.mode not in IDEMPOTENT:
+            return False
+        return attempt < len(_WAIT_SECONDS) and not self._context.options.cancel.wait(_WAIT_SECONDS[attempt])
+
+
 def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
-    """Delivers a sealed plan from where it stands, then folds what is acknowledged."""
+    """Delivers a sealed plan, then folds what is acknowledged."""
     start = _start(context, plan)
-    error: ProtoError | None = None
-    counts = {"rejected": 0, "unnamed": 0}
-    rejections: dict[str, int] = {}
-    sent = start
-    for attempt in range(_ATTEMPTS):
-        error = None
-        for leg in _legs(context, plan, _start(context, plan)):
-            part = Delivery(context, plan, options, origin.fields, context.engine.tables.storage)
-            try:
-                part.run(leg)
-            except (InternalError, StateConflict):
-                raise
-            except ProtoError as problem:
-                error = problem
-            finally:
-                sent = max(sent, part.sent)
-                counts["rejected"] += part.rejected
-                counts["unnamed"] += part.unnamed
-                for reason, rows in part.rejections.items():
-                    rejections[reason] = rejections.get(reason, 0) + rows
-            if error is not None:
-                break
-        if not _may_retry(context, plan, error, attempt):
-            break
+    attempts = _Attempts(context, plan, options, origin)
+    attempts.run()
     delivery = context.store.deliveries(plan.connection)[plan.stream]
     position = stored_position(context, plan.stream)
     folded = position.rows if position is not None and position.plan_id == plan.plan_id else 0
@@ -116,22 +139,23 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     reach("push.folded")
     if delivery.is_complete:
         drop_plan(context, plan)
-    acknowledged = delivery.acknowledged - start
     rejected = sum(each.row >= start for each in context.store.rejected_rows(plan))
+    proved = delivery.acknowledged - start - rejected
+    unnamed = min(attempts.unnamed, proved)
+    error = attempts.error
     return PushedStreamReport(
         status=_status(error),
-        origin=options.table or "a query",
+        origin=_origin_name(options),
         planned=plan.counts,
-        sent=max(sent, delivery.acknowledged) - start,
-        acknowledged=acknowledged - rejected - counts["unnamed"],
-        rejected=rejected + counts["unnamed"],
-        unnamed=counts["unnamed"],
-        unknown=max(0, sent - delivery.acknowledged),
+        sent=max(attempts.sent, delivery.acknowledged) - start,
+        acknowledged=proved - unnamed,
+        rejected=rejected + unnamed,
+        unnamed=unnamed,
+        unknown=max(0, attempts.sent - delivery.acknowledged),
         resumed=start,
-        snapshot=plan.snapshot,
         error=None if error is None else context.destination.mask.text(str(error)),
         retryable=error is not None and error.retryable,
-        rejections=rejections,
+        rejections=attempts.rejections,
         table=origin.delivered.qualified if origin.delivered else None,
     )
 
@@ -142,24 +166,15 @@ def _start(context: PushContext, plan: SealedPlan) -> int:
     return 0 if plan.mode is PushMode.OVERWRITE and not delivery.is_complete else delivery.acknowledged
 
 
-def _legs(context: PushContext, plan: SealedPlan, start: int) -> Iterator[Leg]:
+def _ranges(context: PushContext, plan: SealedPlan, start: int) -> Iterator[RowRange]:
     """The parts for one process each. Removals get one of their own: all before them has to be proved."""
     step = context.connection.checkpoint_rows or max(1, plan.rows)
     for end in (plan.rows_to_write, plan.rows):
         while start < end:
-            yield Leg(start, min(start + step, end))
+            yield RowRange(start, min(start + step, end))
             start = min(start + step, end)
     if plan.rows == 0 and plan.mode is PushMode.OVERWRITE:
-        yield Leg(0, 0)
-
-
-def _may_retry(context: PushContext, plan: SealedPlan, error: ProtoError | None, attempt: int) -> bool:
-    """Whether to try again now: after a transient error, where a row that is sent twice does no harm."""
-    if not isinstance(error, ConnectorError) or not error.retryable or plan.mode not in IDEMPOTENT:
-        return False
-    if attempt + 1 >= _ATTEMPTS:
-        return False
-    return not context.options.cancel.wait(_WAIT_SECONDS[min(attempt, len(_WAIT_SECONDS) - 1)])
+        yield RowRange(0, 0)
 
 
 def _status(error: ProtoError | None) -> SyncStatus:
@@ -171,15 +186,15 @@ def _status(error: ProtoError | None) -> SyncStatus:
 def _only_planned(context: PushContext, plan: SealedPlan, options: PushOptions) -> PushedStreamReport:
     samples = samples_of(plan, context.engine.tables.storage, context.request.samples)
     drop_plan(context, plan)
+    report = _nothing_sent(plan, options, None)
+    return msgspec.structs.replace(report, samples=samples)
+
+
+def _nothing_sent(plan: SealedPlan, options: PushOptions, table: str | None) -> PushedStreamReport:
     return PushedStreamReport(
-        status=SyncStatus.COMPLETE, origin=options.table or "a query", planned=plan.counts, samples=samples
+        status=SyncStatus.COMPLETE, origin=_origin_name(options), planned=plan.counts, table=table
     )
 
 
-def _report(plan: SealedPlan, options: PushOptions, status: SyncStatus, origin: PushOrigin) -> PushedStreamReport:
-    return PushedStreamReport(
-        status=status,
-        origin=options.table or "a query",
-        planned=plan.counts,
-        table=origin.delivered.qualified if origin.delivered else None,
-    )
+def _origin_name(options: PushOptions) -> str:
+    return options.table or "a query"

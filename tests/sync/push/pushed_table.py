@@ -1,9 +1,7 @@
 """A folder table whose rows a push sends to a fake destination, for tests that need no JVM."""
 
 import json
-import os
 import secrets
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ import pyarrow as pa
 import yaml
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.loads.load import FileContent, StagedRows
+from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import Settings
@@ -65,7 +63,7 @@ class PushedTable:
         target = self.tables.prepare(TableSpec(PEOPLE, SCHEMA))
         folder = StagingFolder.at(run_staging_folder(target, secrets.token_hex(4)), target.storage)
         create_folder(folder)
-        files = ()
+        files: tuple[StagedFile, ...] = ()
         if rows:
             file = OpenFile(folder, "rows.parquet", target.schema, FileContent.ROWS)
             file.write(pa.Table.from_pylist(list(rows), SCHEMA))
@@ -96,19 +94,6 @@ class PushedTable:
     def contacts(self, **request: Any) -> PushedStreamReport:
         """Pushes, and returns the report of the only stream."""
         return self.run(**request).streams["contacts"]
-
-    def run_and_die(self, point: str) -> int:
-        """Pushes in a process of its own, which dies at this point. Returns its exit code."""
-        command = [sys.executable, "-m", "dagster_airbyte_proto.testing.crash_points", point]
-        command += [
-            "--home",
-            str(self.home),
-            "--settings",
-            str(self.settings_file),
-            "push",
-            str(self.connection_file()),
-        ]
-        return subprocess.run(command, env={**os.environ}, capture_output=True, timeout=60, check=False).returncode
 
     def received(self) -> list[Row]:
         """The rows that the destination has written, in their order."""

@@ -196,7 +196,7 @@ def test_a_cancelled_push_keeps_what_is_acknowledged(table: PushedTable) -> None
 
 def test_a_mode_that_the_destination_lacks_is_refused_before_the_start(table: PushedTable) -> None:
     table.push["mode"] = "update"
-    with pytest.raises(ConfigError, match="only updates|sync mode update"):
+    with pytest.raises(ConfigError, match=r"only updates|sync mode update"):
         table.contacts()
 
 

@@ -1,0 +1,51 @@
+"""Pushes of a connection in processes of their own, to be killed; see support/fork_server.py."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.push.push_context import PushRequest
+from dagster_airbyte_proto.sync.push.run import push_connection
+from tests.support.fork_server import ForkServer, Kill, arm, serve
+from tests.sync.push.pushed_table import PushedTable
+
+
+class PushForkServer(ForkServer):
+    """Runs pushes one at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(__name__)
+
+    def push(self, table: PushedTable, crash: Kill | None = None) -> int:
+        """Runs a push that dies at a point. Returns its exit code, or minus the signal."""
+        order = {
+            "home": str(table.home),
+            "settings": str(table.settings_file),
+            "connection": str(table.connection_file()),
+            "crash": crash,
+            "points": str(table.folder / "points"),
+        }
+        self.fork(order)
+        return self.end()
+
+
+def carry_out(order: dict[str, Any]) -> int:
+    crash = order["crash"]
+    arm(tuple(crash) if crash else None, until=None, log=Path(order["points"]))
+    try:
+        with Engine(Settings.load(Path(order["home"]), Path(order["settings"]))) as engine:
+            report = push_connection(
+                engine, Connection.from_file(order["connection"]), PushRequest(retries_unknown=True)
+            )
+    except ProtoError as error:
+        print(json.dumps(str(error)))  # noqa: T201 - for who reads the output of a test that failed
+        return 2
+    return 0 if report.status == "complete" else 1
+
+
+if __name__ == "__main__":
+    serve(carry_out)

@@ -1,0 +1,142 @@
+"""The plans of pushes that Spark makes: which rows are new, and how they are written."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PlannedField, PlannedRows, PlanQuery
+from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
+
+pytestmark = pytest.mark.spark
+
+_ROWS = """SELECT * FROM VALUES
+    (1, 'a', NULL, timestamp'1500-01-01 00:00:00.000001', array(1, NULL), map('k', 1)),
+    (2, NULL, 'a', NULL, array(NULL, 1), map('k', NULL)),
+    (3, 'c', 'c', NULL, NULL, NULL) AS t(id, one, two, at, list, map)"""
+
+
+def _query(sql: str = _ROWS, **more: Any) -> PlanQuery:
+    known: Mapping[str, Any] = {"table": None, "sql": sql, "fields": (), "keys": ("id",), "fingerprint": "f"}
+    return PlanQuery(stream="people", **{**known, **more})
+
+
+class _Plans:
+    """Plans that are written below one folder, and what is delivered: the rows of the last one."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder, self._number = spark, folder, 0
+        self.counted: PlannedRows | None = None
+
+    def write(self, query: PlanQuery) -> dict[int, dict[str, Any]]:
+        """The rows to write, by id."""
+        self._number += 1
+        self.counted = SparkPlanner(self._spark).write(query, str(self.place))
+        return {row["id"]: row for row in pq.read_table(self.place / "rows").to_pylist()}
+
+    def removed(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = pq.read_table(self.place / "removed").to_pylist()
+        return rows
+
+    @property
+    def place(self) -> Path:
+        return self._folder / str(self._number)
+
+    def deliver(self, status: str = "delivered") -> str:
+        """Takes the rows of the last plan for delivered."""
+        frame = self._spark.read.parquet(str(self.place / "rows")).selectExpr("id", HASH, f"'{status}' AS _status")
+        frame.write.mode("overwrite").saveAsTable("delivered_rows")
+        return "delivered_rows"
+
+
+@pytest.fixture
+def plans(spark: SparkSession, tmp_path: Path) -> _Plans:
+    return _Plans(spark, tmp_path)
+
+
+def test_every_row_is_new_where_nothing_is_delivered(plans: _Plans) -> None:
+    rows = plans.write(_query())
+    assert {row[CHANGE] for row in rows.values()} == {"added"}
+    assert rows[1]["at"].year == 1500
+    assert rows[1]["at"].microsecond == 1
+    assert plans.counted == PlannedRows(3)
+
+
+def test_only_what_differs_is_sent_and_null_is_a_value(plans: _Plans) -> None:
+    first = plans.write(_query())
+    assert len({row[HASH] for row in first.values()}) == 3
+    table = plans.deliver()
+    assert plans.write(_query(delivered=table)) == {}
+    swapped = _ROWS.replace("(1, 'a', NULL,", "(1, NULL, 'a',").replace("array(NULL, 1)", "array(1, NULL)")
+    assert {key: row[CHANGE] for key, row in plans.write(_query(swapped, delivered=table)).items()} == {
+        1: "changed",
+        2: "changed",
+    }
+    added = _ROWS.replace("(3, 'c'", "(4, 'c'")
+    assert {
+        key: row[CHANGE] for key, row in plans.write(_query(added, delivered=table, finds_removed=True)).items()
+    } == {4: "added"}
+    assert plans.removed() == [{"id": 3}]
+    assert plans.counted == PlannedRows(3, 3)
+    assert plans.write(_query(swapped, delivered=table, sends_changed=False)) == {}
+    assert len(plans.write(_query(delivered=table, fingerprint="another"))) == 3
+
+
+def test_a_rejected_row_is_sent_again_only_if_asked_for(plans: _Plans) -> None:
+    plans.write(_query())
+    table = plans.deliver("rejected")
+    assert plans.write(_query(delivered=table)) == {}
+    assert len(plans.write(_query(delivered=table, retries_rejected=True))) == 3
+
+
+def test_fields_are_mapped(plans: _Plans) -> None:
+    fields = (
+        PlannedField("id", column="id"),
+        PlannedField("name", sql="coalesce(one, two)"),
+        PlannedField("shop", constant="north"),
+    )
+    rows = plans.write(_query(fields=fields))
+    assert [(row["name"], row["shop"]) for row in rows.values()] == [("a", "north"), ("a", "north"), ("c", "north")]
+
+
+def test_a_cursor_sends_what_is_greater(plans: _Plans) -> None:
+    assert len(plans.write(_query(cursor="id", keys=()))) == 3
+    assert plans.counted is not None
+    assert plans.counted.cursor == "3"
+    assert plans.write(_query(cursor="id", keys=(), after="2")).keys() == {3}
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        (
+            "SELECT * FROM VALUES (1, 'a'), (1, 'b'), (2, 'c') AS t(id, x)",
+            "share their key (id) with others, for example",
+        ),
+        ("SELECT * FROM VALUES (1, 'a'), (NULL, 'b') AS t(id, x)", "1 of 2 rows have no id"),
+    ],
+)
+def test_keys_that_do_not_tell_rows_apart(plans: _Plans, sql: str, found: str) -> None:
+    plans.write(_query("SELECT 1 AS id, 'a' AS x"))
+    with pytest.raises(TableError) as error:
+        plans.write(_query(sql, delivered=plans.deliver()))
+    assert found in error.value.found
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"sql": "SELECT nothing FROM nowhere"}, "nowhere"),
+        ({"fields": (PlannedField("id", column="number"),)}, "number"),
+        ({"keys": ("number",)}, "key number is no field"),
+        ({"sql": "SELECT 1 AS id, interval '1' day AS span"}, "which JSON has not"),
+        ({"sql": None, "table": "lake.shop.nothing"}, "lake.shop.nothing"),
+    ],
+)
+def test_a_mapping_that_names_nothing(spark: SparkSession, changed: Mapping[str, Any], found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        SparkPlanner(spark).fields(_query()._replace(**changed))
