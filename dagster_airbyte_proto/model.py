@@ -66,7 +66,7 @@ DEDUPLICATING = frozenset((WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 
 
 class PushMode(StrEnum):
-    """What a push does at its destination.
+    """The effect of a push at its destination.
 
     APPEND adds each new or changed row. INSERT adds the rows whose key is new. UPDATE changes rows that the destination
     has. UPSERT does both. MIRROR removes rows too. OVERWRITE replaces all rows.

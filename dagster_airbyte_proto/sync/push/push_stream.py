@@ -119,7 +119,7 @@ class _Attempts:
             self.rejections.update(process.rejections)
 
     def _may_retry(self, attempt: int) -> bool:
-        """Whether to try again now: after a transient error, where a row that is sent twice does no harm."""
+        """True if it is to be tried again now: after a transient error, where a row that is sent twice does no harm."""
         error = self.error
         if not isinstance(error, ConnectorError) or not error.retryable or self._plan.mode not in IDEMPOTENT:
             return False

@@ -38,8 +38,12 @@ def person(number: int, name: str = "", **more: Any) -> Row:
 class PushedTable:
     """The table `shop.people`, and the connection `crm` that pushes it to a file."""
 
-    def __init__(self, folder: Path, *, protocol: str = "airbyte", mode: str = "upsert") -> None:
-        self.folder, self.protocol = folder, protocol
+    def __init__(
+        self, folder: Path, *, protocol: str = "airbyte", mode: str = "upsert", schema: pa.Schema = SCHEMA
+    ) -> None:
+        self.folder, self.protocol, self._schema = folder, protocol, schema
+        command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+        self.launch: Row = {"kind": "local", "command": command}
         self.home, self.out = folder / "home", folder / "out.jsonl"
         self.config: Row = {}
         self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
@@ -60,23 +64,22 @@ class PushedTable:
 
     def fill(self, rows: Sequence[Row]) -> None:
         """Replaces the rows of the table."""
-        target = self.tables.prepare(TableSpec(PEOPLE, SCHEMA))
+        target = self.tables.prepare(TableSpec(PEOPLE, self._schema))
         folder = StagingFolder.at(run_staging_folder(target, secrets.token_hex(4)), target.storage)
         create_folder(folder)
         files: tuple[StagedFile, ...] = ()
         if rows:
             file = OpenFile(folder, "rows.parquet", target.schema, FileContent.ROWS)
-            file.write(pa.Table.from_pylist(list(rows), SCHEMA))
+            file.write(pa.Table.from_pylist(list(rows), self._schema))
             files = (file.close(),)
         part = StagedRows(StreamId.of("people"), PEOPLE, WriteMode.OVERWRITE, files=files, rows=len(rows))
         self.tables.commit(secrets.token_hex(8), part)
 
     def connection_file(self) -> Path:
         path = self.folder / "crm.yaml"
-        command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
         written = {
-            "connector": {"protocol": self.protocol, "launch": {"kind": "local", "command": command}},
-            "config": {"path": str(self.out), **self.config},
+            "connector": {"protocol": self.protocol, "launch": self.launch},
+            "config": self.config if self.launch["kind"] == "pypi" else {"path": str(self.out), **self.config},
             "push": {"contacts": self.push},
             **self.options,
         }
@@ -85,7 +88,8 @@ class PushedTable:
 
     def run(self, *, cancel: threading.Event | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
-        timeouts = Timeouts(heartbeat_seconds=2.0, exit_seconds=2.0)
+        is_real = self.launch["kind"] == "pypi"
+        timeouts = Timeouts(heartbeat_seconds=60.0 if is_real else 2.0, exit_seconds=30.0 if is_real else 2.0)
         options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
         with Engine(self.settings, stop_grace_seconds=0.2) as engine:
             connection = Connection.from_file(self.connection_file())
