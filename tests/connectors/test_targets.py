@@ -141,9 +141,10 @@ def test_targets_of_postgresql(
         (each["name"] or None, each["is_new"], *map(_number, (each["id"], each["score"], each["price"])))
         for each in meant
     ]
-    zone = _rows(postgres_server, "SELECT current_setting('TimeZone')")[0][0]
-    made = [row[5] if row[5] is None or row[5].tzinfo else row[5].replace(tzinfo=ZoneInfo(zone)) for row in rows]
-    assert made == [each["made_at"] for each in meant]
+    zone = ZoneInfo(_rows(postgres_server, "SELECT current_setting('TimeZone')")[0][0])
+    for row, each in zip(rows, meant, strict=True):
+        times = (None,) if row[5] is None else (row[5].replace(tzinfo=UTC), row[5].replace(tzinfo=zone))
+        assert each["made_at"] in times
 
 
 def _number(value: Any) -> Decimal | None:
