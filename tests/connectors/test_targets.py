@@ -135,8 +135,8 @@ def test_targets_of_postgresql(
     _push_twice_then_changes(target(package, executable, config))
     rows = _rows(postgres_server, f"SELECT id, name, score, price, is_new, made_at FROM {schema}.contacts ORDER BY id")
     meant = sorted(_CHANGED, key=lambda row: row["id"])
-    # The targets choose the types of their columns: a number may be numeric or of double precision, a time may be in the
-    # server's own zone. One of them writes empty text as NULL.
+    # The targets choose the types of their columns: a number may be numeric or of double precision, a time may be in
+    # the server's own zone. One of them writes empty text as NULL.
     assert [(row[1] or None, row[4], *map(_number, (row[0], row[2], row[3]))) for row in rows] == [
         (each["name"] or None, each["is_new"], *map(_number, (each["id"], each["score"], each["price"])))
         for each in meant
