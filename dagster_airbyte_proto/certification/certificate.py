@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.certification.evidence import Evidence
+from dagster_airbyte_proto.certification.evidence import Evidence, Step
 from dagster_airbyte_proto.certification.gathering import gather
 from dagster_airbyte_proto.certification.rule import JudgedRule, Outcome, Rule, judged
 from dagster_airbyte_proto.certification.rules.airbyte import AIRBYTE_RULES
@@ -53,6 +53,7 @@ class Certificate(NamedTuple):
     connector: str
     rules: tuple[JudgedRule, ...]
     measures: Measures | None
+    steps: tuple[Step, ...]
     seconds: float
 
     @property
@@ -73,6 +74,7 @@ class Certificate(NamedTuple):
             "connector": self.connector,
             "counts": {outcome.value: count for outcome, count in self.counts.items()},
             "measures": self.measures.value if self.measures else None,
+            "runs": [_step_value(each) for each in self.steps],
             "rules": [_rule_value(each) for each in self.rules],
             "seconds": round(self.seconds, 1),
         }
@@ -87,7 +89,9 @@ def certify(engine: Engine, connection: Connection, options: Gathering) -> Certi
 
 def _certificate(connection: str, protocol: str, evidence: Evidence) -> Certificate:
     rules = judged(_RULES[protocol], evidence)
-    return Certificate(connection, protocol, evidence.connector, rules, _measures(evidence), evidence.seconds)
+    return Certificate(
+        connection, protocol, evidence.connector, rules, _measures(evidence), tuple(evidence.steps), evidence.seconds
+    )
 
 
 def _measures(evidence: Evidence) -> Measures | None:
@@ -95,8 +99,20 @@ def _measures(evidence: Evidence) -> Measures | None:
     if read is None or evidence.is_replay:
         return None
     run = read.run
-    peaks = [each.peak_memory_bytes for each in evidence.runs if each.peak_memory_bytes]
+    peaks = [step.run.peak_memory_bytes for step in evidence.steps if step.run.peak_memory_bytes]
     return Measures(read.rows, run.size_bytes, run.seconds, run.silent_seconds, max(peaks, default=None))
+
+
+def _step_value(step: Step) -> dict[str, Any]:
+    run = step.run
+    return {
+        "purpose": step.purpose,
+        "seconds": round(run.seconds, 3),
+        "bytes": run.size_bytes,
+        "exit_code": run.report.code if run.report else None,
+        "stopped": run.was_stopped,
+        "peak_memory_bytes": run.peak_memory_bytes,
+    }
 
 
 def _rule_value(each: JudgedRule) -> dict[str, Any]:

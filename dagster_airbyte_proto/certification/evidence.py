@@ -50,6 +50,13 @@ class BadCheck(NamedTuple):
     reply: Reply[CheckEvent]
 
 
+class Step(NamedTuple):
+    """A run of the connector, and the purpose that it served."""
+
+    purpose: str
+    run: ConnectorRun
+
+
 class Leak(NamedTuple):
     """A secret of the config in the connector's output. `text` is masked."""
 
@@ -81,6 +88,6 @@ class Evidence:
     cancelled_read: Reply[ReadEvidence] = Reply(None)
     cancelled: Reply[Continuation] = Reply(None)
     leaks: Sequence[Leak] = ()
-    runs: Sequence[ConnectorRun] = ()
+    steps: Sequence[Step] = ()
     is_replay: bool = False
     seconds: float = 0.0

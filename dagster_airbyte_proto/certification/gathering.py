@@ -38,7 +38,7 @@ def gather(engine: Engine, connection: Connection, options: Gathering) -> Eviden
         started_at = time.monotonic()
         watched = WatchedSource(source, watch, options)
         evidence = _gathered(watched)
-        return replace(evidence, leaks=watch.leaks, runs=watched.runs, seconds=time.monotonic() - started_at)
+        return replace(evidence, leaks=watch.leaks, steps=tuple(watched.steps), seconds=time.monotonic() - started_at)
 
 
 def _gathered(watched: WatchedSource) -> Evidence:

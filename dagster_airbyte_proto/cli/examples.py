@@ -1,7 +1,7 @@
 """An example of each command, for its help. A test runs all of them past the parser."""
 
 EXAMPLES = {
-    "certify": "certify shop.yaml --junit certificate.xml",
+    "certify": "certify shop.yaml --html certificate.html --junit certificate.xml",
     "check": "check shop.yaml",
     "completion": 'eval "$(airbyte-proto completion bash)"',
     "config history": "config history shop",

@@ -5,10 +5,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from dagster_airbyte_proto.certification.evidence import Reply
+from dagster_airbyte_proto.certification.evidence import Reply, Step
 from dagster_airbyte_proto.certification.watching.memory_meter import MemoryMeter, container_meter, process_meter
 from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch
-from dagster_airbyte_proto.certification.watching.watched_launcher import ConnectorRun, WatchedLauncher
+from dagster_airbyte_proto.certification.watching.watched_launcher import WatchedLauncher
 from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.sync.connector.source import Source, recorded_connector
 from dagster_airbyte_proto.sync.run_log import ignore_line
@@ -38,10 +38,7 @@ class WatchedSource:
     def __init__(self, source: Source, watch: SecretWatch, options: Gathering) -> None:
         self.source, self.watch, self.options = source, watch, options
         self._launcher = WatchedLauncher(source.connector.launcher, _meter(source))
-
-    @property
-    def runs(self) -> tuple[ConnectorRun, ...]:
-        return tuple(self._launcher.runs)
+        self.steps: list[Step] = []
 
     @property
     def is_replay(self) -> bool:
@@ -78,6 +75,7 @@ class WatchedSource:
         except ConnectorError as error:
             failure = error
         runs = tuple(self._launcher.runs[before:])
+        self.steps += [Step(step, run) for run in runs]
         for run in runs:
             self.watch.look_through(run.output)
         return Reply(answer, failure, runs)

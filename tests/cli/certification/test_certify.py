@@ -1,6 +1,7 @@
 """`certify` on a terminal, in files and as a recording."""
 
 import json
+import re
 from xml.etree import ElementTree
 
 import yaml
@@ -35,6 +36,27 @@ def test_a_broken_rule_is_exit_code_1_with_everything_an_author_needs(place: Pla
     assert failure is not None and failure.text is not None
     assert "demanded: `check` fails on a bad config" in failure.text
     assert "shop" not in place.run("state", "list").out
+
+
+def test_the_page_is_one_file_without_scripts_for_light_and_dark(place: Place) -> None:
+    result = place.run("certify", connect(place, "singer", "wrong_type", "logs_secret"), "--html", "out/page.html")
+    assert result.code == 1
+    page = (place.folder / "out" / "page.html").read_text()
+    assert SECRET not in page
+    assert not re.search(r"<script|<link|<img|@import|url\(|https?://", page)
+    assert "prefers-color-scheme: dark" in page
+    outcomes = re.findall(r'<details class="([a-z-]+)" id="(\w+)"( open)?>', page)
+    assert ("broken", "read_types", " open") in outcomes and ("holds", "read_keys", "") in outcomes
+    assert "<code>--discover</code> prints a catalog" in page
+    assert "stderr" in page and "connecting with ***" in page
+    assert page.count('<td class="time">') > 10  # a bar for each run
+
+
+def test_a_file_that_cannot_be_written_is_the_users_error(place: Place) -> None:
+    (place.folder / "file").write_text("")
+    scenario = {"streams": {"users": {"records": 1, "incremental": False}}}
+    result = place.run("certify", place.connect(scenario), "--html", "file/page.html")
+    assert result.code == 2 and "writing file/page.html" in result.err
 
 
 def test_a_recording_of_a_certification_can_be_certified(place: Place) -> None:

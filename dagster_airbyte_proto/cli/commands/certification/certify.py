@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.spec_check_discover import show_log_line
 from dagster_airbyte_proto.cli.output import Answer, counted
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import size_text
+from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.certification.certificate import Certificate, Measures
@@ -27,6 +29,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @command_in(program, "certify")
 @click.argument("connection_file", metavar="C")
+@click.option("--html", "html_file", metavar="FILE", type=_FILE, help="Write a report to look at, in one file.")
 @click.option("--junit", "junit_file", metavar="FILE", type=_FILE, help="Write JUnit XML, for CI.")
 @click.option(
     "--record",
@@ -40,8 +43,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def certify(
     call: Call,
     connection_file: str,
-    junit_file: Path | None,
     folder: Path | None,
+    html_file: Path | None,
+    junit_file: Path | None,
     **bounds: float,
 ) -> Answer:
     """Holds a source connector to the rules of its protocol, whatever it is launched by.
@@ -49,8 +53,8 @@ def certify(
     It starts the connector a dozen times: with the connection's config and with bad ones, to the end, cancelled and
     resumed from its states. Nothing is written to tables, and no state moves. Exit code 1 if a rule is broken.
     """
-    from dagster_airbyte_proto.atomic_files import write_atomically
     from dagster_airbyte_proto.certification.certificate import certify as certify_connector
+    from dagster_airbyte_proto.certification.reports.html_page import html_page
     from dagster_airbyte_proto.certification.reports.junit import junit_xml
     from dagster_airbyte_proto.certification.watching.watched_source import Bounds, Gathering
 
@@ -60,10 +64,19 @@ def certify(
     with call.engine() as engine:
         certificate = certify_connector(engine, connection, options)
     _show_step("")
+    if html_file is not None:
+        _write(html_file, html_page(certificate).encode())
     if junit_file is not None:
-        write_atomically(junit_file, junit_xml(certificate))
+        _write(junit_file, junit_xml(certificate))
     value = {**certificate.value, "recording": str(folder) if folder else None}
     return Answer(value, tuple(_lines(certificate)), 1 if certificate.is_broken else 0)
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        raise ConfigError(f"writing {file}", error.strerror or str(error), remedy="Name another file.") from error
 
 
 def _ignore_line(level: str, text: str) -> None:
