@@ -51,7 +51,7 @@ def screen(output: str) -> list[str]:
 
 
 def run(command: str, folder: Path) -> str:
-    """Runs a command in a terminal and returns all it printed. Raises CalledProcessError if it fails."""
+    """Runs a command in a terminal and returns all it printed. Exits with that if the command fails."""
     ours, theirs = pty.openpty()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRBYTE_PROTO_")}
@@ -65,7 +65,7 @@ def run(command: str, folder: Path) -> str:
         printed += data
     os.close(ours)
     if process.wait():
-        raise subprocess.CalledProcessError(process.returncode, command, printed.decode())
+        sys.exit(f"{command} failed:\n{printed.decode()}")
     return printed.decode()
 
 

@@ -42,7 +42,7 @@ class CountMismatch(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"the source counted {self.source_count:g} records, and {self.own_count} came"
+        return f"the source counted {self.source_count:g} records, and {self.own_count} were received"
 
 
 class _HeldState:

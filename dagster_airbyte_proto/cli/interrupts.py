@@ -42,7 +42,7 @@ def cancelling(cancel: threading.Event, is_reading: Callable[[], bool]) -> Itera
             return
         first = time.monotonic()
         cancel.set()
-        _write("stopping: what is complete is committed (once more to leave at once)")
+        _write("stopping: complete loads are committed (press again to stop at once)")
         if not is_reading():
             raise KeyboardInterrupt
 

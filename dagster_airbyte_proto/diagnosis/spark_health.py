@@ -56,7 +56,7 @@ def spark_checks(settings: Settings, *, is_quick: bool) -> Sequence[HealthCheck]
         _SPARK,
         lambda: _start(engine, worst),
         seconds=_START_SECONDS,
-        late=f"Read {engine.spark_settings.jvm_log}: the JVM writes there what it waits for.",
+        late=f"Read {engine.spark_settings.jvm_log}: the JVM logs there why it is waiting.",
         give_up=_kill_jvm,
     )
     return checks if is_quick else [*checks, start]
@@ -91,7 +91,7 @@ def _jars(settings: SparkSettings) -> Sequence[Finding]:
     if not missing:
         return [ok(_JARS, f"{names}: on this machine")]
     if rules := config.get("spark.jars.ivySettings"):
-        return [ok(_JARS, f"{names}: fetched as {rules} says when Spark starts first")]
+        return [ok(_JARS, f"{names}: fetched by the rules of {rules} when Spark first starts")]
     hosts = {host for package in missing for host in [_host_of(package, config)] if host}
     found = ", ".join(map(str, missing))
     return [ok(_JARS, f"{found}: fetched from {', '.join(sorted(hosts))} when Spark starts first")]

@@ -63,7 +63,7 @@ def columns_of(schema: pa.Schema) -> IcebergSchema:
     """
     names = [name.casefold() for name in schema.names]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise TableError("preparing a table", f"columns differ by case alone, which tables do not tell apart: {twice}")
+        raise TableError("preparing a table", f"columns differ only by case, which tables do not distinguish: {twice}")
     return _struct(list(schema), itertools.count(1))
 
 

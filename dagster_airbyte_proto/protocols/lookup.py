@@ -42,4 +42,4 @@ def state_codec_named(name: str) -> StateCodec:
 
 def _not_built(name: str) -> ConfigError:
     found = f"protocol {name} is not built yet"
-    return ConfigError("opening the connector", found, remedy="Use a connector that speaks airbyte or singer.")
+    return ConfigError("opening the connector", found, remedy="Use a connector of the protocol airbyte or singer.")

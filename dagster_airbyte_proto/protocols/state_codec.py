@@ -52,7 +52,7 @@ def check_scope(earlier: StateScope | None, new: State) -> StateScope:
         raise ProtocolViolation(
             "reading the connector's states",
             f"a {new.scope.name} state after {earlier.name} states in one sync",
-            remedy="What was committed until here stays. The connector mixes ways to keep state: tell its author.",
+            remedy="What is committed so far stays. The connector mixes kinds of state: report this to its author.",
             stream=str(new.stream) if new.stream else None,
         )
     return new.scope

@@ -37,25 +37,37 @@ struct in a table has members that cannot be null, so the type is recognised by 
 CHANGES = pa.list_(pa.struct([("field", pa.string()), ("change", pa.string()), ("reason", pa.string())]))
 METADATA = pa.schema(
     [
-        pa.field(RAW_ID, pa.string(), metadata={"comment": "identifier of the row"}),
-        pa.field(EXTRACTED_AT, INSTANT, metadata={"comment": "when the source emitted the record"}),
+        pa.field(RAW_ID, pa.string(), metadata={"comment": "Unique id of the row"}),
+        pa.field(EXTRACTED_AT, INSTANT, metadata={"comment": "Time when the source emitted the record"}),
         pa.field(
             META,
             pa.struct([("sync_id", pa.int64()), ("changes", CHANGES)]),
-            metadata={"comment": "the sync that loaded the row, and the values that did not fit"},
+            metadata={"comment": "Sync that loaded the row, and values that did not fit their column"},
         ),
-        pa.field(GENERATION_ID, pa.int64(), metadata={"comment": "number of full refreshes of the stream"}),
+        pa.field(
+            GENERATION_ID,
+            pa.int64(),
+            metadata={"comment": "Generation of the row: grows by one with each full refresh"},
+        ),
     ]
 )
 
 SDC = pa.schema(
     [
-        pa.field("_sdc_extracted_at", INSTANT, metadata={"comment": "when the source emitted the record"}),
-        pa.field("_sdc_received_at", INSTANT, metadata={"comment": "when the record came"}),
-        pa.field("_sdc_batched_at", INSTANT, metadata={"comment": "when the first record of its batch came"}),
-        pa.field("_sdc_sequence", pa.int64(), metadata={"comment": "when the record came, in milliseconds since 1970"}),
-        pa.field("_sdc_table_version", pa.int64(), metadata={"comment": "which version of its rows the source said"}),
-        pa.field("_sdc_sync_started_at", pa.int64(), metadata={"comment": "of the sync, in milliseconds since 1970"}),
+        pa.field("_sdc_extracted_at", INSTANT, metadata={"comment": "Time when the source emitted the record"}),
+        pa.field("_sdc_received_at", INSTANT, metadata={"comment": "Time when the record was received"}),
+        pa.field(
+            "_sdc_batched_at", INSTANT, metadata={"comment": "Time when the first record of its batch was received"}
+        ),
+        pa.field(
+            "_sdc_sequence", pa.int64(), metadata={"comment": "Time when the record was received, in ms since 1970"}
+        ),
+        pa.field(
+            "_sdc_table_version", pa.int64(), metadata={"comment": "Version of the table that the source declared"}
+        ),
+        pa.field(
+            "_sdc_sync_started_at", pa.int64(), metadata={"comment": "Time when the sync started, in ms since 1970"}
+        ),
     ]
 )
 """Optional metadata columns with the names and the meaning that Singer targets give them, for users who come from

@@ -114,7 +114,7 @@ def _without_undeclared_keys(planned: PlannedStream, root: Schema) -> PlannedStr
 
 def _as_schemaless(planned: PlannedStream) -> PlannedStream:
     """Returns the stream as if each record had one field that holds all of it."""
-    comment = "the record as it came: its source tells of no fields"
+    comment = "The whole record as JSON: the source declares no fields"
     schema = {"type": "object", "properties": {WHOLE_RECORD: {"description": comment}}}
     needs_key = planned.write not in _UNKEYED_MODES or planned.primary_key != planned.stream.primary_key
     return msgspec.structs.replace(

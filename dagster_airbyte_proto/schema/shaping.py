@@ -142,7 +142,7 @@ class _Shaper:
         name = ".".join(path)
         if len(path) > 1:
             remedy = f"Exclude it, or hash {path[0]} as a whole."
-            self._reject(f"{name} lies inside an object, which is hashed as a whole or not at all", remedy)
+            self._reject(f"{name} is inside an object, which can only be hashed as a whole", remedy)
         if self._fields[name].type.kind is ValueKind.STRUCT:
             self._reject(f"{name} lands as a struct, which has no hash", "Add types: {objects: json}, or exclude it.")
         if self._planned.write in _KEYED_MODES and self._planned.cursor[:1] == path:

@@ -167,7 +167,7 @@ def test_the_default_is_the_public_registry(tmp_path: Path) -> None:
 
 def test_a_registry_that_is_not_there_is_reported_plainly(place: Place) -> None:
     offline = place.run("connectors", "search", "x", "--registry", "http://registry.invalid/all.json")
-    assert (offline.code, "the host cannot be found: is there a network?" in offline.err) == (2, True), offline.err
+    assert (offline.code, "the host cannot be found; check the network" in offline.err) == (2, True), offline.err
     assert "A package, an image, a manifest or a command needs no registry." in offline.err
     result = place.run("connectors", "search", "x", "--registry", "none.json")
     assert (result.code, "No such file" in result.err) == (2, True)

@@ -93,7 +93,7 @@ TRICKS = (
     Trick("state_with_invalid_utf8"),
     Trick("state_with_huge_number"),
     Trick("many_states"),
-    _endless("endless_states", "states came for 3 s, and no record"),
+    _endless("endless_states", "only states and no record were received for 3 s"),
     _endless("endless_identical_states"),
     Trick("huge_state", "partial", bad=10, error="max_state_bytes", memory_mebibytes=700),
     # Configs

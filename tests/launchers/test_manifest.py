@@ -126,7 +126,7 @@ def test_every_place_that_names_code_is_told(tmp_path: Path) -> None:
         ),
         (
             MANIFEST.replace("\nspec:", "\nspec: {$ref: '#/nothing'}\nspecs:"),
-            ": line 64, spec: refers to #/nothing, which is not there",
+            ": line 64, spec: refers to #/nothing, which does not exist",
         ),
         (MANIFEST.replace("\nspec:", "\nspec: {$ref: '#/spec'}\nspecs:"), "refers to #/spec within itself"),
     ],

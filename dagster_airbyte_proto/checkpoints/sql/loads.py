@@ -112,8 +112,8 @@ def check_none_announced(tx: Connection, connection: str, doing: str) -> None:
         raise ConfigError(
             doing,
             "one of its loads is announced and not finished, and finishing it would move the state again",
-            remedy=f"Run airbyte-proto recover {connection} first. If it cannot tell whether the load landed, it says"
-            " how to end it by hand.",
+            remedy=f"Run airbyte-proto recover {connection} first. If it cannot find out whether the load landed,"
+            " its error says how to end it.",
         )
 
 

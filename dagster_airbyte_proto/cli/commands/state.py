@@ -172,7 +172,7 @@ def reset_config(call: Call, connection: str) -> Answer:
     store = call.store()
     with _lease(call, store, target.name) as lease:
         was_there = store.drop_config(lease, who=user_name())
-    done = "dropped what the connector wrote back of its config" if was_there else "the connector wrote no config back"
+    done = "dropped the config that the connector wrote back" if was_there else "the connector wrote no config back"
     return Answer({"connection": target.name, "dropped": was_there}, (f"{target.name}: {done}",))
 
 

@@ -34,7 +34,7 @@ _TYPES = {
     VARIANT: "variant",
 }
 _KEY = ["primary key"]
-_SLICE = dg.TableColumn(SLICE_COLUMN, "string", "the partition of the row")
+_SLICE = dg.TableColumn(SLICE_COLUMN, "string", "Partition of the row")
 
 
 class DescribedColumn(NamedTuple):

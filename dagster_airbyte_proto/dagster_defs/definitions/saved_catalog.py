@@ -59,7 +59,7 @@ def discover_remedy(connection: Connection) -> str:
 def _named(name: str, connection: Connection) -> Stream:
     stream = parsed_name(name)
     if stream is None:
-        found = f"no catalog is saved that says what of {name!r} is the namespace"
+        found = f"without a saved catalog the namespace in {name!r} is not known"
         remedy = f'{discover_remedy(connection)} Or write the name in quotes, such as a."b.c".'
         raise ConfigError(asset_error_context(connection), found, remedy=remedy)
     return Stream(stream, {}, tuple(ReadMode), primary_key=_UNKNOWN_KEY, is_cursor_fixed=True)

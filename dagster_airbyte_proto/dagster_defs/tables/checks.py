@@ -106,10 +106,10 @@ def check_results(
 
 
 _DESCRIPTIONS = {
-    COUNTS: "Every record that came is in the table or rejected, and the source counted the same.",
+    COUNTS: "Every record received is in the table or was rejected, and the source counted the same number.",
     REJECTS: "No more records than allowed were rejected.",
     NULLED: "Every value fitted its column: none became NULL.",
-    SCHEMA: "Every field that came has a column in the table.",
+    SCHEMA: "Every field received has a column in the table.",
     PRIMARY_KEY: "Every row has a primary key, and no two rows share one.",
     FRESHNESS: "The newest cursor value in the table is recent enough.",
 }
@@ -167,7 +167,7 @@ def _counts(inputs: CheckInput) -> _Outcome:
     report = inputs.report
     facts = (("emitted", report.emitted), ("committed", report.committed), ("rejected", report.rejected))
     if report.unknown:
-        return _Outcome(False, f"Of {report.unknown} records nobody can tell yet whether they have landed.", facts)
+        return _Outcome(False, f"It is not known yet whether {report.unknown} records have landed.", facts)
     if report.emitted != report.committed + report.rejected:
         return _Outcome(False, "Records are not accounted for.", facts)
     if inputs.miscounts:

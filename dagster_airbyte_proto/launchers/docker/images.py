@@ -75,7 +75,7 @@ def image_entrypoint(image: Image, found: ImageDetails) -> list[str]:
             return shlex.split(each.partition("=")[2])
     raise ConfigError(
         "starting the connector",
-        f"image {image.name} does not say what it runs",
+        f"image {image.name} declares no command",
         remedy="Set command to a program of the image that speaks the protocol.",
     )
 

@@ -125,7 +125,7 @@ def _start_failure(error_number: int) -> str:
     if error_number == errno.ENOEXEC:
         return "it is neither a program for this machine nor a script with a #! line"
     if error_number == errno.ENOENT:  # the file itself existed a moment ago, so its interpreter is missing
-        return "the interpreter that its #! line names is not there"
+        return "the interpreter that its #! line names does not exist"
     return os.strerror(error_number)
 
 

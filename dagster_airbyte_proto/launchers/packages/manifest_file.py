@@ -124,12 +124,12 @@ def _spec_faults(content: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(("spec",), f"has more than {_MAX_VALUES} values, once its references are written out")
         return
     except LookupError as error:
-        yield Fault(("spec",), f"refers to {error.args[0]}, which is not there")
+        yield Fault(("spec",), f"refers to {error.args[0]}, which does not exist")
         return
     if not isinstance(spec, Mapping):
         yield Fault(("spec",), "is missing: its config schema must be known before the start")
     elif not isinstance(spec.get("connection_specification"), Mapping):
-        yield Fault(("spec", "connection_specification"), "is missing: it says what config the connector takes")
+        yield Fault(("spec", "connection_specification"), "is missing: it describes the config of the connector")
 
 
 class _References:

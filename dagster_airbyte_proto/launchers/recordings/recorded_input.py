@@ -98,7 +98,7 @@ class RecordedInput:
             self.is_complete = _matches(recorded, rest, is_beginning=True)
 
     def _difference(self, found: str) -> ConfigError:
-        remedy = "Record it again, or write what was written then."
+        remedy = "Record it again, or write the same input."
         return ConfigError(self._doing, f"line {self._lines + 1} of the input differs: {found}", remedy=remedy)
 
 

@@ -131,7 +131,7 @@ def _reason(error: Exception) -> str:
         return f"it answers {error.code} {error.reason}"
     reason = getattr(error, "reason", "") or error
     if isinstance(reason, gaierror):
-        return "the host cannot be found: is there a network?"
+        return "the host cannot be found; check the network"
     return str(reason)
 
 

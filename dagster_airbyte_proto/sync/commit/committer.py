@@ -141,7 +141,7 @@ class Committer:
         if not silent:
             raise ConfigError(
                 f"resolving load {load.load_id}",
-                "all its tables can be read and tell whether it landed",
+                "all its tables can be read, so a sync can find out whether it landed",
                 remedy=f"Run `airbyte-proto recover {load.connection}`.",
             )
         if not resolution.as_landed:
@@ -235,7 +235,7 @@ def _find(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | 
     except ProtoError as error:
         raise CommitUnknown(
             f"recovering load {load.load_id} of connection {load.connection}",
-            f"nobody can tell whether its rows are in table {part.table}: {error.found}",
+            f"it is unknown whether its rows are in table {part.table}: {error.found}",
             remedy="Make the table readable and sync again: that finds out. If it never will be, look for the rows and"
             f" run `airbyte-proto loads resolve {load.load_id} --as landed` (they are there, its state moves), or"
             " `--as lost` (they are not, the connector sends them again).",
@@ -253,7 +253,7 @@ def _without_lost(outcome: LoadOutcome, lost: Collection[StreamId]) -> LoadOutco
         landed = ", ".join(str(committed.stream) for committed in outcome.committed)
         raise ConfigError(
             f"resolving load {outcome.load.load_id} as lost",
-            f"its streams share one state, and the rows of {landed} have landed: they would come again",
+            f"its streams share one state, and the rows of {landed} have landed: they would be read again",
             remedy="Resolve it as landed, and read all of them again with"
             f" `airbyte-proto sync {outcome.load.connection} --refresh`.",
         )

@@ -114,7 +114,7 @@ def _read_entry(path: Path, identity: str, config_digest: str = "") -> CachedAns
 
 def _unreadable(path: Path, error: OSError | msgspec.DecodeError) -> CachedAnswer:
     reason = error.strerror if isinstance(error, OSError) else "it is not the JSON that was written"
-    return CachedAnswer(None, f"{path} cannot be used ({reason}); the connector is asked again")
+    return CachedAnswer(None, f"{path} cannot be used ({reason}); the connector is started again")
 
 
 def _one_line(message: bytes) -> bytes:

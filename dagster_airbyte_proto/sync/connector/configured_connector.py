@@ -145,7 +145,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
                 raise ConfigError(error.doing, error.found, remedy=remedy) from None
             if not self.config.has_open_templates:
                 raise
-            remedy = "Its templates stand as they are written, for no partition was named. Name one with --partition."
+            remedy = "Its templates are not filled in, because no partition was named. Name one with --partition."
             raise ConfigError(error.doing, error.found, remedy=remedy) from None
         for warning in warnings:
             self.log.write("WARN", warning)

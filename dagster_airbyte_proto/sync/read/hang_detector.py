@@ -47,9 +47,9 @@ class HangDetector:
         if is_silent and now - self._began > limits.startup_seconds:
             raise _hung_error(f"it wrote nothing in the first {limits.startup_seconds:.0f} s")
         if now - max(self._last_progress, self._limited_until) > limits.heartbeat_seconds:
-            raise _hung_error(f"no record and no new state came for {limits.heartbeat_seconds:.0f} s")
+            raise _hung_error(f"no record and no new state was received for {limits.heartbeat_seconds:.0f} s")
         if now - max(self._last_record, self._limited_until) > limits.states_seconds:
-            raise _hung_error(f"states came for {limits.states_seconds:.0f} s, and no record")
+            raise _hung_error(f"only states and no record were received for {limits.states_seconds:.0f} s")
 
 
 def _hung_error(found: str) -> ConnectorError:

@@ -338,7 +338,7 @@ def _large_state_error(state: State, limit: int) -> ConnectorError:
     return ConnectorError(
         READING,
         f"it sent a state of {len(state.message):,} bytes; at most {limit:,} are taken (load: max_state_bytes)",
-        remedy="If such states are sound, raise it. The next sync goes on from the last state that was taken.",
+        remedy="If the connector needs such states, raise it. The next sync continues from the last accepted state.",
         stream=str(state.stream) if state.stream else None,
     )
 

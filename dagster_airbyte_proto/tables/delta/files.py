@@ -76,7 +76,7 @@ def _partition_values(metadata: TableMetadata, part: StagedRows, file: StagedFil
             f"committing rows to table {part.table}",
             f"{error} is a value of a column that it is partitioned by ({', '.join(metadata.partitioning)}), and "
             "readers of Delta tables take that for NULL",
-            remedy="Partition the table by another column, or by none, and have it made anew; or set catalog: {format: "
+            remedy="Partition the table by another column, or by none, and recreate it; or set catalog: {format: "
             "iceberg} in the settings.",
             stream=str(part.stream),
         ) from error

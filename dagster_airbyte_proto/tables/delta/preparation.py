@@ -110,7 +110,7 @@ def with_published_columns(doing: str, snapshot: DeltaSnapshot, part: StagedRows
         raise TableError(
             doing,
             "the table no longer has the proposed columns of these rows: another generation's have become its own",
-            remedy="Sync again: the generation starts anew.",
+            remedy="Sync again: the generation starts over.",
             stream=str(part.stream),
         )
     return snapshot.with_metadata(new_metadata)

@@ -206,7 +206,7 @@ def _with_slice_column(frame: DataFrame, load: FrameLoad) -> DataFrame:
     if len(values) != 1:
         raise ConfigError(
             f"writing table {load.table}",
-            f"the frame is of {len(values)} partitions and has no column {column} to tell them apart",
+            f"the frame is of {len(values)} partitions and has no column {column} to distinguish them",
             remedy="Add the column, or materialize one partition a run.",
         )
     return frame.withColumn(column, f.lit(values[0]))

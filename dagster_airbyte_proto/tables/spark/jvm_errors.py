@@ -40,8 +40,8 @@ class Failure(Enum):
     UNKNOWN = "it may have happened, or not"
     NO_ANSWER = "the catalog's database or server broke off: it may have happened, or not"
     MISSING_TABLE = "there is no such table"
-    EXISTS = "it is there already"
-    MISSING_FILE = "a file is not there"
+    EXISTS = "it exists already"
+    MISSING_FILE = "a file is missing"
     REFUSED = "it did not happen"
 
 

@@ -63,7 +63,7 @@ def test_descriptions_are_the_schemas_own() -> None:
 
     assert result["id"] == "Their number."
     assert result["tags"] is None
-    assert result["_airbyte_generation_id"] == "number of full refreshes of the stream"
+    assert result["_airbyte_generation_id"] == "Generation of the row: grows by one with each full refresh"
 
 
 @pytest.mark.parametrize(

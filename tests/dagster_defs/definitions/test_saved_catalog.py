@@ -85,7 +85,7 @@ def test_named_streams_stand_in_for_a_catalog() -> None:
 def test_a_named_stream_with_two_dots_needs_quotes() -> None:
     shop = connection(streams={'a."b.c"': {}, '"a.b".c': {}})
     assert [stream.id for stream in catalog_of_named_streams(shop).streams] == [("a", "b.c"), ("a.b", "c")]
-    with pytest.raises(ConfigError, match=r"what of 'a\.b\.c' is the namespace"):
+    with pytest.raises(ConfigError, match=r"the namespace in 'a\.b\.c' is not known"):
         catalog_of_named_streams(connection(streams={"a.b.c": {}}))
 
 

@@ -74,7 +74,7 @@ def test_a_partitioned_table_has_a_column_for_the_partition_and_its_key_is_uniqu
     assert (last.name, last.type, last.description) == (
         "_airbyte_partition",
         "string",
-        "the partition of the row",
+        "Partition of the row",
     )
     assert (schema.columns[0].constraints.other, schema.columns[0].constraints.unique) == (["primary key"], False)
 

@@ -106,7 +106,7 @@ def test_columns_are_the_tables_own_also_those_that_the_stream_has_lost(runs: Op
     first = asked(shop, "columns").metadata("users")["dagster/column_schema"]
     output = {column.name: (column.type, column.description) for column in first.columns}
     assert output["nick"] == ("string", "What friends say.")
-    assert output["_airbyte_generation_id"] == ("bigint", "number of full refreshes of the stream")
+    assert output["_airbyte_generation_id"] == ("bigint", "Generation of the row: grows by one with each full refresh")
     shop.place.offer(users(6))
     second = asked(shop, "columns").metadata("users")["dagster/column_schema"]
     assert "nick" in [column.name for column in second.columns]
@@ -348,7 +348,7 @@ def test_sparks_tables_tell_their_columns_numbers_and_rows(
     columns = {column.name: (column.type, column.description) for column in output["dagster/column_schema"].columns}
     assert columns["Score"] == ("double", "Between 0 and 1.")
     assert columns["updated_at"][0] == "timestamp"
-    assert columns["_airbyte_generation_id"] == ("bigint", "number of full refreshes of the stream")
+    assert columns["_airbyte_generation_id"] == ("bigint", "Generation of the row: grows by one with each full refresh")
     assert output["dagster/column_schema"].columns[0].constraints.unique
 
     deps = output["dagster/column_lineage"].deps_by_column

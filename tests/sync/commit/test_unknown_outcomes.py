@@ -83,7 +83,7 @@ def test_rows_of_a_commit_with_an_unknown_outcome_are_reported_so_and_land_once(
 def test_a_load_whose_table_cannot_be_read_in_recovery_stays_announced(shop: OpenShop) -> None:
     place = left_announced(shop(max_bytes=1 << 30))
     [load] = place.store.announced_loads("shop")
-    with pytest.raises(CommitUnknown, match="nobody can tell whether its rows are in table") as unknown:
+    with pytest.raises(CommitUnknown, match="it is unknown whether its rows are in table") as unknown:
         sync(place, {("find_load", 1): CallFault.BEFORE})
     for word in (load.load_id, "loads resolve", "--as landed", "--as lost"):
         assert word in str(unknown.value)
@@ -119,7 +119,7 @@ def test_a_load_of_a_dropped_table_is_resolved_as_lost_and_its_rows_come_again(s
 def test_a_state_that_covers_landed_rows_is_not_resolved_as_lost(shop: OpenShop) -> None:
     place = left_announced(shop(max_bytes=1 << 30), "global")
     drop_table(place, "users")
-    with pytest.raises(ConfigError, match="the rows of orders have landed: they would come again"):
+    with pytest.raises(ConfigError, match="the rows of orders have landed: they would be read again"):
         resolve(place, as_landed=False)
     assert len(place.store.announced_loads("shop")) == 1
 

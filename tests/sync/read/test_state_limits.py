@@ -93,7 +93,8 @@ fake_source.run(fake_source.main)
 
 
 @pytest.mark.parametrize(
-    ("step", "found"), [(0, "no record and no new state came for 1 s"), (1, "states came for 3 s, and no record")]
+    ("step", "found"),
+    [(0, "no record and no new state was received for 1 s"), (1, "only states and no record were received for 3 s")],
 )
 def test_states_alone_do_not_keep_a_sync_alive(step: int, found: str, shop: OpenShop, tmp_path: Path) -> None:
     place = shop()
