@@ -49,6 +49,12 @@ class ProtocolViolation(ConnectorError):
     """The connector's output breaks the protocol. The connector's author can fix it."""
 
 
+class SecretStoreError(ProtoError):
+    """A store of secrets (Vault, AWS Secrets Manager) does not answer. Nothing has begun, so running again is safe."""
+
+    retryable = True
+
+
 class StagingError(ProtoError):
     """The staging disk is full, read-only or gone. Nothing was announced, so running again is safe."""
 

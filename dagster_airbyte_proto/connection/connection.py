@@ -11,10 +11,11 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import read_document
-from dagster_airbyte_proto.connection.environment import ReferenceFiller, refers_to_environment
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of, path_text
 from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch
 from dagster_airbyte_proto.connection.push import Acknowledge, BatchOptions, OnError, Pushes, RateOptions
+from dagster_airbyte_proto.connection.references import ReferenceFiller, has_reference
+from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
@@ -27,8 +28,8 @@ _OF_SYNCS = frozenset(("streams", "destination", "load", "types", "hash_key"))
 _OF_PUSHES = frozenset(("batch", "rate", "acknowledge", "checkpoint_rows", "on_error"))
 
 
-def _from_environment(key: str) -> str:
-    if not refers_to_environment(key):
+def _by_reference(key: str) -> str:
+    if not has_reference(key):
         raise ValueError('must come from the environment: "${env:NAME}"; a key that is written in a file is no secret')
     return key
 
@@ -92,7 +93,7 @@ class LoadLimits(StrictModel):
 
 
 class FilledConfig(NamedTuple):
-    """The config that the connector gets. `secrets` are the values that came from the environment."""
+    """The config that the connector gets. `secrets` are the values that references were filled with."""
 
     config: dict[str, Any]
     secrets: frozenset[str]
@@ -122,7 +123,7 @@ class Connection(StrictModel):
     config: Annotated[dict[str, Any], BeforeValidator(_json_object)] | None = None
     config_file: RelativePath | None = None
     streams: Streams | None = None
-    hash_key: Annotated[str, AfterValidator(_from_environment)] | None = None
+    hash_key: Annotated[str, AfterValidator(_by_reference)] | None = None
     destination: Destination = Destination()
     load: LoadLimits = LoadLimits()
     types: TypeOptions = TypeOptions()
@@ -172,11 +173,11 @@ class Connection(StrictModel):
         return read_document(self.config_file, what="config file", may_be_empty=True).data
 
     def filled_config(self, environment: Mapping[str, str]) -> FilledConfig:
-        """Returns the config with each `${env:NAME}` filled.
+        """Returns the config with each reference to a secret filled.
 
-        Raises ConfigError that names every variable that is not set.
+        Raises ConfigError that names every secret that is not there, and SecretStoreError.
         """
-        filler = ReferenceFiller(environment)
+        filler = self._filler(environment)
         config = filler.filled(self.written_config(), () if self.config_file else ("config",))
         if filler.faults:
             raise config_error(self._config_source(), filler.faults)
@@ -187,7 +188,7 @@ class Connection(StrictModel):
         if self.hash_key is None:
             fault = Fault(("hash_key",), 'is missing, and columns are to be hashed; set it to "${env:NAME}"')
             raise config_error(self._source(), [fault])
-        filler = ReferenceFiller(environment)
+        filler = self._filler(environment)
         key: str = filler.filled(self.hash_key, ("hash_key",))
         if not filler.faults and len(key) < _MIN_HASH_KEY_LENGTH:
             problem = (
@@ -197,6 +198,9 @@ class Connection(StrictModel):
         if filler.faults:
             raise config_error(self._source(), filler.faults)
         return key
+
+    def _filler(self, environment: Mapping[str, str]) -> ReferenceFiller:
+        return ReferenceFiller(SecretContext(environment, self.origin.parent if self.origin else None))
 
     def _config_source(self) -> str:
         return f"config file {self.config_file}" if self.config_file else self._source()

@@ -7,13 +7,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from dagster_airbyte_proto.connection.environment import refers_to_environment
+from dagster_airbyte_proto.connection.references import first_scheme
+from dagster_airbyte_proto.connection.secrets.schemes import known_schemes
 from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel
 
 
 def _without_references(text: str) -> str:
-    if refers_to_environment(text):
-        raise ValueError('"${env:…}" is filled in config only')
+    scheme = first_scheme(text)
+    if scheme in known_schemes():
+        raise ValueError(f'"${{{scheme}:…}}" is filled in config only')
     return text
 
 

@@ -1,7 +1,7 @@
 """Fills `{{ partition.start }}` in a config, for a run of one partition.
 
-1. Templates are filled before `${env:NAME}`, and their values are not searched for references: a partition's key may
-   come from anywhere, so a key `${env:PASSWORD}` must not become the password.
+1. Templates are filled before references such as `${env:NAME}`, and their values are not searched for references: a
+   partition's key may come from anywhere, so a key `${env:PASSWORD}` must not become the password.
 2. Only names of `partition` are templates. Other braces belong to the connector: configs may hold Jinja of its own.
 3. A config is identified by its digest before templates are filled. So a connector that rewrites its config (to rotate
    tokens) hands it on from partition to partition. `refresh_templates` then puts this partition's values into it.
@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster_airbyte_proto.connection.connection import Connection
-from dagster_airbyte_proto.connection.environment import map_strings
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, nearest
+from dagster_airbyte_proto.connection.references import escaped, map_strings
 
 _BRACES = re.compile(r"\{\{\s*(?P<head>[A-Za-z_]+)\s*\.\s*(?P<name>[^{}]*?)\s*\}\}")
 _HEAD = "partition"
-_REFERENCE = "${env:"
 
 
 def fill_templates(connection: Connection, window: Mapping[str, str]) -> Connection:
@@ -86,7 +85,7 @@ class _TemplateFiller:
         if not _is_meant(match):
             return match[0]
         if match["head"] == _HEAD and name in self._window:
-            return self._window[name].replace(_REFERENCE, f"${_REFERENCE}")
+            return escaped(self._window[name])
         self.faults.append(Fault(path, f'"{match[0]}" {self._problem(match["head"], name)}'))
         return ""
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.connection.environment import map_strings
+from dagster_airbyte_proto.connection.references import escaped, map_strings
 from dagster_airbyte_proto.errors import ConfigError
 
 _VARIABLE = re.compile(r"(?P<escape>\\)?\$(?:\{(?P<curly>\w+)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
@@ -123,7 +123,7 @@ def connection_config(tap: Tap, project: MeltanoProject, root: str, dotenv: Mapp
     written: dict[str, str] = {}
 
     def with_references(text: str, depth: int = 0) -> str:
-        escaped = text.replace("${env:", "$${env:") if depth == 0 else text
+        source = escaped(text) if depth == 0 else text
 
         def replaced(match: re.Match[str]) -> str:
             name = match["curly"] or match["plain"]
@@ -136,7 +136,7 @@ def connection_config(tap: Tap, project: MeltanoProject, root: str, dotenv: Mapp
             references[name] = None
             return f"${{env:{name}}}"
 
-        return _VARIABLE.sub(replaced, escaped)
+        return _VARIABLE.sub(replaced, source)
 
     values: dict[str, Any] = {}
     for name, value in {**_flat(tap.config), **_dotenv_settings(tap, dotenv)}.items():

@@ -1,6 +1,6 @@
 """The config of a connector, as one value: written by the user, filled for a run, rewritten by the connector.
 
-1. A user writes references (`${env:NAME}`) and templates (`{{ partition.start }}`). A run fills them.
+1. A user writes references (`${env:NAME}`, `${file:path}`) and templates (`{{ partition.start }}`). A run fills them.
 2. A connector may rewrite its config, to rotate a token. The rewritten config is stored without secrets: where a value
    is still that of a reference, the reference is stored. What the launcher put into it is not stored either.
 3. The next run takes the stored config, fills the references and puts its own partition's values in the place of the
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from dagster_airbyte_proto.checkpoints.store import StoredConfig
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.connection.environment import referenced_values, restore_references, restore_values
+from dagster_airbyte_proto.connection.references import referenced_values, restore_references, restore_values
 from dagster_airbyte_proto.connection.templating import fill_templates, has_template, refresh_templates
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import INJECTED_KEY_PREFIX
 from dagster_airbyte_proto.launchers.permissions import parse_variables
@@ -35,7 +35,7 @@ class ConnectorConfig:
     written: Mapping[str, Any] = field(repr=False)
     filled: Mapping[str, Any] = field(repr=False)
     digest: str
-    environment_secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    filled_secrets: frozenset[str] = field(default=frozenset(), repr=False)
     has_open_templates: bool = False
     rewritten: Mapping[str, Any] | None = field(default=None, repr=False)
 
@@ -56,10 +56,10 @@ class ConnectorConfig:
         in the place of references, which were secret before.
         """
         if self.rewritten is None:
-            return self.environment_secrets
+            return self.filled_secrets
         current = self.current
         new = named_secrets(current) - named_secrets(self.filled)
-        return self.environment_secrets | new | referenced_values(current, self.written)
+        return self.filled_secrets | new | referenced_values(current, self.written)
 
     def with_stored(self, stored: StoredConfig | None) -> Self:
         """The config that the connector last rewrote, unless the user has changed their own since."""
@@ -89,13 +89,15 @@ def connector_config(
     their names sound so.
     """
     shared = connection.filled_config(environment)
-    filled = shared if window is None else fill_templates(connection, window).filled_config(environment)
+    of_partition = connection if window is None else fill_templates(connection, window)
+    # Without templates it is the same connection, and each secret is read once.
+    filled = shared if of_partition is connection else of_partition.filled_config(environment)
     written = connection.written_config()
     granted = parse_variables(connection.connector.variables, environment)
     return ConnectorConfig(
         written,
         filled.config,
         shared.digest,
-        environment_secrets=filled.secrets | named_secrets(granted),
+        filled_secrets=filled.secrets | named_secrets(granted),
         has_open_templates=window is None and has_template(written),
     )

@@ -63,15 +63,17 @@ def test_a_kept_config_gives_way_when_the_user_changes_theirs(shop: OpenShop) ->
     assert place.column("users") == list(range(4))
 
 
-@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
-def test_what_came_from_the_environment_is_kept_as_it_is_written(
-    protocol: str, shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("protocol", "scheme"), [("airbyte", "env"), ("singer", "env"), ("airbyte", "file")])
+def test_what_a_reference_was_filled_with_is_kept_as_it_is_written(
+    protocol: str, scheme: str, shop: OpenShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
     monkeypatch.setenv("SHOP_TOKEN", "token-of-yesterday")
     place = shop()
     place.protocol = protocol
-    written = {"password": "${env:SHOP_PASSWORD}", "tokens": ["${env:SHOP_TOKEN}"], "literal": "$${env:SHOP_TOKEN}"}
+    (place.folder / "password").write_text(f"{SECRET}\n")
+    password = {"env": "${env:SHOP_PASSWORD}", "file": f"${{file:{place.folder}/password}}"}[scheme]
+    written = {"password": password, "tokens": ["${env:SHOP_TOKEN}"], "literal": "$${env:SHOP_TOKEN}"}
     place.config = dict(written)
     later = place.folder / "later.json"
     new = {"scenario": str(later), "password": SECRET, "tokens": [TOKEN], "literal": "${env:SHOP_TOKEN}", "seen": 1}

@@ -1,7 +1,10 @@
-"""Fills `${env:NAME}` in a config. This happens when a run starts and never earlier.
+"""Fills references to secrets in a config: `${env:NAME}`, `${file:path}`, and other schemes by entry points. This
+happens when a run starts and never earlier.
 
-A filled value is text and is not searched again, so a variable cannot refer to another one. `$${env:NAME}` escapes a
-reference: it becomes the text `${env:NAME}`.
+1. A filled value is text and is not searched again, so a secret cannot refer to another one.
+2. `$${env:NAME}` escapes a reference: it becomes the text `${env:NAME}`.
+3. A scheme is in small letters. So `${NAME:-x}` of a shell is no reference, and `${name:-x}`, whose ":" is followed by
+   an operator, is none either.
 """
 
 import re
@@ -9,14 +12,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath
+from dagster_airbyte_proto.connection.secrets.schemes import SchemeSources
+from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
+from dagster_airbyte_proto.errors import ConfigError
 
-_REFERENCE = re.compile(r"(?P<escape>\$?)\$\{env:(?P<name>[^}]*)(?P<end>\}?)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_START = r"\$\{(?P<scheme>[a-z][a-z0-9-]*):(?![-+=?])"
+_REFERENCE = re.compile(rf"(?P<escape>\$?){_START}(?P<name>[^}}]*)(?P<end>\}}?)")
+_UNESCAPED_START = re.compile(_START)
 
 
-def refers_to_environment(text: str) -> bool:
+def has_reference(text: str) -> bool:
     """True if the text holds a reference that is not escaped."""
-    return any(not match["escape"] for match in _REFERENCE.finditer(text))
+    return first_scheme(text) is not None
+
+
+def first_scheme(text: str) -> str | None:
+    """Returns the scheme of the first reference that is not escaped."""
+    return next((match["scheme"] for match in _REFERENCE.finditer(text) if not match["escape"]), None)
+
+
+def escaped(text: str) -> str:
+    """Returns the text with each reference in it escaped, so that filling gives the text back."""
+    return _UNESCAPED_START.sub(lambda match: f"${match[0]}", text)
 
 
 def map_strings(value: Any, path: KeyPath, change: Callable[[str, KeyPath], str]) -> Any:
@@ -60,13 +77,13 @@ def referenced_values(value: Any, written: Any) -> set[str]:
 
 
 def _where_referred(value: Any, texts: tuple[Any, Any], changed: Callable[[Any, tuple[Any, Any]], Any]) -> Any:
-    """Changes the value where the written config refers to the environment.
+    """Changes the value where the written config has a reference.
 
     `texts` are the config as written and as filled, which have the same structure. The value's may differ.
     """
     written, filled = texts
     if isinstance(written, str):
-        return changed(value, texts) if refers_to_environment(written) else value
+        return changed(value, texts) if has_reference(written) else value
     if isinstance(written, Mapping) and isinstance(value, Mapping):
         both = written.keys() & value.keys()
         return {**value, **{key: _where_referred(value[key], (written[key], filled[key]), changed) for key in both}}
@@ -79,11 +96,12 @@ def _where_referred(value: Any, texts: tuple[Any, Any], changed: Callable[[Any, 
 class ReferenceFiller:
     """Fills the references of one config.
 
-    `secrets` are the values that were filled in, `faults` the references that could not be filled.
+    `secrets` are the values that were filled in, `faults` the references that could not be filled. Raises
+    SecretStoreError where a store of secrets does not answer.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
+    def __init__(self, context: SecretContext) -> None:
+        self._sources = SchemeSources(context)
         self.secrets: set[str] = set()
         self.faults: list[Fault] = []
 
@@ -97,15 +115,14 @@ class ReferenceFiller:
     def _replacement(self, match: re.Match[str], path: KeyPath) -> str:
         if match["escape"]:
             return match[0][1:]
-        name = match["name"]
+        scheme = match["scheme"]
         if not match["end"]:
-            self.faults.append(Fault(path, 'a "${env:" lacks its "}"'))
-        elif not _NAME.fullmatch(name):
-            self.faults.append(Fault(path, '"${env:…}" must hold the name of an environment variable'))
-        elif name not in self._environment:
-            self.faults.append(Fault(path, f"the environment variable {name} is not set"))
-        else:
-            value = self._environment[name]
-            self.secrets.update({value} - {""})
-            return value
-        return ""
+            self.faults.append(Fault(path, f'a "${{{scheme}:" lacks its "}}"'))
+            return ""
+        try:
+            value = self._sources.source(scheme).secret(match["name"])
+        except ConfigError as error:
+            self.faults.append(Fault(path, f"{error.found}. {error.remedy}" if error.remedy else error.found))
+            return ""
+        self.secrets.update({value} - {""})
+        return value
