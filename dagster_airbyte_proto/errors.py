@@ -89,7 +89,7 @@ class StateUnavailable(ProtoError):
 
 
 class CommitUnknown(ProtoError):
-    """A commit was requested, and nobody knows whether it landed. Recover before any retry."""
+    """A commit was requested, and its outcome is unknown. Recover before any retry."""
 
     retryable = True
 

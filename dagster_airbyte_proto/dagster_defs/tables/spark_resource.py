@@ -30,7 +30,7 @@ class SparkSessionResource(LazyPySparkResource):
     spark_config: dict[str, str] = Field(default={}, description="Spark settings; they override every default.")
     jvm_log: str = Field(
         default="",
-        description="A file for the JVM's output. By default it goes to the step's stderr, but for that of a start.",
+        description="A file for the JVM's output. By default it goes to the step's stderr, except that of a start.",
     )
     short_lived: bool = Field(
         default=False,
