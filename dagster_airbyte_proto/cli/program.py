@@ -26,13 +26,13 @@ def state() -> None:
 @program.group("config")
 @common_options
 def config() -> None:
-    """Shows and drops what a connector wrote back of its config."""
+    """Shows and drops the config that a connector wrote back."""
 
 
 @program.group("loads")
 @common_options
 def loads() -> None:
-    """Shows the log of committed loads, and ends one by hand."""
+    """Shows the log of loads, and ends one whose outcome is unknown."""
 
 
 @program.group("table")

@@ -76,9 +76,11 @@ def show_load(call: Call, load_id: str) -> Answer:
 
 @command_in(loads, "resolve")
 @click.argument("load_id", metavar="ID")
-@click.option("--as", "word", required=True, type=click.Choice(["landed", "lost"]), help="What became of its rows.")
+@click.option(
+    "--as", "word", required=True, type=click.Choice(["landed", "lost"]), help="Whether its rows are in the table."
+)
 def resolve_load(call: Call, load_id: str, word: str) -> Answer:
-    """Ends by hand a load of which nobody can tell whether it landed.
+    """Ends a load whose outcome is unknown, as you say.
 
     landed: its rows are in the table, its state moves. lost: they are not, and the connector sends them again.
     """

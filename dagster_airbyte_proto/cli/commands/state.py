@@ -167,7 +167,7 @@ def _keys_text(keys: Any) -> str:
 @command_in(config_group, "reset")
 @click.argument("connection", metavar="C")
 def reset_config(call: Call, connection: str) -> Answer:
-    """Drops what a connector wrote back of its config: the next run uses the connection's own."""
+    """Drops the config that a connector wrote back: the next run uses the connection's own."""
     target = call.known_connection_target(connection)
     store = call.store()
     with _lease(call, store, target.name) as lease:

@@ -26,7 +26,7 @@ _MAX_STREAMS = 5
 def status(call: Call, connection_files: tuple[str, ...]) -> Answer:
     """Shows all connections at a glance: their last sync, its rows, how far they lag, and what fails.
 
-    Lag is the time since the last complete sync. Name connection files, and those are shown too that never synced.
+    Lag is the time since the last complete sync. Connections that never synced are shown if you name their files.
     """
     from dagster_airbyte_proto.diagnosis.connection_status import connection_status
 

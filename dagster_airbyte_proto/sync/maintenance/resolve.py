@@ -1,4 +1,4 @@
-"""Ends by hand a load of which nobody can tell whether it landed."""
+"""Ends a load whose outcome is unknown, as you say."""
 
 from typing import TYPE_CHECKING
 

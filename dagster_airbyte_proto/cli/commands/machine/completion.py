@@ -13,7 +13,7 @@ _NAME, _VARIABLE = "airbyte-proto", "_AIRBYTE_PROTO_COMPLETE"
 @command_in(program, "completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(call: Call, shell: str) -> Answer:  # noqa: ARG001 - every command takes the call
-    """Prints what makes a shell complete commands, options, connection files and connections.
+    """Prints a script by which a shell completes commands, options, connection files and connections.
 
     In ~/.bashrc or ~/.zshrc: eval "$(airbyte-proto completion bash)", or zsh. For fish, write it into
     ~/.config/fish/completions/airbyte-proto.fish.

@@ -22,9 +22,9 @@ _VERDICT_WIDTH, _PART_WIDTH = 9, 13
 @click.argument("connection_files", nargs=-1, metavar="[C]...")
 @click.option("--quick", is_flag=True, help="Do not start Spark, which takes some seconds.")
 def doctor(call: Call, connection_files: tuple[str, ...], quick: bool) -> Answer:
-    """Tries everything that syncs need of this machine, and names one thing to do for each fault.
+    """Tests everything that syncs need on this machine, and names one thing to do for each fault.
 
-    Not everybody needs Docker or sandboxes: that they are absent is a warning. It fails for connections that need them,
+    Docker and sandboxes are optional: without them you get a warning. It is a failure for connections that need them,
     if you name their files.
     """
     from dagster_airbyte_proto.diagnosis.health_check import Verdict

@@ -34,7 +34,13 @@ def list_environments(call: Call) -> Answer:
 
 @command_in(envs, "prune")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--unused-days", default=30, show_default=True, type=click.IntRange(min=0), help="Not used for so long.")
+@click.option(
+    "--unused-days",
+    default=30,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Remove those that were not used for this many days.",
+)
 @click.option("--all", "takes_all", is_flag=True, help="Also those that were used just now.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 def prune(call: Call, names: tuple[str, ...], unused_days: int, takes_all: bool, dry_run: bool) -> Answer:
