@@ -24,16 +24,31 @@ def bad_configs(config: Mapping[str, Any], schema: Any) -> tuple[BadConfig, ...]
     return tuple(bad._replace(is_certain=_is_refused(bad.config, schema)) for bad in found)
 
 
+def mended(rewritten: Mapping[str, Any], bad: BadConfig, good: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config that a connector wrote back from a bad one, with the good value in the place of the bad one.
+
+    It must not be lost: with it the connector may have rotated a token, and the old one is dead.
+    """
+    config = copy.deepcopy(dict(rewritten))
+    place, source = config, good
+    for name in bad.path[:-1]:
+        if not isinstance(place.get(name), dict):
+            place[name] = {}
+        place, source = place[name], source[name]
+    place[bad.path[-1]] = source[bad.path[-1]]
+    return config
+
+
 def _without(config: Mapping[str, Any], path: _Path) -> BadConfig:
     changed = copy.deepcopy(dict(config))
     _parent(changed, path).pop(path[-1])
-    return BadConfig(f"without {'.'.join(path)}", changed, is_certain=False)
+    return BadConfig(f"without {'.'.join(path)}", path, changed, is_certain=False)
 
 
 def _with(config: Mapping[str, Any], path: _Path, value: Any, problem: str = "a wrong type in") -> BadConfig:
     changed = copy.deepcopy(dict(config))
     _parent(changed, path)[path[-1]] = value
-    return BadConfig(f"with {problem} {'.'.join(path)}", changed, is_certain=False)
+    return BadConfig(f"with {problem} {'.'.join(path)}", path, changed, is_certain=False)
 
 
 def _parent(config: dict[str, Any], path: _Path) -> dict[str, Any]:

@@ -35,10 +35,11 @@ class Reply(Generic[Answer]):
 class BadConfig(NamedTuple):
     """A config that the connector should refuse. It must, if its own spec does (`is_certain`).
 
-    `description` names what is wrong with it, without the value.
+    `description` names what is wrong with it, without the value; `path` is where that is.
     """
 
     description: str
+    path: tuple[str, ...]
     config: Mapping[str, Any]
     is_certain: bool
 

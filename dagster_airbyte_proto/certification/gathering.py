@@ -3,16 +3,18 @@
 1. The spec, the check, the discover and the first read come first and are recorded, if that is wanted. What follows
    is made to go wrong, and has no place in a recording.
 2. Each request ends within a bound. A connector that hangs is stopped, and the next request goes on.
-3. No state is saved, no table is written, and configs that the connector writes back from a bad config are not kept.
+3. No state is saved and no table is written. Configs that the connector writes back are kept, also from a bad config,
+   without what was bad: it may have rotated a token.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dagster_airbyte_proto.certification.bad_configs import bad_configs
+from dagster_airbyte_proto.certification.bad_configs import bad_configs, mended
 from dagster_airbyte_proto.certification.evidence import BadCheck, BadConfig, Evidence, Reply
 from dagster_airbyte_proto.certification.reads.read_series import ReadSeries
 from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch, WatchedLog
@@ -20,7 +22,8 @@ from dagster_airbyte_proto.certification.watching.watched_source import Gatherin
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.masking import Mask, named_secrets, secret_values
 from dagster_airbyte_proto.model import Catalog
-from dagster_airbyte_proto.protocols.events import CheckEvent, SpecEvent
+from dagster_airbyte_proto.protocols.conversation import encode_config
+from dagster_airbyte_proto.protocols.events import CheckEvent, ConfigEvent, SpecEvent
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.connector.queries import QueryListener, query_connector
 from dagster_airbyte_proto.sync.engine import Engine
@@ -47,13 +50,15 @@ def _gathered(watched: WatchedSource) -> Evidence:
     def discovered() -> Catalog:
         return source.catalog(fresh=True, timeout_seconds=seconds)
 
+    watched.options.on_step("what it is")
+    connector = source.identity  # This installs a package, which is not the connector's own time.
     with watched.recorded():
         spec = watched.reply("spec", lambda: source.spec(fresh=True, timeout_seconds=seconds))
         schema = spec.answer.config_schema if spec.answer else {}
         secrets = _secrets(watched, schema)
         watched.watch.mask = Mask(secrets)
         if spec.answer is None:
-            return _evidence(watched, spec, has_secrets=False)
+            return _evidence(watched, connector, spec, has_secrets=False)
         source.check_config()
         check = watched.reply("check", lambda: source.check(timeout_seconds=seconds))
         discover = watched.reply("discover", discovered)
@@ -65,7 +70,7 @@ def _gathered(watched: WatchedSource) -> Evidence:
         bad_checks = [_bad_check(watched, each) for each in bad]
         later = series.later(first)
     return replace(
-        _evidence(watched, spec, has_secrets=bool(secrets)),
+        _evidence(watched, connector, spec, has_secrets=bool(secrets)),
         check=check,
         bad_checks=bad_checks,
         discover=discover,
@@ -79,13 +84,12 @@ def _gathered(watched: WatchedSource) -> Evidence:
     )
 
 
-def _evidence(watched: WatchedSource, spec: Reply[SpecEvent], *, has_secrets: bool) -> Evidence:
+def _evidence(watched: WatchedSource, connector: str, spec: Reply[SpecEvent], *, has_secrets: bool) -> Evidence:
     """The evidence as far as the spec. Without one nobody knows how to ask the connector anything else."""
-    source = watched.source
     return Evidence(
-        connector=source.identity,
+        connector=connector,
         mask=watched.watch.mask,
-        states=source.protocol.states,
+        states=watched.source.protocol.states,
         has_secrets=has_secrets,
         spec=spec,
         is_replay=watched.is_replay,
@@ -94,7 +98,13 @@ def _evidence(watched: WatchedSource, spec: Reply[SpecEvent], *, has_secrets: bo
 
 def _bad_check(watched: WatchedSource, bad: BadConfig) -> BadCheck:
     source = watched.source
-    listener = QueryListener(source.log, source.mask, lambda _event: None)
+    good = source.config.current
+
+    def take_config(event: ConfigEvent) -> None:
+        if json.loads(encode_config(bad.config)) != event.config:
+            source.try_rewritten_config(ConfigEvent(mended(event.config, bad, good)))
+
+    listener = QueryListener(source.log, source.mask, take_config)
 
     def ask() -> CheckEvent:
         invocation, seconds = source.protocol.check(bad.config), watched.options.bounds.query_seconds

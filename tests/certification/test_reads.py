@@ -123,3 +123,12 @@ def test_speed_and_memory_are_measured(certifier: Certifier) -> None:
     assert measures.records == 52
     assert measures.records_per_second > 0 and measures.bytes_per_second > 0
     assert measures.peak_memory_bytes is not None and measures.peak_memory_bytes > 1 << 20
+
+
+def test_a_rewritten_config_is_used_and_is_no_leak(certifier: Certifier) -> None:
+    rotated = {"scenario": dict(SCENARIO), "password": "rotated-by-the-source", "count": 3}
+    rulings = certifier.rulings("airbyte", scenario={**SCENARIO, "new_config": rotated})
+    assert with_outcome(rulings, Outcome.BROKEN) == set(), rulings
+    leaking = certifier.rulings("airbyte", "secret_in_records", scenario={**SCENARIO, "new_config": rotated})
+    assert leaking["secrets_not_written"].outcome is Outcome.BROKEN
+    assert SECRET not in str(leaking) and "rotated-by-the-source" not in str(leaking)

@@ -90,14 +90,11 @@ class ReadSeries:
     ) -> ReadEvidence:
         source = self._watched.source
         request = self._request(states)
-        collector = RecordCollector(source.protocol, request, self._watched.watch)
+        collector = RecordCollector(source.protocol, request, self._watched.watch, source.try_rewritten_config)
         connector = source.connector.launch(source.protocol.read(request))
         assert isinstance(connector, WatchedConnector), "it is launched by the watched launcher"
         seconds = self._watched.options.bounds.read_seconds
-        read = run_read(connector, collector, request, timeout_seconds=seconds, is_enough=is_enough)
-        for event in collector.configs:
-            source.try_rewritten_config(event)
-        return read
+        return run_read(connector, collector, request, timeout_seconds=seconds, is_enough=is_enough)
 
     def _request(self, states: tuple[State, ...]) -> ReadRequest:
         source, catalog = self._watched.source, self._discover.required

@@ -37,10 +37,16 @@ _DOING = "reading"
 
 
 class RecordCollector:
-    """Collects the evidence of one read, line by line."""
+    """Collects the evidence of one read, line by line. `take_config` gets a config that it rewrites, at once."""
 
-    def __init__(self, protocol: SourceProtocol, request: ReadRequest, watch: SecretWatch) -> None:
-        self._protocol, self._request, self._watch = protocol, request, watch
+    def __init__(
+        self,
+        protocol: SourceProtocol,
+        request: ReadRequest,
+        watch: SecretWatch,
+        take_config: Callable[[ConfigEvent], None],
+    ) -> None:
+        self._protocol, self._watch, self.take_config = protocol, watch, take_config
         self._planned = {planned.id: planned for planned in request.streams}
         self._aliases = protocol.stream_aliases(request)
         self._fits = {} if protocol.sends_schemas else {
@@ -56,7 +62,6 @@ class RecordCollector:
         self.undeclared, self.unreadable, self.plain = OddLines(), OddLines(), OddLines()
         self.errors, self.without_schema = OddLines(), OddLines()
         self.batches = 0
-        self.configs: list[ConfigEvent] = []
 
     def feed(self, chunk: bytes) -> Iterator[None]:
         """Takes a chunk, and pauses after each line."""
@@ -104,7 +109,7 @@ class RecordCollector:
             if event.line.strip():
                 self.plain.add(self.lines, event.line.decode(errors="replace").rstrip()[:_MAX_TEXT])
         elif isinstance(event, ConfigEvent):
-            self.configs.append(event)
+            self.take_config(event)
         elif isinstance(event, BatchEvent):
             self.batches += 1
 
@@ -190,7 +195,7 @@ def run_read(
     finally:
         connector.stop()
     if (content := connector.rewritten_file()) and (event := parse_config_file(content)):
-        collector.configs.append(event)
+        collector.take_config(event)
     return ReadEvidence(
         request.streams,
         collector.streams,

@@ -1,5 +1,6 @@
 """Judges the spec: it is answered, it is a JSON schema, and it says which properties are secret."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,11 @@ from dagster_airbyte_proto.certification.evidence import Evidence
 from dagster_airbyte_proto.certification.rule import Outcome, Ruling, Sample, does_not_apply, holds
 from dagster_airbyte_proto.certification.rules.answers import reply_ruling
 from dagster_airbyte_proto.masking import named_secrets
+
+# The time, the place or the name of a secret is none.
+_NO_SECRET = re.compile(
+    r"(date|time|expiry|expires|expires_in|ttl|type|url|uri|endpoint|path|name|id|field)$", re.IGNORECASE
+)
 
 
 def spec_is_answered(evidence: Evidence) -> Ruling:
@@ -48,6 +54,8 @@ def secrets_are_marked(evidence: Evidence) -> Ruling:
 
 
 def _sounds_secret(path: str, rule: Mapping[str, Any]) -> bool:
+    if _NO_SECRET.search(path):
+        return False
     is_choice = "const" in rule or "enum" in rule or "default" in rule or rule.get("format") in ("date", "date-time")
     return not is_choice and bool(named_secrets({path.rpartition(".")[2]: "x"}))
 

@@ -92,7 +92,9 @@ def _ruling(found: Sequence[StreamComparison], state: str) -> Ruling:
     if strange:
         names = ", ".join(str(each.stream) for each in strange)
         return cannot_tell(f"the resumed read has records of {names} that no other read had")
-    if not comparable or not any(each.covered for each in comparable):
+    if comparable and not any(each.covered for each in found):
+        return cannot_tell(f"{state} covers no record")
+    if not any(each.covered for each in comparable):
         return cannot_tell("two uninterrupted reads differ: the source sends what nobody can foresee")
     resumed, boundary = sum(each.resumed for each in comparable), sum(each.on_boundary for each in comparable)
     left_out = f"; cannot tell of {', '.join(str(each.stream) for each in unforeseeable)}" if unforeseeable else ""

@@ -29,6 +29,12 @@ class ConnectorRun(NamedTuple):
     peak_memory_bytes: int | None
 
     @property
+    def without_output(self) -> "ConnectorRun":
+        """The run without what the connector wrote, which may hold secrets."""
+        report = self.report._replace(stderr_tail=()) if self.report else None
+        return self._replace(output=b"", report=report)
+
+    @property
     def was_stopped(self) -> bool:
         """True if it did not end by itself."""
         return self.report is None or self.report.stopped

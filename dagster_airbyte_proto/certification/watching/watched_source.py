@@ -10,6 +10,8 @@ from dagster_airbyte_proto.certification.watching.memory_meter import MemoryMete
 from dagster_airbyte_proto.certification.watching.secret_watch import SecretWatch
 from dagster_airbyte_proto.certification.watching.watched_launcher import WatchedLauncher
 from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.masking import named_secrets
+from dagster_airbyte_proto.protocols.events import ConfigEvent
 from dagster_airbyte_proto.sync.connector.source import Source, recorded_connector
 from dagster_airbyte_proto.sync.run_log import ignore_line
 
@@ -68,6 +70,8 @@ class WatchedSource:
         """Asks the connector, and returns its answer or its error."""
         self.options.on_step(step)
         self.watch.run = step
+        config = self.source.config  # A connector may have rewritten it, with new secrets.
+        self.watch.mask = self.watch.mask.extended(named_secrets(config.current) | config.secrets)
         before = len(self._launcher.runs)
         answer, failure = None, None
         try:
@@ -75,10 +79,13 @@ class WatchedSource:
         except ConnectorError as error:
             failure = error
         runs = tuple(self._launcher.runs[before:])
-        self.steps += [Step(step, run) for run in runs]
+        self.steps += [Step(step, run.without_output) for run in runs]
         for run in runs:
-            self.watch.look_through(run.output)
+            self.watch.look_through(run.output, self._is_config)
         return Reply(answer, failure, runs)
+
+    def _is_config(self, line: bytes) -> bool:
+        return isinstance(self.source.protocol.event(line), ConfigEvent)
 
 
 def _meter(source: Source) -> MemoryMeter:
