@@ -26,14 +26,14 @@ def test_a_good_connector_keeps_every_rule(certifier: Certifier, protocol: str) 
     ("fault", "outcome", "rule", "met"),
     [
         ("invalid_spec", Outcome.BROKEN, "valid", "not a valid JSON schema"),
-        ("unmarked_secret", Outcome.WARNING, "secrets_marked", "1 properties look secret"),
+        ("unmarked_secret", Outcome.WARNING, "secrets_marked", "not marked: 1"),
         ("refuses_all", Outcome.BROKEN, "check_succeeds", "the check of the good config failed"),
         ("accepts_all", Outcome.BROKEN, "check_refuses", "the check succeeded without "),
         ("mute_discover", Outcome.BROKEN, "discover_answered", "no answer"),
         ("empty_catalog", Outcome.BROKEN, "discover_answered", "the catalog has no stream"),
         ("unstable_catalog", Outcome.BROKEN, "discover_stable", "differ in 1 streams"),
         ("undeclared_key", Outcome.BROKEN, "discover_valid", "2 faults in 2 of its streams"),
-        ("logs_secret", Outcome.BROKEN, "secrets_not_written", "lines have a secret"),
+        ("logs_secret", Outcome.BROKEN, "secrets_not_written", "lines with a secret"),
     ],
 )
 def test_a_broken_rule_is_found(

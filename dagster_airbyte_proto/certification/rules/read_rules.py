@@ -33,7 +33,7 @@ def _lines_ruling(evidence: Evidence, of_plain_lines: Outcome) -> Ruling:
         found = f"{_counted(read.unreadable.count, 'message')} cannot be read"
         return Ruling(Outcome.BROKEN, found, _samples(read.unreadable))
     if read.plain.count:
-        found = f"{_counted(read.plain.count, 'line')} on stdout are no messages"
+        found = f"no messages on stdout: {_counted(read.plain.count, 'line')}"
         return Ruling(of_plain_lines, found, _samples(read.plain), remedy="Log to stderr, or in LOG messages.")
     return holds("every line of stdout is a message")
 
@@ -41,7 +41,7 @@ def _lines_ruling(evidence: Evidence, of_plain_lines: Outcome) -> Ruling:
 def records_are_declared(evidence: Evidence) -> Ruling:
     read = evidence.first_read.required
     if read.undeclared.count:
-        found = f"{_counted(read.undeclared.count, 'record')} are of streams that were not requested"
+        found = f"of streams that were not requested: {_counted(read.undeclared.count, 'record')}"
         return Ruling(Outcome.BROKEN, found, _samples(read.undeclared))
     if not read.rows:
         return cannot_tell("no record came")
@@ -69,7 +69,11 @@ def records_fit_their_schema(evidence: Evidence) -> Ruling:
                f"{fault}; {odd.first[0].text}")
         for fault, odd in misfits
     )  # fmt: skip
-    return Ruling(Outcome.BROKEN, f"{_counted(values, 'value')} do not fit, in {len(misfits)} ways", samples)
+    return Ruling(
+        Outcome.BROKEN,
+        f"not as the schema says: {_counted(values, 'value')}, in {_counted(len(misfits), 'way')}",
+        samples,
+    )
 
 
 def keys_are_there(evidence: Evidence) -> Ruling:
@@ -80,7 +84,7 @@ def keys_are_there(evidence: Evidence) -> Ruling:
     missing = sum(records.null_keys.count for records in with_keys)
     if missing:
         samples = tuple(sample for records in with_keys for sample in _samples(records.null_keys))
-        return Ruling(Outcome.BROKEN, f"{_counted(missing, 'record')} lack a part of their primary key", samples)
+        return Ruling(Outcome.BROKEN, f"without a part of the primary key: {_counted(missing, 'record')}", samples)
     return holds(f"every record of {_counted(len(with_keys), 'stream')} has its primary key")
 
 

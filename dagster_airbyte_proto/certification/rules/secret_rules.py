@@ -10,5 +10,5 @@ def secrets_are_not_written(evidence: Evidence) -> Ruling:
         return does_not_apply("the config has no secrets")
     if evidence.leaks:
         samples = tuple(Sample(each.where, each.text) for each in evidence.leaks)
-        return Ruling(Outcome.BROKEN, f"{len(samples)} lines have a secret of the config", samples)
+        return Ruling(Outcome.BROKEN, f"lines with a secret of the config: {len(samples)}", samples)
     return holds("no secret of the config is in what the connector wrote")

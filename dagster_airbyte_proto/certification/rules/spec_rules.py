@@ -49,7 +49,9 @@ def secrets_are_marked(evidence: Evidence) -> Ruling:
         elif rule.get("type") in ("string", ["string", "null"], ["null", "string"]) and _sounds_secret(path, rule):
             unmarked.append(Sample(f"spec, {path}", "its name sounds secret, and `airbyte_secret` is missing"))
     if unmarked:
-        return Ruling(Outcome.WARNING, f"{len(unmarked)} properties look secret and are not marked", tuple(unmarked))
+        return Ruling(
+            Outcome.WARNING, f"properties that look secret and are not marked: {len(unmarked)}", tuple(unmarked)
+        )
     return holds(f"marked: {', '.join(marked)}" if marked else "no property looks secret")
 
 
