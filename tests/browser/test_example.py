@@ -41,10 +41,21 @@ ASSETS = (
 )
 SENSOR = ("example_project", "new_customers")
 FIVE_DAYS = [f"2026-11-0{day}" for day in range(1, 6)]
-NUMBERS = ("emitted", "committed", "rejected", "changed", "deleted", "bytes", "generation", "loads", "seconds")
+NUMBERS = (
+    "emitted",
+    "committed",
+    "rejected",
+    "changed",
+    "deleted",
+    "bytes",
+    "generation",
+    "loads",
+    "seconds",
+    "version_before",
+)
 MARK_OF_TIMELINE = re.compile(r"^\w{3} \d+, \d+:\d\d [AP]M$")
 MOST_SECONDS_TO_STOP = 10.0
-# Dagster's own advice to use another command, and the JVM's word about a flag that Spark gives it.
+# Dagster's own advice to use another command.
 WARNINGS_OF_OTHERS = ("SupersessionWarning",)
 
 
