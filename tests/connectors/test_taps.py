@@ -64,7 +64,8 @@ def landed(
     house.connect("files", config, _JSONL, protocol="singer")
     handed_over = house.folder / "handed over"
     handed_over.mkdir()
-    storage = {"root": handed_over.as_uri(), "prefix": "part-"}
+    # The SDK takes the path as it stands behind `file://`: percent-encoded it would be another folder.
+    storage = {"root": f"file://{handed_over}", "prefix": "part-"}
     batches = {"encoding": {"format": "jsonl", "compression": "gzip"}, "storage": storage}
     house.connect("batches", {**config, "batch_config": batches}, _JSONL, protocol="singer", batch_folder="handed over")
     access = {"host": "127.0.0.1", "port": postgres_server.port, "user": "tester", "dbname": "postgres"}
