@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.dagster_defs.definitions.assets import build_connector_assets, connector_assets
     from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
     from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
+    from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets, push_assets
     from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
     from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
     from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         TableError,
     )
     from dagster_airbyte_proto.sync import sync
+    from dagster_airbyte_proto.sync.push import push
 
 __all__ = [
     "CommitUnknown",
@@ -78,6 +80,7 @@ __all__ = [
     "build_connection_jobs",
     "build_connector_assets",
     "build_partition_discovery_sensor",
+    "build_push_assets",
     "build_schema_drift_checks",
     "build_schema_drift_sensor",
     "build_state_staleness_sensor",
@@ -87,6 +90,8 @@ __all__ = [
     "files_changed",
     "files_found",
     "namespaces_offered",
+    "push",
+    "push_assets",
     "streams_offered",
     "sync",
 ]
@@ -107,6 +112,7 @@ _MODULES = {
     "build_connection_jobs": "dagster_defs.automation.operations",
     "build_connector_assets": "dagster_defs.definitions.assets",
     "build_partition_discovery_sensor": "dagster_defs.automation.discovery",
+    "build_push_assets": "dagster_defs.push.assets",
     "build_schema_drift_checks": "dagster_defs.automation.drift",
     "build_schema_drift_sensor": "dagster_defs.automation.sensors",
     "build_state_staleness_sensor": "dagster_defs.automation.sensors",
@@ -116,6 +122,8 @@ _MODULES = {
     "files_changed": "dagster_defs.automation.sensors",
     "files_found": "dagster_defs.automation.discovery",
     "namespaces_offered": "dagster_defs.automation.discovery",
+    "push": "sync.push",
+    "push_assets": "dagster_defs.push.assets",
     "streams_offered": "dagster_defs.automation.discovery",
     "sync": "sync",
 }

@@ -24,8 +24,8 @@ from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.tables.abilities import Abilities
-from dagster_airbyte_proto.tables.formats import Format, find_format
-from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans
+from dagster_airbyte_proto.tables.formats import Format, find_format, register_tables
+from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -144,6 +144,10 @@ class Engine:
 
     def open_session(self) -> Any:
         """The Spark session, which knows the tables of the warehouse by name, as they are now."""
+        if isinstance(self._given_tables, SupportsSession):
+            given = self._given_tables.open_session()
+            register_tables(self._given_tables, given)
+            return given
         from dagster_airbyte_proto.tables.spark.session import start_session
 
         settings = self.spark_settings

@@ -120,6 +120,11 @@ def rewinder_of(tables: "TableWriter") -> "TableRewinder":
     return _format_of(tables).rewinder(tables)
 
 
+def register_tables(tables: "TableWriter", session: "SparkSession") -> None:
+    """Makes a writer's tables known by name in a session's catalog, as they are now."""
+    _format_of(tables).register(tables, session)
+
+
 def no_rewinder() -> ConfigError:
     """Returns the error for tables that keep no snapshots."""
     return ConfigError(

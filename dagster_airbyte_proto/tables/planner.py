@@ -1,6 +1,6 @@
-"""The interface of what plans a push: it finds the rows to send, and writes them as Parquet."""
+"""The interfaces behind the plan of a push: who finds the rows to send, and writes them as Parquet."""
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -27,3 +27,10 @@ class SupportsPlans(Protocol):
     """A writer that plans pushes of its tables itself, without Spark."""
 
     def planner(self) -> PushPlanner: ...
+
+
+@runtime_checkable
+class SupportsSession(Protocol):
+    """A writer with a Spark session of its own."""
+
+    def open_session(self) -> Any: ...

@@ -242,7 +242,9 @@ def _care_text(done: CareResult) -> str:
     return f"{done.table}: {'; '.join(filter(None, parts))}"
 
 
-def _run_to_end(context: dg.OpExecutionContext, definition: ConnectionDefinition, background: BackgroundSync) -> None:
+def _run_to_end(
+    context: dg.OpExecutionContext, definition: ConnectionDefinition, background: BackgroundSync[SyncReport]
+) -> None:
     """Runs a sync to its end and records its streams. The step's main thread only waits, because Terminate can
     interrupt it at any moment."""
     keys = {stream: key for key, stream in definition.streams.items()}

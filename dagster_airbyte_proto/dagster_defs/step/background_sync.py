@@ -10,14 +10,14 @@
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.sync.commit_listener import CommitListener, CommittedStream
-from dagster_airbyte_proto.sync.report import SyncReport
 
-SyncFunction = Callable[[threading.Event, CommitListener], SyncReport]
-"""Runs a sync. The event cancels it; the listener hears of the streams whose rows are committed."""
+Report = TypeVar("Report")
+SyncFunction = Callable[[threading.Event, CommitListener], Report]
+"""Runs a sync, or a push. The event cancels it; the listener hears of the streams whose rows are committed."""
 
 
 class StreamsCommitted(NamedTuple):
@@ -26,20 +26,20 @@ class StreamsCommitted(NamedTuple):
     streams: Sequence[CommittedStream]
 
 
-class SyncEnded(NamedTuple):
+class SyncEnded(NamedTuple, Generic[Report]):
     """The last message of a sync: its report, or the error that ended it."""
 
-    report: SyncReport | None
+    report: Report | None
     error: BaseException | None
 
 
-class BackgroundSync:
+class BackgroundSync(Generic[Report]):
     """A sync and the thread that runs it. `stop` can be called at any time, and more than once."""
 
-    def __init__(self, sync: SyncFunction) -> None:
+    def __init__(self, sync: SyncFunction[Report]) -> None:
         self._sync = sync
         self._cancel = threading.Event()
-        self._messages: queue.Queue[StreamsCommitted | SyncEnded] = queue.Queue()
+        self._messages: queue.Queue[StreamsCommitted | SyncEnded[Report]] = queue.Queue()
         self._gate = threading.Event()
         self._is_accepted = False
         self._is_abandoned = False
@@ -48,7 +48,7 @@ class BackgroundSync:
     def start(self) -> None:
         self._thread.start()
 
-    def next_message(self, timeout_seconds: float) -> StreamsCommitted | SyncEnded | None:
+    def next_message(self, timeout_seconds: float) -> StreamsCommitted | SyncEnded[Report] | None:
         """Returns the next message, or None if none came in time."""
         try:
             return self._messages.get(timeout=max(0.0, timeout_seconds))
@@ -86,7 +86,7 @@ class BackgroundSync:
 
     def _run(self) -> None:
         try:
-            ended = SyncEnded(self._sync(self._cancel, self), None)
+            ended: SyncEnded[Report] = SyncEnded(self._sync(self._cancel, self), None)
         except BaseException as error:  # noqa: BLE001 - the edge of a thread: the step's thread raises it again
             ended = SyncEnded(None, error)
         self._messages.put(ended)

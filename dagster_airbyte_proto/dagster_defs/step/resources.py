@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from graphlib import TopologicalSorter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -14,8 +14,14 @@ from dagster_airbyte_proto.checkpoints.sql import sql_store
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
-from dagster_airbyte_proto.dagster_defs.engines import engine_settings, opened_store, table_io_manager
+from dagster_airbyte_proto.dagster_defs.engines import (
+    engine_settings,
+    opened_engine,
+    opened_store,
+    table_io_manager,
+)
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
+from dagster_airbyte_proto.dagster_defs.push.step import PushStep
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
@@ -28,6 +34,9 @@ from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.plan.stream_plan import SharedStatePolicy, Slice, SyncRequest
+from dagster_airbyte_proto.sync.push.push_context import PushRequest
+from dagster_airbyte_proto.sync.push.report import PushReport
+from dagster_airbyte_proto.sync.push.run import push_connection
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run import sync_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -65,7 +74,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     compact_after_delete_files: int = 4
     compact_after_small_files: int = 100
     shared_state: str = SharedStatePolicy.REFUSE.value
-    _running_syncs: list[BackgroundSync] = PrivateAttr(default_factory=list)
+    _running_syncs: list[BackgroundSync[Any]] = PrivateAttr(default_factory=list)
 
     def sync(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> SyncEvents:
         """Returns the events of one sync of the selected streams, for the step to yield. Taking the first event starts
@@ -74,6 +83,28 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         `connection` replaces the one that the assets were made from, for a config that is only known at run time.
         """
         return SyncEvents(partial(self._events, context, connection))
+
+    def push(
+        self, context: dg.AssetExecutionContext, connection: Connection | None = None
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        """Pushes the selected streams, and yields a materialization for each, for the step to yield."""
+        with failing_the_step():
+            definition = definition_of(context.assets_def)
+            connection = connection or definition.connection
+            io_manager = table_io_manager(context.resources, definition.io_manager_key, connection.name)
+        selected = {key: each for key, each in definition.streams.items() if key in context.selected_asset_keys}
+        request = PushRequest(streams=[str(stream) for stream in selected.values()])
+        labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
+        deployment = partial(run_deployment, context)
+
+        def run(cancel: threading.Event, listener: CommitListener) -> PushReport:  # noqa: ARG001 - a push has no gate
+            options = RunOptions(cancel, run_id=context.run.run_id, lease_wait_seconds=self.lease_wait_seconds)
+            with opened_engine(self, io_manager.tables(labels), deployment) as engine:
+                return push_connection(engine, connection, request, options)
+
+        background = BackgroundSync(run)
+        self._running_syncs.append(background)
+        yield from PushStep(connection.name, selected, background).events(partial(background.stop, _TEARDOWN_SECONDS))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
         """Ends syncs that still run because their iterator was dropped."""

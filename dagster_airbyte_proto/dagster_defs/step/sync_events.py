@@ -127,7 +127,7 @@ class SyncEventStream:
         self,
         context: dg.AssetExecutionContext,
         assets: SyncedAssets,
-        background: BackgroundSync,
+        background: BackgroundSync[SyncReport],
         progress: RunProgress,
         build_materialization: BuildMaterialization,
     ) -> None:
@@ -141,7 +141,7 @@ class SyncEventStream:
         self._awaits_acceptance = False
         self._is_yielding = False
         self._drain_deadline: float | None = None
-        self._end = SyncEnded(None, None)
+        self._end: SyncEnded[SyncReport] = SyncEnded(None, None)
 
     def events(self) -> Iterator[SyncEvent]:
         stop_seconds = _STOP_SECONDS

@@ -7,3 +7,33 @@
 3. *fold*: what was acknowledged goes into the delivered table, as a load like any other, and the state moves with it
    (`delivered_table.py`).
 """
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.connection import Connection
+    from dagster_airbyte_proto.sync.push.report import PushReport
+
+
+def push(
+    connection: "Connection",
+    *,
+    home: Path | str = ".airbyte-proto",
+    settings: Path | None = None,
+    streams: Collection[str] | None = None,
+    plan: bool = False,
+    full: bool = False,
+) -> "PushReport":
+    """Runs one push and returns its report; raises ProtoError when it cannot begin.
+
+    With `plan` nothing is sent: the report says what would be. A `full` push takes nothing for delivered.
+    """
+    from dagster_airbyte_proto.settings import Settings
+    from dagster_airbyte_proto.sync.engine import Engine
+    from dagster_airbyte_proto.sync.push.push_context import PushRequest
+    from dagster_airbyte_proto.sync.push.run import push_connection
+
+    with Engine(Settings.load(Path(home), settings)) as engine:
+        return push_connection(engine, connection, PushRequest(streams, only_plans=plan, is_full=full))

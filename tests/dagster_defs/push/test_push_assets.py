@@ -1,0 +1,78 @@
+"""Pushes as Dagster assets: their keys and lineage, what a run materializes, and how it fails."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from dagster_airbyte_proto import ConnectorResource, build_push_assets, push_assets
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
+from tests.dagster_defs.support.folder_shop import FolderIOManager
+from tests.sync.push.pushed_table import PushedTable, person
+
+
+@pytest.fixture
+def table(quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder)
+    pushed.fill([person(1), person(2), person(3, score=float("nan"))])
+    return pushed
+
+
+def _run(
+    table: PushedTable, assets: dg.AssetsDefinition, instance: dg.DagsterInstance, *, may_fail: bool = False
+) -> dg.ExecuteInProcessResult:
+    warehouse = table.settings.catalog.warehouse or str(table.home / "warehouse")
+    resources = {
+        "connector": ConnectorResource(home=str(table.home)),
+        "io_manager": FolderIOManager(warehouse=warehouse),
+    }
+    return dg.materialize([assets], resources=resources, instance=instance, raise_on_error=not may_fail)
+
+
+def test_a_pushed_stream_is_an_asset_downstream_of_its_table(table: PushedTable) -> None:
+    assets = build_push_assets(Connection.from_file(table.connection_file()))
+    key = dg.AssetKey(["crm", "contacts"])
+    assert assets.keys == {key}
+    assert assets.asset_deps[key] == {dg.AssetKey(["shop", "people"])}
+    [spec] = assets.specs
+    assert (spec.kinds, spec.group_name) == ({"airbyte"}, "crm")
+    other = build_push_assets(Connection.from_file(table.connection_file()), deps={"contacts": ["people"]})
+    assert other.asset_deps[key] == {dg.AssetKey(["people"])}
+
+
+def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
+    connection = Connection.from_file(table.connection_file())
+
+    @push_assets(connection=connection)
+    def crm(context: dg.AssetExecutionContext, connector: ConnectorResource):  # type: ignore[no-untyped-def]
+        yield from connector.push(context)
+
+    result = _run(table, crm, dagster_instance)
+    [event] = result.asset_materializations_for_node("crm")
+    numbers = {name: event.metadata[f"airbyte_proto/{name}"].value for name in ("sent", "acknowledged", "rejected")}
+    assert numbers == {"sent": 3, "acknowledged": 2, "rejected": 1}
+    assert [row["id"] for row in table.received()] == [1, 2]
+    [again] = _run(table, crm, dagster_instance).asset_materializations_for_node("crm")
+    assert again.metadata["airbyte_proto/sent"].value == 0
+
+
+def test_a_push_that_fails_fails_the_step_with_its_error(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    table.config["fails"] = "config_error"
+    result = _run(
+        table, build_push_assets(Connection.from_file(table.connection_file())), dagster_instance, may_fail=True
+    )
+    assert not result.success
+    [failure] = [event for event in result.all_events if event.is_step_failure]
+    assert "it cannot go on" in str(failure.step_failure_data.user_failure_data)
+
+
+def test_a_connection_without_a_push_has_no_such_assets(table: PushedTable) -> None:
+    path = table.connection_file()
+    written = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({name: written[name] for name in ("connector", "config")}))
+    with pytest.raises(ConfigError, match="it has no `push`"):
+        build_push_assets(Connection.from_file(path))
