@@ -23,6 +23,7 @@ class _StreamPart(msgspec.Struct):
 
     status: str = ""
     committed: int = 0
+    acknowledged: int = 0
     rejected: int = 0
     unknown: int = 0
     error: str | None = None
@@ -92,7 +93,7 @@ def connection_status(store: StateStore, name: str, now: datetime) -> Connection
         ended.started_at,
         ended.ended_at,
         report.partition,
-        rows=sum(stream.committed for stream in streams),
+        rows=sum(stream.committed + stream.acknowledged for stream in streams),
         rejected=sum(stream.rejected for stream in streams),
         unknown=sum(stream.unknown for stream in streams),
         unfinished_loads=0 if is_held else len(store.announced_loads(name)),
@@ -112,7 +113,7 @@ def _report(run: LoggedRun) -> _ReportPart:
 
 
 def _rows(run: LoggedRun, report: _ReportPart) -> int | None:
-    return sum(stream.committed for stream in report.streams.values()) if run.ended_at else None
+    return sum(stream.committed + stream.acknowledged for stream in report.streams.values()) if run.ended_at else None
 
 
 def _failing(report: _ReportPart) -> Iterator[tuple[str, str]]:

@@ -105,6 +105,12 @@ class Engine:
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
         """The connection's connector. Its stderr goes to the log; `window` fills the templates of its config. Raises
         ConfigError."""
+        if connection.push is not None:
+            raise ConfigError(
+                f"reading connection {connection.name}",
+                "its connector is the destination of a push",
+                remedy=f"Run `airbyte-proto push {connection.origin or connection.name}`.",
+            )
         connector = LaunchableConnector(self._launcher(connection, log), source_protocol(connection.connector.protocol))
         config = connector_config(connection, os.environ, window)
         return Source(connection, config, connector, self.answer_cache, log)

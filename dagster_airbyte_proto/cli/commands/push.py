@@ -1,7 +1,7 @@
 """`push` and `push rejected`. Slow modules are imported when a command runs; see call.py."""
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,7 +20,7 @@ _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
 
 
 @command_in(program, "push")
-@click.argument("connection_file", metavar="C")
+@click.argument("words", metavar="C | rejected C", nargs=-1, required=True)
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
 @click.option("--plan", "only_plans", is_flag=True, help="Send nothing: show how many rows would go, with samples.")
 @click.option(
@@ -31,7 +31,7 @@ _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
 @click.option("--retry-unknown", is_flag=True, help="Send the rows again of which nobody knows whether they arrived.")
 def push(
     call: Call,
-    connection_file: str,
+    words: tuple[str, ...],
     streams: str | None,
     only_plans: bool,
     sample: int,
@@ -39,13 +39,35 @@ def push(
     retry_rejected: bool,
     retry_unknown: bool,
 ) -> Answer:
-    """Pushes rows of tables to a destination: what is new, changed or gone since the last time."""
+    """Pushes rows of tables to a destination: what is new, changed or gone since the last time.
+
+    `push rejected C` lists the rows that were refused, with the reasons.
+    """
+    if len(words) == 2 and words[0] == "rejected":
+        return _rejected(call, words[1])
+    if len(words) != 1:
+        raise click.UsageError("name one connection file, or `rejected` and one")
+    return _push(call, words[0], PushFlags(streams, only_plans, sample, full, retry_rejected, retry_unknown))
+
+
+class PushFlags(NamedTuple):
+    """The flags of one call."""
+
+    streams: str | None
+    only_plans: bool
+    sample: int
+    full: bool
+    retry_rejected: bool
+    retry_unknown: bool
+
+
+def _push(call: Call, connection_file: str, flags: PushFlags) -> Answer:
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
     from dagster_airbyte_proto.sync.push.run import push_connection
     from dagster_airbyte_proto.sync.run_options import RunOptions
 
     connection = call.open(connection_file)
-    request = PushRequest(stream_names(streams), only_plans, sample, full, retry_rejected, retry_unknown)
+    request = PushRequest(stream_names(flags.streams), *flags[1:])
     cancel = threading.Event()
     with (
         call.engine() as engine,
@@ -55,6 +77,33 @@ def push(
         report = push_connection(engine, connection, request, RunOptions(cancel, watcher))
     code = {"complete": 0, "cancelled": CANCELLED}.get(report.status.value, 1)
     return Answer(report.as_json(), (*report_parts(report),), code)
+
+
+def _rejected(call: Call, connection_file: str) -> Answer:
+    """Lists the rejected rows of each stream, from the table that remembers them."""
+    from dagster_airbyte_proto.model import StreamId
+    from dagster_airbyte_proto.sync.push.delivered_table import REJECTED, delivered_table_name
+
+    connection = call.open(connection_file)
+    parts: list[str | Grid] = []
+    value: dict[str, list[dict[str, Any]]] = {}
+    with call.engine() as engine:
+        known = {str(stream) for stream in engine.store.landed_tables(connection.name)}
+        for name in connection.push or {}:
+            table = delivered_table_name(connection.name, StreamId.of(name))
+            found: list[dict[str, Any]] = []
+            if name in known:
+                place = f"{engine.settings.catalog.name}.`{table.namespace}`.`{table.name}`"
+                rows = engine.query(
+                    f"SELECT _row, _reason, _pushed_at FROM {place} WHERE _status = '{REJECTED}' ORDER BY _pushed_at"
+                ).rows
+                found = [dict(zip(("row", "reason", "rejected_at"), row, strict=True)) for row in rows]
+            value[name] = found
+            parts.append(f"{name}: {counted(len(found), 'row')} rejected")
+            if found:
+                shown = ["reason", "rejected_at", "row"]
+                parts.append(Grid(shown, [[each[column] for column in shown] for each in found]))
+    return Answer({"connection": connection.name, "rejected": value}, tuple(parts))
 
 
 def report_parts(report: "PushReport") -> list[str | Grid]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.connector.source import Source
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+    from dagster_airbyte_proto.sync.push.push_context import Destination
 
 _SPEC = ("field", "type", "required", "secret", "default", "description")
 _STREAMS = ("stream", "read modes", "primary key", "cursor", "columns")
@@ -50,8 +51,12 @@ def open_connector(call: Call, connection_file: str, partition: "Slice | None" =
 @click.argument("connection_file", metavar="C")
 def spec(call: Call, connection_file: str) -> Answer:
     """Shows the config that the connector takes."""
-    with open_connector(call, connection_file) as (_, source):
-        found = source.spec(fresh=True)
+    if call.open(connection_file).push is not None:
+        with _open_destination(call, connection_file) as destination:
+            found = destination.spec(fresh=True)
+    else:
+        with open_connector(call, connection_file) as (_, source):
+            found = source.spec(fresh=True)
     rows = list(_fields(found.config_schema, ""))
     return Answer(
         {"connection": call.connection, "spec": found.message},
@@ -64,7 +69,42 @@ def spec(call: Call, connection_file: str) -> Answer:
 @partition_options
 def check(call: Call, connection_file: str, partition: str | None, window: tuple[str, ...]) -> Answer:
     """Runs the connector's check of the config, and checks the streams against the saved catalog."""
+    if call.open(connection_file).push is not None:
+        return _check_destination(call, connection_file)
     return check_connection(call, connection_file, partition_slice(partition, window))
+
+
+@contextmanager
+def _open_destination(call: Call, connection_file: str) -> "Iterator[Destination]":
+    """Opens the connector of a connection with a push."""
+    from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
+
+    connection = call.open(connection_file)
+    on_line = partial(show_log_line, is_verbose=call.is_verbose)
+    with call.engine() as engine, opened_destination(engine, connection, on_line=on_line) as destination:
+        yield destination
+
+
+def _check_destination(call: Call, connection_file: str) -> Answer:
+    """Runs the destination's check of its config, and checks that it takes the modes of the pushed streams."""
+    from dagster_airbyte_proto.sync.push.run import refused_modes
+
+    with _open_destination(call, connection_file) as destination:
+        verdict = destination.check()
+        message = destination.mask.text(verdict.message)
+        faults = refused_modes(destination)
+    status = "succeeded" if verdict.succeeded and not faults else "failed"
+    shown = message if call.is_verbose else without_stack_traces(message)
+    lines = [f"{call.connection}: check {status}" + (f": {shown}" if shown else "")]
+    lines += [f"error: {fault}" for fault in faults]
+    value = {
+        "connection": call.connection,
+        "status": status,
+        "message": message,
+        "streams_checked": True,
+        "stream_errors": [error_value(fault) for fault in faults],
+    }
+    return Answer(value, tuple(lines), 2 if faults else 0 if verdict.succeeded else 1)
 
 
 def check_connection(call: Call, connection_file: str, partition: "Slice | None" = None) -> Answer:

@@ -5,6 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.queries import AnyConversation
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
@@ -30,19 +33,34 @@ def opened_source(
     `template_values` fill the templates of the config, as the window of a sync does. The log lies in the folder `asked`
     beside the logs of syncs; `new_log` makes it. Raises ConfigError.
     """
-    folder = engine.settings.logs_folder / connection.name / "asked"
-    with new_log(folder, new_run_id(), on_line) as log:
+    with new_log(_logs_folder(engine, connection), new_run_id(), on_line) as log:
         source = engine.source(connection, log, template_values)
-        source.use_stored_config(engine.store)
-        try:
+        with _kept_config(engine, source):
             yield source
-        finally:
-            _save_config(engine, source)
 
 
-def _save_config(engine: Engine, source: Source) -> None:
-    if not source.has_unsaved_config:
-        return
-    name = source.connection.name
-    with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as renewal:
-        source.save_config(engine.store, renewal.lease)
+@contextmanager
+def opened_destination(
+    engine: Engine, connection: Connection, *, on_line: Callable[[str, str], None] = ignore_line
+) -> Iterator[ConfiguredConnector[DestinationProtocol]]:
+    """Opens the connector of a connection with a push, in the same way."""
+    with RunLog(_logs_folder(engine, connection), new_run_id(), on_line=on_line) as log:
+        destination = engine.destination(connection, log)
+        with _kept_config(engine, destination):
+            yield destination
+
+
+def _logs_folder(engine: Engine, connection: Connection) -> Path:
+    return engine.settings.logs_folder / connection.name / "asked"
+
+
+@contextmanager
+def _kept_config(engine: Engine, connector: ConfiguredConnector[AnyConversation]) -> Iterator[None]:
+    connector.use_stored_config(engine.store)
+    try:
+        yield
+    finally:
+        if connector.has_unsaved_config:
+            name = connector.connection.name
+            with acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as renewal:
+                connector.save_config(engine.store, renewal.lease)

@@ -56,7 +56,8 @@ def push_connection(
         destination = engine.destination(connection, log)
         destination.use_stored_config(engine.store)
         destination.check_config()
-        _check_modes(destination, streams)
+        if refused := refused_modes(destination):
+            raise refused[0]
         engine.store.note_protocol(renewal.lease, PUSH)
         start = engine.store.begin_run(renewal.lease, refreshed=(), streams=list(streams))
         reach("run.begun")
@@ -101,12 +102,14 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
     return chosen
 
 
-def _check_modes(destination: Destination, streams: Mapping[StreamId, PushOptions]) -> None:
-    spec = destination.spec()
-    for stream, options in streams.items():
-        refusal = destination.protocol.refusal(spec, options.mode)
-        if refusal is not None:
-            raise ConfigError(f"pushing connection {destination.connection.name}", refusal, stream=str(stream))
+def refused_modes(destination: Destination) -> list[ConfigError]:
+    """The streams whose mode the destination does not take."""
+    spec, connection = destination.spec(), destination.connection
+    refusals = {
+        name: destination.protocol.refusal(spec, options.mode) for name, options in (connection.push or {}).items()
+    }
+    doing = f"pushing connection {connection.name}"
+    return [ConfigError(doing, refusal, stream=name) for name, refusal in refusals.items() if refusal is not None]
 
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
