@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.process import Launcher
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
