@@ -80,6 +80,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a reader stands: a folder with connections whose catalogs were saved."""
     shutil.copytree(EXAMPLE / "connections", tmp_path / "connections")
     shutil.copy(EXAMPLE / "connections" / "shop.yaml", tmp_path)
+    pushed = next(each.values[0].text for each in snippets("yaml") if "push:" in each.values[0].text)
+    (tmp_path / "crm.yaml").write_text(pushed)
     shutil.copytree(EXAMPLE / "catalogs", tmp_path / ".airbyte-proto" / "catalogs")
     monkeypatch.delenv("AIRBYTE_PROTO_HOME", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -43,6 +43,7 @@ _SERVICES = {
     "LoadSteps": "has the stage, the ledger and the committer",
     "OpenBatchFile": "has an open file",
     "PreparedSync": "has the stage, the ledger and the loader",
+    "PushContext": "has the engine and the lease's renewal",
     "QueryListener": "has the log",
     "ReadOutcome": "has the reader",
     "RowLander": "has the stage, the loader and the tables",
@@ -65,6 +66,7 @@ _PLAIN_SAMPLES: dict[Any, Any] = {
     pa.Schema: _SCHEMA,
     pa.DataType: pa.list_(pa.int64()),
     pa.Table: _SCHEMA.empty_table(),
+    pa.RecordBatch: pa.RecordBatch.from_pydict({"id": [1]}, _SCHEMA),
     pa.Scalar: pa.scalar(3),
     pa.Array: pa.array([1, None]),
     re.Pattern: re.compile(b"a+"),
@@ -91,7 +93,19 @@ def _connection(launch: dict[str, Any]) -> Connection:
     )
 
 
-_MODELS = [*map(_connection, _LAUNCHES), Settings.load(Path("/home"))]
+def _push() -> Connection:
+    fields = {"id": "id", "shop": {"value": "north"}, "name": {"sql": "upper(name)"}}
+    return Connection.model_validate(
+        {
+            "name": "crm",
+            "connector": {"protocol": "singer", "launch": _LAUNCHES[0]},
+            "push": {"contacts": {"from": "lake.shop.users", "key": ["id"], "map": fields}},
+            "rate": {"rows_per_second": 200},
+        }
+    )
+
+
+_MODELS = [*map(_connection, _LAUNCHES), _push(), Settings.load(Path("/home"))]
 
 
 def _is_value(found: type) -> bool:
