@@ -35,6 +35,7 @@ from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.stream_run import StreamRun, nulled_texts, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity, RunTelemetry, installed_telemetry
 
 _EVERYTHING = SyncRequest()
 
@@ -52,6 +53,18 @@ def sync_connection(
     """Runs one sync and returns its report. Raises ProtoError for what goes wrong before the connector runs."""
     options = options or RunOptions(threading.Event())
     run_id = options.run_id or new_run_id()
+    telemetry = installed_telemetry()
+    with telemetry.sync(RunIdentity(connection.name, run_id, request.partition, options.attempt)):
+        measured = options._replace(progress_listener=telemetry.following(options.progress_listener), run_id=run_id)
+        report = _run_sync(engine, connection, request, measured, telemetry)
+        telemetry.ended(report)
+    return report
+
+
+def _run_sync(
+    engine: Engine, connection: Connection, request: SyncRequest, options: RunOptions, telemetry: RunTelemetry
+) -> SyncReport:
+    run_id = options.run_id or new_run_id()
     with RunLog(
         engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
     ) as log:
@@ -59,7 +72,9 @@ def sync_connection(
             acquire_lease(
                 engine.store, connection.name, run_id, engine.settings.lease_seconds, _lease_wait(options, log)
             ) as renewal,
-            Committer(engine.store, lambda: engine.tables, renewal.lease, partition=request.partition) as committer,
+            Committer(
+                engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
+            ) as committer,
         ):
             reach("run.leased")
             recovered = len(committer.recover())

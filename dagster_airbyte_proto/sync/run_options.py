@@ -49,7 +49,8 @@ class RunOptions(NamedTuple):
     """The options of one run, beside what it reads (`SyncRequest`).
 
     Setting `cancel` ends the sync early: rows that a state covers are committed. `run_id` may be that of an earlier
-    attempt. If another run holds the connection, this one waits up to `lease_wait_seconds` for it.
+    attempt; `attempt` counts these from 1. If another run holds the connection, this one waits up to
+    `lease_wait_seconds` for it.
     """
 
     cancel: threading.Event
@@ -58,3 +59,4 @@ class RunOptions(NamedTuple):
     commit_listener: CommitListener = NoCommitListener()
     run_id: str | None = None
     lease_wait_seconds: float = 0.0
+    attempt: int = 1

@@ -201,6 +201,7 @@ class _PartitionSync(NamedTuple):
             commit_listener=listener,
             run_id=self.context.run.run_id,
             lease_wait_seconds=self.lease_wait_seconds,
+            attempt=self.context.retry_number + 1,
         )
         return sync_connection(engine, self.connection, request, options)
 

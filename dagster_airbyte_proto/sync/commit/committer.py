@@ -26,6 +26,8 @@ not landed (`TableWriter.find_load`).
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
@@ -39,6 +41,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, re
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.sync.commit.late_rows import LateRowLookup
 from dagster_airbyte_proto.sync.read.batch_files import remove_sources
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunTelemetry
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
 
 _TABLES_AT_ONCE = 4
@@ -65,12 +68,19 @@ class Committer:
     """
 
     def __init__(
-        self, store: StateStore, tables: Callable[[], TableWriter], lease: Lease, *, partition: str = ""
+        self,
+        store: StateStore,
+        tables: Callable[[], TableWriter],
+        lease: Lease,
+        *,
+        partition: str = "",
+        telemetry: RunTelemetry = NO_TELEMETRY,
     ) -> None:
         self._store = store
         self._tables = tables
         self._lease = lease
         self._partition = partition
+        self._telemetry = telemetry
         self._pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="commit")
 
     def __enter__(self) -> "Committer":
@@ -95,6 +105,10 @@ class Committer:
     def land(self, load: Load) -> LoadOutcome:
         """Announces and commits a load. On return its rows are in their tables and no state has moved: `promote` must
         follow."""
+        with self._telemetry.load(load):
+            return self._land(load)
+
+    def _land(self, load: Load) -> LoadOutcome:
         reach("load.staged")
         try:
             self._store.announce(self._lease, load, partition=self._partition)
@@ -194,11 +208,23 @@ class Committer:
 
     def _recover(self, load: Load) -> LoadOutcome:
         reach("recover.begun")
-        return self.promote(self._commit_tables(load, _find_or_commit))
+        with self._telemetry.load(load):
+            return self.promote(self._commit_tables(load, _find_or_commit))
+
+    def _traced(self, load: Load, part: StagedRows, commit: Callable[[], CommittedRows | None]) -> CommittedRows | None:
+        with self._telemetry.commit(load, part):
+            return commit()
 
     def _commit_tables(self, load: Load, commit: "_CommitPart") -> LoadOutcome:
         tables = self._tables() if load.parts else None
-        attempts = {part.stream: self._pool.submit(commit, tables, load, part) for part in load.parts if tables}
+        attempts = {
+            # Each thread gets a copy of the context: spans nest by it.
+            part.stream: self._pool.submit(
+                copy_context().run, self._traced, load, part, partial(commit, tables, load, part)
+            )
+            for part in load.parts
+            if tables
+        }
         committed, refused = _wait_for_tables(attempts)
         reach("load.committed")
         if refused and committed and any(state.scope is not StateScope.STREAM for state in load.states):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -122,7 +123,7 @@ class Loader:
         load = Load(load_id, self._lease.connection, run_id, parts, states, resume_points)
         self._running_parts = parts
         self._running_commit = self._pool.submit(
-            self._measure, self._land_last if is_last else self._committer.commit, load
+            copy_context().run, self._measure, self._land_last if is_last else self._committer.commit, load
         )
 
     def wait_for_commit(self) -> None:

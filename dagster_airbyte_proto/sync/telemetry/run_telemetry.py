@@ -1,0 +1,72 @@
+"""The interface by which a sync is traced and measured, and the choice of its implementation.
+
+Without the extra `otel` there is none: nothing is imported, and no step does more than enter an empty context.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
+
+from dagster_airbyte_proto.loads.load import Load, StagedRows
+from dagster_airbyte_proto.sync.report import SyncReport
+from dagster_airbyte_proto.sync.run_options import ProgressListener
+
+
+class RunIdentity(NamedTuple):
+    """The run that is traced. `attempt` counts from 1; a later one is a retry."""
+
+    connection: str
+    run_id: str
+    partition: str
+    attempt: int
+
+
+class RunTelemetry(Protocol):
+    """Spans and metrics of one run. Nothing here raises: a sync does not fail because it cannot be measured."""
+
+    def sync(self, run: RunIdentity, /) -> AbstractContextManager[object]:
+        """The span of the whole run."""
+        ...
+
+    def following(self, listener: ProgressListener) -> ProgressListener:
+        """A listener that measures each stream and passes everything on."""
+        ...
+
+    def load(self, load: Load, /) -> AbstractContextManager[object]:
+        """The span in which a load is announced and committed."""
+        ...
+
+    def commit(self, load: Load, part: StagedRows, /) -> AbstractContextManager[object]:
+        """The span in which one table commits its part of a load."""
+        ...
+
+    def ended(self, report: SyncReport) -> None: ...
+
+
+class NoTelemetry:
+    """A RunTelemetry that does nothing."""
+
+    def sync(self, *_: object) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def following(self, listener: ProgressListener) -> ProgressListener:
+        return listener
+
+    def load(self, *_: object) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def commit(self, *_: object) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def ended(self, report: SyncReport) -> None: ...
+
+
+NO_TELEMETRY = NoTelemetry()
+
+
+def installed_telemetry() -> RunTelemetry:
+    """Returns a new run's telemetry: OpenTelemetry's where its API is installed."""
+    try:
+        from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
+    except ModuleNotFoundError:
+        return NO_TELEMETRY
+    return OpenTelemetry()

@@ -1,0 +1,122 @@
+"""The queries of the Grafana dashboard, on a real Prometheus that scrapes two real syncs."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import prometheus_client
+import pytest
+import requests
+
+from tests.support.needs import lacks
+from tests.sync.conftest import OpenShop
+from tests.sync.telemetry.conftest import Sdk
+
+_DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana-dashboard.json"
+_VARIABLES = {"$__range": "2m", "$__rate_interval": "2m", "$connection": ".*"}
+_DEADLINE_SECONDS = 60.0
+
+
+class Prometheus(NamedTuple):
+    """A running server."""
+
+    address: str
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        answer = requests.get(f"{self.address}/api/v1/query", params={"query": expression}, timeout=10).json()
+        assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path, sdk: Sdk) -> Iterator[Prometheus]:
+    program = shutil.which("prometheus")
+    if program is None:
+        lacks("prometheus", "no prometheus (Debian: apt-get install prometheus)")
+    metrics, _ = prometheus_client.start_http_server(0, addr="127.0.0.1")
+    job = {"job_name": "syncs", "static_configs": [{"targets": [f"127.0.0.1:{metrics.server_port}"]}]}
+    config = {"global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"}, "scrape_configs": [job]}
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    port = _free_port()
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            [
+                program,
+                f"--config.file={tmp_path}/prometheus.yml",
+                f"--storage.tsdb.path={tmp_path}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield Prometheus(f"http://127.0.0.1:{port}")
+    finally:
+        server.terminate()
+        server.wait(20)
+        metrics.shutdown()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _expressions() -> dict[str, str]:
+    panels = json.loads(_DASHBOARD.read_text())["panels"]
+    return {f"{panel['title']} {each['refId']}": each["expr"] for panel in panels for each in panel["targets"]}
+
+
+def _filled(expression: str) -> str:
+    for name, value in _VARIABLES.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while True:
+        try:
+            if is_so():
+                return
+        except requests.ConnectionError:
+            pass
+        assert time.monotonic() < deadline, "Prometheus has not got the metrics in time"
+        time.sleep(0.1)
+
+
+def test_every_query_of_the_dashboard_answers_for_real_syncs(prometheus: Prometheus, shop: OpenShop) -> None:
+    place = shop()
+    place.sync_of({"streams": {"users": {"records": 5}}, "state_every": 2})
+    rows = _filled(_expressions()["Rows committed A"])
+
+    def committed() -> float:
+        return sum(
+            float(series["value"][1])
+            for series in prometheus.query(rows)
+            if series["metric"]["airbyte_proto_stream"] == "users"
+        )
+
+    _wait_until(lambda: committed() > 0)
+    before = committed()
+    place.sync_of({"streams": {"users": {"records": 9}}, "state_every": 2})
+    _wait_until(lambda: committed() == before + 4)
+    answers = {title: prometheus.query(_filled(expression)) for title, expression in _expressions().items()}
+    assert [title for title, series in answers.items() if not series] == []
+    for title, found in answers.items():
+        assert {series["metric"]["airbyte_proto_connection"] for series in found} == {"shop"}, title
+    ages = [float(series["value"][1]) for series in answers["Time since the last complete sync A"]]
+    assert 0 <= min(ages) < _DEADLINE_SECONDS
+
+
+def test_no_variable_of_the_dashboard_is_unknown() -> None:
+    used = {name for expression in _expressions().values() for name in re.findall(r"\$\w+", expression)}
+    assert used == _VARIABLES.keys()

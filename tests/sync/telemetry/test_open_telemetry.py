@@ -1,0 +1,161 @@
+"""Spans and metrics of syncs, taken up by the SDK's exporters in memory."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.model import PlannedStream, ReadMode, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.run_options import NoProgressListener
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
+from tests.sync.conftest import OpenShop
+from tests.sync.telemetry.conftest import Sdk
+
+
+class Collected:
+    """The spans and metrics of one test: metrics as differences, since the SDK adds them up for the process."""
+
+    def __init__(self, spans: InMemorySpanExporter, reader: InMemoryMetricReader) -> None:
+        self._exporter = spans
+        self._reader = reader
+        self._before = self._points()
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        return self._exporter.get_finished_spans()
+
+    def span(self, name: str) -> ReadableSpan:
+        (found,) = [span for span in self.spans if span.name == name]
+        return found
+
+    def metric(self, name: str) -> dict[str, float]:
+        """The values of a metric by stream, or by status where it has no stream."""
+        now = self._points().get(name, {})
+        before = self._before.get(name, {})
+        return {key: value - before.get(key, 0) for key, value in now.items() if value != before.get(key)}
+
+    def _points(self) -> dict[str, dict[str, float]]:
+        data = self._reader.get_metrics_data()
+        return {
+            metric.name: {_key(point.attributes or {}): _value(point) for point in metric.data.data_points}
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
+def _key(attributes: Mapping[str, Any]) -> str:
+    return str(attributes.get("airbyte_proto.stream") or attributes.get("airbyte_proto.status") or "")
+
+
+def _value(point: Any) -> float:
+    return float(point.count if hasattr(point, "count") else point.value)
+
+
+@pytest.fixture
+def collected(sdk: Sdk) -> Iterator[Collected]:
+    sdk.spans.clear()
+    yield Collected(sdk.spans, sdk.metrics)
+    sdk.breaking.is_broken = False
+
+
+def two_streams() -> dict[str, Any]:
+    return {"streams": {"users": {"records": 9}, "orders": {"records": 4}}, "state_every": 3}
+
+
+def parent_of(span: ReadableSpan, spans: tuple[ReadableSpan, ...]) -> str | None:
+    ids = {each.context.span_id: each.name for each in spans if each.context}
+    return ids.get(span.parent.span_id) if span.parent else None
+
+
+def test_each_load_is_below_its_sync_and_each_commit_below_its_load(shop: OpenShop, collected: Collected) -> None:
+    place = shop()
+    with trace.get_tracer("test").start_as_current_span("caller"):
+        report = place.sync_of(two_streams())
+    parents = {(span.name, parent_of(span, collected.spans)) for span in collected.spans}
+    assert parents == {("caller", None), ("sync shop", "caller"), ("load", "sync shop"), ("commit", "load")}
+    attributes = collected.span("sync shop").attributes or {}
+    assert attributes["airbyte_proto.run.id"] == report.run_id
+    assert attributes["airbyte_proto.status"] == "complete"
+    commits = [span.attributes or {} for span in collected.spans if span.name == "commit"]
+    rows = Counter[str]()
+    for each in commits:
+        rows[str(each["airbyte_proto.stream"])] += int(str(each["airbyte_proto.load.rows"]))
+    assert rows == {"users": 9, "orders": 4}
+    assert sum(span.name == "load" for span in collected.spans) == report.loads
+
+
+def test_rows_bytes_and_seconds_are_those_of_the_report(shop: OpenShop, collected: Collected) -> None:
+    report = shop().sync_of(two_streams())
+    assert collected.metric("airbyte_proto.rows") == {name: each.committed for name, each in report.streams.items()}
+    assert collected.metric("airbyte_proto.bytes") == {name: each.bytes for name, each in report.streams.items()}
+    assert collected.metric("airbyte_proto.sync.duration") == {"complete": 1}
+    assert collected.metric("airbyte_proto.completed").keys() == {"users", "orders"}
+    assert collected.metric("airbyte_proto.commit.duration").keys() == {"users", "orders"}
+    assert collected.metric("airbyte_proto.rejected") == {}
+    assert collected.metric("airbyte_proto.retries") == {}
+
+
+def test_a_failed_sync_has_a_span_with_an_error_and_no_text_of_it(shop: OpenShop, collected: Collected) -> None:
+    place = shop()
+    failure = {"kind": "error", "after": 2, "message": "no access"}
+    assert place.sync_of({**two_streams(), "failure": failure}).status is not SyncStatus.COMPLETE
+    span = collected.span("sync shop")
+    assert not span.status.is_ok
+    assert span.events == ()
+    assert "no access" not in span.to_json()
+    assert "complete" not in collected.metric("airbyte_proto.sync.duration")
+
+
+def test_a_sync_that_cannot_begin_is_counted_as_failed(shop: OpenShop, collected: Collected) -> None:
+    place = shop()
+    place.config = {"password": "${env:NOT_SET_ANYWHERE}"}
+    with pytest.raises(ProtoError):
+        place.sync_of(two_streams())
+    assert (collected.span("sync shop").attributes or {})["error.type"] == "ConfigError"
+    assert collected.metric("airbyte_proto.sync.duration") == {"failed": 1}
+
+
+def test_a_broken_exporter_fails_no_sync(shop: OpenShop, collected: Collected, sdk: Sdk) -> None:
+    sdk.breaking.is_broken = True
+    place = shop()
+    assert place.sync_of(two_streams()).status is SyncStatus.COMPLETE
+    assert place.column("users") == list(range(9))
+    assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+def test_a_retry_is_counted_for_each_stream(collected: Collected) -> None:
+    users = Stream(StreamId(None, "users"), {})
+    run = StreamRun(PlannedStream(users, TableName("shop", "users"), ReadMode.INCREMENTAL, WriteMode.APPEND))
+    telemetry = OpenTelemetry()
+    with telemetry.sync(RunIdentity("shop", "run", "", attempt=2)):
+        telemetry.following(NoProgressListener()).run_started("run", {users.id: run})
+    assert collected.metric("airbyte_proto.retries") == {"users": 1}
+
+
+_WITHOUT_API = """
+import sys
+sys.modules["opentelemetry"] = None
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, installed_telemetry
+import dagster_airbyte_proto.sync.run
+assert installed_telemetry() is NO_TELEMETRY
+listener = object()
+assert NO_TELEMETRY.following(listener) is listener
+print([name for name in sys.modules if name.startswith("opentelemetry.")])
+"""
+
+
+def test_nothing_is_imported_where_the_api_is_not_installed() -> None:
+    command = [sys.executable, "-c", _WITHOUT_API]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
