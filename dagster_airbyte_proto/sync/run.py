@@ -35,7 +35,8 @@ from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.stream_run import StreamRun, nulled_texts, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
-from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity, RunTelemetry, installed_telemetry
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity, RunTelemetry
+from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry
 
 _EVERYTHING = SyncRequest()
 

@@ -1,11 +1,6 @@
-"""The interface by which a sync is traced and measured, and the choice of its implementation.
+"""The interface by which a sync is traced and measured."""
 
-Without the extra `otel` there is none: nothing is imported, and no step does more than enter an empty context.
-"""
-
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.loads.load import Load, StagedRows
@@ -63,18 +58,3 @@ class NoTelemetry:
 
 
 NO_TELEMETRY = NoTelemetry()
-
-
-def installed_telemetry() -> RunTelemetry:
-    """Returns a new run's telemetry: OpenTelemetry's where its API is installed."""
-    return _implementation()()
-
-
-@cache
-def _implementation() -> Callable[[], RunTelemetry]:
-    # Cached: an import that fails is tried again each time, which takes milliseconds.
-    try:
-        from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
-    except ModuleNotFoundError:
-        return lambda: NO_TELEMETRY
-    return OpenTelemetry

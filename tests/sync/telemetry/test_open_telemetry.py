@@ -147,7 +147,8 @@ def test_a_retry_is_counted_for_each_stream(collected: Collected) -> None:
 _WITHOUT_API = """
 import sys
 sys.modules["opentelemetry"] = None
-from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, installed_telemetry
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY
+from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry
 import dagster_airbyte_proto.sync.run
 assert installed_telemetry() is NO_TELEMETRY
 listener = object()
