@@ -37,8 +37,9 @@ class SealedPlan(msgspec.Struct, frozen=True):
 
     A position is a number of rows of the plan. The rows are in `files`, one after the other; those of `removal_files`
     follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
-    same rows differ: origin, mapping, key and mode. `snapshot` is the version of the origin that was read, `cursor` the
-    greatest cursor value up to which rows are in the plan, both as text. A push of a single partition has a `slice`.
+    same rows differ: mapping, key and options. `snapshot` is the version of the origin that was read. `cursor` is the
+    greatest cursor value up to which rows are in the plan, and `after` the one of the plan before, both as text. A push
+    of a single partition has a `slice`.
     """
 
     plan_id: str
@@ -54,6 +55,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     generation_id: int = 0
     snapshot: str | None = None
     cursor: str | None = None
+    after: str | None = None
     slice: str | None = None
 
     @property
@@ -95,7 +97,10 @@ class Delivery(NamedTuple):
 
 
 class PushPosition(msgspec.Struct, frozen=True):
-    """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged."""
+    """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged.
+
+    `cursor` is the value up to which all rows were acknowledged: that of the plan once it is at its end.
+    """
 
     plan_id: str
     rows: int

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import NO_LIMIT, LoadStatus, LoggedLoad, StateStore
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.model import TableName
@@ -53,12 +54,12 @@ class CareOptions(NamedTuple):
     orphan_seconds: float = ORPHAN_SECONDS
 
 
-def tables_of(store: StateStore, connection: str) -> list[TableName]:
+def tables_of(store: DeliveryStore, connection: str) -> list[TableName]:
     """The names of the tables that loads of the connection went into, sorted."""
     return sorted({part.table for entry in store.loads(connection, limit=NO_LIMIT) for part in entry.load.parts})
 
 
-def care_for_table(store: StateStore, care: TableCare, name: TableName, options: CareOptions) -> CareResult:
+def care_for_table(store: DeliveryStore, care: TableCare, name: TableName, options: CareOptions) -> CareResult:
     """Compacts a table and removes what is old. The error of a table that refuses is in the result."""
     compacted = cleanup = None
     try:
@@ -72,7 +73,7 @@ def care_for_table(store: StateStore, care: TableCare, name: TableName, options:
 
 
 def clean(
-    store: StateStore, care: TableCare, name: TableName, *, keep_seconds: float, orphan_seconds: float
+    store: DeliveryStore, care: TableCare, name: TableName, *, keep_seconds: float, orphan_seconds: float
 ) -> Cleanup:
     """Expires the snapshots that nobody needs any more, and removes the files that no snapshot has."""
     if orphan_seconds < MIN_ORPHAN_SECONDS:
@@ -144,9 +145,9 @@ def _is_in_use(store: StateStore, connection: str, cutoff: datetime) -> bool:
     return any(at is not None and at > cutoff for at in times)
 
 
-def _protected_files(store: StateStore, name: TableName) -> ProtectedFiles:
-    """The files of announced loads and of running runs, of every connection: a run's tables are known only once it has
-    announced a load."""
+def _protected_files(store: DeliveryStore, name: TableName) -> ProtectedFiles:
+    """The files of announced loads, of running runs and of plans of pushes, of every connection: a run's tables are
+    known only once it has announced a load."""
     paths: set[str] = set()
     run_ids: set[str] = set()
     for connection in store.connections():
@@ -154,6 +155,8 @@ def _protected_files(store: StateStore, name: TableName) -> ProtectedFiles:
             run_ids.add(lease.run_id)
         for load in store.announced_loads(connection):
             paths.update(file.path for part in load.parts if part.table == name for file in part.files)
+        for delivery in store.deliveries(connection).values():
+            paths.update(file.path for file in (*delivery.plan.files, *delivery.plan.removal_files))
     return ProtectedFiles(frozenset(paths), frozenset(run_ids))
 
 

@@ -100,7 +100,8 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
 
 
 def position_state(plan: SealedPlan, rows: int) -> State:
-    position = PushPosition(plan.plan_id, rows, plan.rows, plan.snapshot, plan.cursor)
+    cursor = plan.cursor if rows == plan.rows else plan.after
+    position = PushPosition(plan.plan_id, rows, plan.rows, plan.snapshot, cursor)
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 
 
@@ -161,8 +162,10 @@ class _FoldFiles:
         gone = batch.rows
         if batch.is_removal:
             # A removal that was rejected leaves its row: the next plan finds it again.
-            kept = [place for place in range(batch.rows.num_rows) if batch.start + place not in rejected]
-            gone = batch.rows.take(pa.array(kept, pa.int64()))
+            refused = _refused_places(batch, rejected)
+            if refused:
+                kept = [place for place in range(batch.rows.num_rows) if place not in refused]
+                gone = batch.rows.take(pa.array(kept, pa.int64()))
             self.removed += gone.num_rows
         if gone.num_rows:
             self._deletes.write(gone.select(self.keys))
@@ -187,10 +190,8 @@ class _FoldFiles:
         payload = rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
         reasons: list[str | None] = [None] * count
         texts: list[str | None] = [None] * count
-        for place in range(count):
-            if (refused := rejected.get(batch.start + place)) is not None:
-                reasons[place] = refused.reason
-                texts[place] = readable_row(payload.slice(place, 1))
+        for place, refused in _refused_places(batch, rejected).items():
+            reasons[place], texts[place] = refused.reason, readable_row(payload.slice(place, 1))
         reason = pa.array(reasons, pa.string())
         columns = {
             **{key: rows.column(key) for key in self.keys},
@@ -201,6 +202,11 @@ class _FoldFiles:
             "_pushed_at": pa.array([_now()] * count, pa.timestamp("us", "UTC")),
         }
         return pa.RecordBatch.from_pydict(columns)
+
+
+def _refused_places(batch: PlanBatch, rejected: dict[int, RejectedRow]) -> dict[int, RejectedRow]:
+    """The rejected rows among those of a batch, by their place in it."""
+    return {row - batch.start: rejected[row] for row in rejected.keys() & range(batch.start, batch.end)}
 
 
 def _now() -> int:

@@ -26,6 +26,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     sync_to_disk,
 )
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
+from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 
 
@@ -76,7 +77,7 @@ def make_plan(
     plan_id = secrets.token_hex(8)
     storage = context.engine.tables.storage
     plans = _plans_folder(context, stream, origin)
-    remove_orphan_files(plans, (), storage)  # Of runs that died: a plan that is still open would be gone on with.
+    _sweep(context, stream, plans, storage)
     folder = f"{plans}/{plan_id}"
     try:
         planned = context.engine.planner.write(query, folder)
@@ -89,6 +90,13 @@ def make_plan(
     return plan
 
 
+def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage) -> None:
+    """Removes the plans that runs left which died, but for one that is still to be gone on with."""
+    known = context.store.deliveries(context.connection.name).get(stream)
+    kept = () if known is None else (*known.plan.files, *known.plan.removal_files)
+    remove_orphan_files(plans, [file.path for file in kept], storage)
+
+
 def drop_plan(context: PushContext, plan: SealedPlan) -> None:
     """Deletes the files of a plan that is delivered, or given up."""
     remove_orphan_files(plan.folder, (), context.engine.tables.storage)
@@ -96,14 +104,15 @@ def drop_plan(context: PushContext, plan: SealedPlan) -> None:
 
 def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list[Mapping[str, Any]]]:
     """Returns the first rows of each kind of a plan, for people."""
-    found: dict[str, list[Mapping[str, Any]]] = {"added": [], "changed": [], "removed": []}
-    for file in plan.files:
-        for row in _table(file, storage).to_pylist():
-            shown = found[row[CHANGE]]
-            if len(shown) < count:
-                shown.append({name: value for name, value in row.items() if name not in OWN_COLUMNS})
-    for file in plan.removal_files:
-        found["removed"] += _table(file, storage).slice(0, count - len(found["removed"])).to_pylist()
+    counts = {"added": plan.counts.added, "changed": plan.counts.changed, "removed": plan.counts.removed}
+    found: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in counts}
+    for batch in plan_batches(plan, storage, 0, plan.rows):
+        for kind in ("removed",) if batch.is_removal else ("added", "changed"):
+            rows = batch.rows if batch.is_removal else batch.rows.filter(pc.equal(batch.rows.column(CHANGE), kind))
+            shown = rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
+            found[kind] += shown.slice(0, count - len(found[kind])).to_pylist()
+        if all(len(found[kind]) >= min(count, rows) for kind, rows in counts.items()):
+            break
     return {kind: rows for kind, rows in found.items() if rows}
 
 
@@ -170,7 +179,7 @@ def _with_cursor(
     plan: SealedPlan, planned: PlannedRows, position: PushPosition | None, *, starts_over: bool
 ) -> SealedPlan:
     before = None if position is None or starts_over else position.cursor
-    return msgspec.structs.replace(plan, starts_over=starts_over, cursor=planned.cursor or before)
+    return msgspec.structs.replace(plan, starts_over=starts_over, cursor=planned.cursor or before, after=before)
 
 
 def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows) -> None:

@@ -66,7 +66,15 @@ def _take_up(
         fold(context, delivery, folded, origin.delivered)
         position = stored_position(context, plan.stream)
     _check_unknown(context, delivery)
-    if delivery.is_complete or context.request.is_full or plan.fingerprint != origin.query.fingerprint:
+    is_changed = plan.fingerprint != origin.query.fingerprint
+    if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
+        raise ConfigError(
+            f"going on with the push of connection {plan.connection}",
+            f"its mapping was changed while {plan.rows - delivery.acknowledged:,} rows of a plan were still to be sent",
+            remedy="Push once more with the mapping as it was, or send all rows again: `airbyte-proto push --full`.",
+            stream=str(plan.stream),
+        )
+    if delivery.is_complete or context.request.is_full or is_changed:
         drop_plan(context, plan)
         return position, None
     return position, delivery

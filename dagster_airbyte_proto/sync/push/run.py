@@ -58,10 +58,12 @@ def push_connection(
         destination.check_config()
         if refused := refused_modes(destination):
             raise refused[0]
-        engine.store.note_protocol(renewal.lease, PUSH)
-        start = engine.store.begin_run(renewal.lease, refreshed=(), streams=list(streams))
-        reach("run.begun")
-        context = PushContext(engine, destination, request, options, renewal, committer, log, start.sync_id)
+        sync_id = 0
+        if not request.only_plans:
+            engine.store.note_protocol(renewal.lease, PUSH)
+            sync_id = engine.store.begin_run(renewal.lease, refreshed=(), streams=list(streams)).sync_id
+            reach("run.begun")
+        context = PushContext(engine, destination, request, options, renewal, committer, log, sync_id)
         reports = {str(stream): _pushed(context, stream, each) for stream, each in streams.items()}
         destination.save_config(engine.store, renewal.lease)
         statuses = [report.status for report in reports.values()]
@@ -77,7 +79,9 @@ def push_connection(
             log=str(log.path),
         )
         renewal.check()
-        engine.store.end_run(renewal.lease, status=report.status, report=msgspec.json.encode(report.as_json()).decode())
+        if not request.only_plans:
+            encoded = msgspec.json.encode(report.as_json()).decode()
+            engine.store.end_run(renewal.lease, status=report.status, report=encoded)
         reach("run.ended")
         return report
 

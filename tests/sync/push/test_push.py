@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import acquire_lease
 from tests.sync.push.pushed_table import PushedTable, person
 
 
@@ -219,3 +222,28 @@ def test_one_bad_stream_leaves_the_others_alone(table: PushedTable) -> None:
     assert report.status == "partial"
     assert report.streams["contacts"].acknowledged == 23
     assert report.streams["lost"].status == "failed"
+
+
+def test_a_plan_leaves_one_that_is_under_way_alone(table: PushedTable) -> None:
+    table.config |= {"dies_after": 13, "once": str(table.folder / "once")}
+    resumed = table.contacts().acknowledged
+    table.contacts(only_plans=True)
+    assert table.contacts().resumed == resumed
+    assert {row["id"] for row in table.received()} == set(range(1, 24))
+
+
+def test_a_mapping_that_is_changed_in_the_middle_sends_each_row_in_its_new_form(table: PushedTable) -> None:
+    table.config |= {"dies_after": 13, "once": str(table.folder / "once")}
+    table.contacts()
+    table.push["map"] = {"id": "id", "title": "name"}
+    assert table.contacts().status == "complete"
+    held = {row["id"]: row for row in table.received()}
+    assert held == {number: {"id": number, "title": f"person {number}"} for number in range(1, 24)}
+
+
+def test_a_reset_sends_all_rows_again(table: PushedTable) -> None:
+    table.contacts()
+    with Engine(table.settings) as engine, acquire_lease(engine.store, "crm", "reset", 30) as renewal:
+        engine.store.change_state(renewal.lease, StreamId.of("contacts"), None, who="a person")
+    assert table.contacts().planned.added == 23
+    assert len(table.delivered()) == 23
