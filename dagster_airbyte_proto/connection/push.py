@@ -104,6 +104,14 @@ class PushOptions(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _built(self) -> Self:
+        if self.changes is ChangesBy.SNAPSHOTS:
+            raise ValueError("changes: snapshots is not built yet; diff finds the same rows, and reads all of them")
+        if self.options:
+            raise ValueError("options: neither Airbyte's destinations nor Singer's targets take any for a stream")
+        return self
+
+    @model_validator(mode="after")
     def _fit_for_mode(self) -> Self:
         if self.mode is PushMode.OVERWRITE and self.changes_by is not ChangesBy.ALL:
             raise ValueError(f"mode overwrite sends all rows: leave `changes` out (found {self.changes_by})")

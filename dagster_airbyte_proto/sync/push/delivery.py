@@ -123,7 +123,8 @@ class ProcessDelivery:
             self.rejections[each.reason] = self.rejections.get(each.reason, 0) + 1
         if self._context.connection.on_error == "fail":
             raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
-        if not self._options.max_rejected.allows(self.rejected, self._plan.rows):
+        is_over = not self._options.max_rejected.allows(self.rejected, self._plan.rows)
+        if is_over and self._context.connection.on_error != "skip":
             raise ConnectorError(
                 "encoding the rows of a push",
                 f"{self.rejected:,} of {self._plan.rows:,} rows cannot be sent, more than max_rejected"
