@@ -1,0 +1,62 @@
+"""What a destination has proved, by the states that it sent back."""
+
+import json
+
+import pytest
+
+from dagster_airbyte_proto.model import PushMode, StreamId
+from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol, Echo, PushedStream, SentPosition
+from dagster_airbyte_proto.protocols.lookup import destination_protocol
+
+STREAM = PushedStream(StreamId.of("people", "shop"), {"type": "object"}, PushMode.UPSERT, ("id",))
+
+
+def _echo(rows: int, plan: str = "p") -> Echo:
+    return Echo(SentPosition(plan, rows))
+
+
+def test_an_echo_proves_all_before_it() -> None:
+    acks = Acknowledgements("p", 0)
+    for rows in (5, 10, 15):
+        acks.sent(rows)
+    assert acks.received(_echo(10))
+    assert (acks.rows, acks.waiting) == (10, 1)
+
+
+def test_repeats_and_strangers_are_no_progress() -> None:
+    acks = Acknowledgements("p", 0)
+    acks.sent(5)
+    assert acks.received(_echo(5))
+    assert not acks.received(_echo(5))
+    assert not acks.received(_echo(99))
+    assert not acks.received(_echo(5, "another"))
+    assert not acks.received(Echo(None))
+    assert (acks.rows, acks.repeats, acks.strangers) == (5, 1, 3)
+
+
+@pytest.mark.parametrize("name", ["airbyte", "singer"])
+def test_a_state_is_known_again_in_each_form(name: str) -> None:
+    protocol: DestinationProtocol = destination_protocol(name)
+    sent = json.loads(protocol.state_line(STREAM, SentPosition("p", 7)))
+    bare = sent["state"] if name == "airbyte" else sent["value"]
+    without_type = {key: value for key, value in bare.items() if key != "type"}
+    for form in (sent, bare, without_type, {**bare, "id": 3}):
+        assert protocol.reply(json.dumps(form).encode()) == Echo(SentPosition("p", 7)), form
+
+
+def test_rejected_records_are_counted() -> None:
+    protocol = destination_protocol("airbyte")
+    sent = json.loads(protocol.state_line(STREAM, SentPosition("p", 7)))
+    sent["state"]["destinationStats"] = {"recordCount": 5.0, "rejectedRecordCount": 2.0}
+    found = protocol.reply(json.dumps(sent).encode())
+    assert found == Echo(SentPosition("p", 7), 2.0)
+
+
+@pytest.mark.parametrize("name", ["airbyte", "singer"])
+@pytest.mark.parametrize(
+    "line", [b"", b"text", b"{", b"[]", b"7", b"\xff", b'{"type":"STATE"}', b'{"stream":3}', b"null"]
+)
+def test_no_line_is_too_strange(name: str, line: bytes) -> None:
+    found = destination_protocol(name).reply(line)
+    assert not isinstance(found, Echo) or found.position is None
