@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.encoding.sendable import readable_row
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, TableError
 from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import SchemaPolicy, State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
+from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.staging_folder import (
     StagingFolder,
@@ -68,16 +69,45 @@ def delivered_spec(connection: str, stream: StreamId, fields: pa.Schema, keys: S
             )
     key_fields = [pa.field(key, fields.field(key).type) for key in keys]
     name = delivered_table_name(connection, stream)
-    return TableSpec(name, pa.schema([*key_fields, *_OWN]), tuple(keys), comment="What a push has delivered")
+    return TableSpec(
+        name,
+        pa.schema([*key_fields, *_OWN]),
+        tuple(keys),
+        comment="What a push has delivered",
+        evolution_rules=EvolutionRules(SchemaPolicy.FREEZE),
+    )
 
 
 def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: StreamId) -> TableTarget:
-    """Creates the table if it is missing, and holds it against what the store remembers of it."""
+    """Creates the table if it is missing, and holds it against what the store remembers of it.
+
+    Raises TableError where it remembers rows by another key.
+    """
     tables, lease = context.engine.tables, context.lease
-    target = tables.prepare(spec)
+    try:
+        target = tables.prepare(spec)
+    except SchemaRefused as error:
+        raise _other_key(context, spec, stream) from error
+    if set(_keys_of(target)) != set(spec.keys):
+        raise _other_key(context, spec, stream)
     landed = context.store.landed_tables(lease.connection).get(stream)
     check_witness(context.store, lease, stream, tables.witness(spec.name, lease.connection), landed)
     return target
+
+
+def _keys_of(target: TableTarget) -> tuple[str, ...]:
+    own = {field.name for field in _OWN}
+    return tuple(name for name in target.schema.names if name not in own)
+
+
+def _other_key(context: PushContext, spec: TableSpec, stream: StreamId) -> TableError:
+    return TableError(
+        f"preparing the memory of the push, table {spec.name}",
+        f"it remembers rows by another key, or its key has another type than {', '.join(spec.keys)} has now",
+        remedy=f"Use the key as it was; or drop the table and run `airbyte-proto state reset {context.connection.name}"
+        f" {stream}`: then all rows are sent again.",
+        stream=str(stream),
+    )
 
 
 def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTarget | None) -> int:
@@ -145,7 +175,7 @@ class _FoldFiles:
     """The staged files of one fold: a file of rows, and one of the keys whose older rows go."""
 
     def __init__(self, context: PushContext, plan: SealedPlan, target: TableTarget) -> None:
-        self.keys = tuple(name for name in target.schema.names if name not in {field.name for field in _OWN})
+        self.keys = _keys_of(target)
         uri = run_staging_folder(target, context.lease.run_id)
         context.store.note_folders(context.lease, [uri])
         self._folder = StagingFolder.at(uri, target.storage)

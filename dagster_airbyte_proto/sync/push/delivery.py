@@ -65,10 +65,6 @@ class ProcessDelivery:
         """The rows that the destination says it rejected, and does not name."""
         return self._acks.rejected
 
-    @property
-    def strangers(self) -> int:
-        return self._acks.strangers
-
     def run(self, part: RowRange) -> None:
         """Sends the rows of a part and waits for the end of the process. Raises ConnectorError if it took not all."""
         context, plan = self._context, self._plan
@@ -99,7 +95,7 @@ class ProcessDelivery:
             self._write(running, self._protocol.state_line(self._stream, SentPosition(self._plan.plan_id, batch.end)))
             reach("push.sent")
             self._read(running, 0.0)
-        # A part without rows proves nothing, and a replacement by no rows is proved by the exit.
+        # Rows to write and removals each end a stream, as its destination sees it.
         if part.end == self._plan.rows or self._plan.rows_to_write == part.end:
             self._write(running, self._protocol.closing_lines(self._stream, _milliseconds()))
 

@@ -14,8 +14,7 @@ from dagster_airbyte_proto.errors import (
     ProtoError,
     StateConflict,
 )
-from dagster_airbyte_proto.loads.push import Delivery as Delivery
-from dagster_airbyte_proto.loads.push import PushPosition, SealedPlan
+from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position

@@ -249,3 +249,12 @@ def test_a_reset_sends_all_rows_again(table: PushedTable) -> None:
         engine.store.change_state(renewal.lease, StreamId.of("contacts"), None, who="a person")
     assert table.contacts().planned.added == 23
     assert len(table.delivered()) == 23
+
+
+@pytest.mark.parametrize("key", [["name"], ["id", "name"]])
+def test_another_key_is_refused_and_changes_nothing(table: PushedTable, key: list[str]) -> None:
+    table.contacts()
+    table.push["key"] = key
+    assert "another key" in (table.contacts().error or "")
+    table.push["key"] = ["id"]
+    assert table.contacts().planned.unchanged == 23
