@@ -32,7 +32,7 @@ def _quick(name: str, **expected: Any) -> Trick:
     return Trick(name)._replace(nightly=False, **expected)
 
 
-def _endless(name: str, error: str = "no record and no new state came", **expected: Any) -> Trick:
+def _endless(name: str, error: str = "no record and no new state was received", **expected: Any) -> Trick:
     trick = Trick(name, "failed", 10, 10, error=error, is_impatient=True)
     return trick._replace(**expected)
 

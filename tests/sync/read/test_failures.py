@@ -25,8 +25,8 @@ from tests.sync.shop import CancelAfter, Shop, impatient_options, until
 
 COMPLETE, FAILED = SyncStatus.COMPLETE, SyncStatus.FAILED
 WAYS_TO_BREAK = {
-    "hang": "no record and no new state came",
-    "ignore_sigterm": "no record and no new state came",
+    "hang": "no record and no new state was received",
+    "ignore_sigterm": "no record and no new state was received",
     "close": "was ended by signal 15",
     "signal": "was ended by signal 9",
     "exit": "exited with code 1",
@@ -59,7 +59,7 @@ def test_a_connector_that_only_logs_counts_as_silent(shop: OpenShop) -> None:
     place = shop()
     place.program = _but_reading(place.folder, "while :; do echo still here; sleep 0.01; done")
     report = place.sync_of(users(30), options=impatient_options())
-    assert "no record and no new state came" in (report.streams["users"].error or "")
+    assert "no record and no new state was received" in (report.streams["users"].error or "")
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
