@@ -109,7 +109,7 @@ def test_a_key_that_lies_in_an_object_stays_what_it_was() -> None:
         ("append", {"renames": (("email", "x"), ("tags", "X"))}, "as another column is named already"),
         ("append", {"renames": (("email", "_airbyte_meta"),)}, "as another column is named already"),
         ("append_dedup", {"hashed": (("updated_at",),)}, "updated_at is the cursor, and a hash has no order"),
-        ("append", {"hashed": (("address", "city"),)}, "address.city lies inside an object"),
+        ("append", {"hashed": (("address", "city"),)}, "address.city is inside an object"),
         ("append", {"select": (("email", "x"),)}, "no field email.x"),
     ],
 )
