@@ -37,9 +37,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
 
     A position is a number of rows of the plan. The rows are in `files`, one after the other; those of `removal_files`
     follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
-    same rows differ: mapping, key and options. `snapshot` is the version of the origin that was read. `cursor` is the
-    greatest cursor value up to which rows are in the plan, and `after` the one of the plan before, both as text. A push
-    of a single partition has a `slice`.
+    same rows differ: mapping, key and options. `cursor` is the greatest cursor value up to which rows are in the plan,
+    and `after` the one of the plan before, both as text.
     """
 
     plan_id: str
@@ -53,10 +52,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     fingerprint: str
     starts_over: bool = False
     generation_id: int = 0
-    snapshot: str | None = None
     cursor: str | None = None
     after: str | None = None
-    slice: str | None = None
 
     @property
     def rows(self) -> int:
@@ -77,13 +74,12 @@ class RejectedRow(NamedTuple):
 class Delivery(NamedTuple):
     """The progress of a plan at its destination. All are positions or counts of rows of the plan.
 
-    Rows up to `announced` may be at the destination. Those up to `acknowledged` are, but for the `rejected` ones.
+    Rows up to `announced` may be at the destination. Those up to `acknowledged` are, but for the rejected ones.
     """
 
     plan: SealedPlan
     announced: int
     acknowledged: int
-    rejected: int
     attempts: int
 
     @property
@@ -105,7 +101,6 @@ class PushPosition(msgspec.Struct, frozen=True):
     plan_id: str
     rows: int
     of_rows: int
-    snapshot: str | None = None
     cursor: str | None = None
 
     @property

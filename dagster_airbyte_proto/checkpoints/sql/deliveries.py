@@ -44,8 +44,7 @@ def stored(tx: Connection, connection: str) -> Mapping[StreamId, Delivery]:
     found = {}
     for row in tx.execute(select(deliveries).where(deliveries.c.connection == connection)):
         plan = _PLAN.decode(row.body)
-        rejected = len(rejects(tx, plan))
-        found[plan.stream] = Delivery(plan, row.announced, row.acknowledged, rejected, row.attempts)
+        found[plan.stream] = Delivery(plan, row.announced, row.acknowledged, row.attempts)
     return found
 
 

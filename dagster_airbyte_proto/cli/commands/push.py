@@ -1,7 +1,7 @@
 """`push` and `push rejected`. Slow modules are imported when a command runs; see call.py."""
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.sync.push.push_context import PushRequest
     from dagster_airbyte_proto.sync.push.report import PushReport
 
 _COLUMNS = ("stream", "status", "from", "added", "changed", "removed", "sent", "acknowledged")
@@ -47,27 +48,17 @@ def push(
         return _rejected(call, words[1])
     if len(words) != 1:
         raise click.UsageError("name one connection file, or `rejected` and one")
-    return _push(call, words[0], PushFlags(streams, only_plans, sample, full, retry_rejected, retry_unknown))
-
-
-class PushFlags(NamedTuple):
-    """The flags of one call."""
-
-    streams: str | None
-    only_plans: bool
-    sample: int
-    full: bool
-    retry_rejected: bool
-    retry_unknown: bool
-
-
-def _push(call: Call, connection_file: str, flags: PushFlags) -> Answer:
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
+
+    request = PushRequest(stream_names(streams), only_plans, sample, full, retry_rejected, retry_unknown)
+    return _push(call, words[0], request)
+
+
+def _push(call: Call, connection_file: str, request: "PushRequest") -> Answer:
     from dagster_airbyte_proto.sync.push.run import push_connection
     from dagster_airbyte_proto.sync.run_options import RunOptions
 
     connection = call.open(connection_file)
-    request = PushRequest(stream_names(flags.streams), *flags[1:])
     cancel = threading.Event()
     with (
         call.engine() as engine,
@@ -83,6 +74,7 @@ def _rejected(call: Call, connection_file: str) -> Answer:
     """Lists the rejected rows of each stream, from the table that remembers them."""
     from dagster_airbyte_proto.model import StreamId
     from dagster_airbyte_proto.sync.push.delivered_table import REJECTED, delivered_table_name
+    from dagster_airbyte_proto.tables.sql_names import qualified
 
     connection = call.open(connection_file)
     parts: list[str | Grid] = []
@@ -93,7 +85,7 @@ def _rejected(call: Call, connection_file: str) -> Answer:
             table = delivered_table_name(connection.name, StreamId.of(name))
             found: list[dict[str, Any]] = []
             if name in known:
-                place = f"{engine.settings.catalog.name}.`{table.namespace}`.`{table.name}`"
+                place = qualified(engine.settings.catalog.name, table)
                 sql = f"SELECT _row, _reason, _pushed_at FROM {place} WHERE _status = '{REJECTED}' ORDER BY 3"  # noqa: S608 - names of ours
                 rows = engine.query(sql).rows
                 found = [dict(zip(("row", "reason", "rejected_at"), row, strict=True)) for row in rows]
@@ -109,7 +101,7 @@ def report_parts(report: "PushReport") -> list[str | Grid]:
     """The report for people."""
     rows = []
     shown = [*_COLUMNS]
-    values = {name: {**stream_values(stream)} for name, stream in report.as_json()["streams"].items()}
+    values = {name: {**stream, **stream["planned"]} for name, stream in report.as_json()["streams"].items()}
     shown += [column for column in _COLUMNS_IF_NOT_ZERO if any(each[column] for each in values.values())]
     if report.is_plan:
         shown = [column for column in shown if column not in ("sent", "acknowledged")]
@@ -120,10 +112,6 @@ def report_parts(report: "PushReport") -> list[str | Grid]:
     if report.recovered_loads:
         line += f", {counted(report.recovered_loads, 'load')} of a dead run recovered"
     return [Grid(shown, rows, counts=shown[3:], texts=("stream", "from")), line, *_samples(report), *_problems(report)]
-
-
-def stream_values(stream: dict[str, Any]) -> dict[str, Any]:
-    return {**stream, **stream["planned"]}
 
 
 def _samples(report: "PushReport") -> list[str | Grid]:

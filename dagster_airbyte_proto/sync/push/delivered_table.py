@@ -131,7 +131,7 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
 
 def position_state(plan: SealedPlan, rows: int) -> State:
     cursor = plan.cursor if rows == plan.rows else plan.after
-    position = PushPosition(plan.plan_id, rows, plan.rows, plan.snapshot, cursor)
+    position = PushPosition(plan.plan_id, rows, plan.rows, cursor)
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 
 

@@ -184,7 +184,7 @@ def _with_cursor(
 
 def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows) -> None:
     removed = plan.counts.removed
-    if options.mode is PushMode.OVERWRITE and not planned.rows and not options.max_removed.allows(1, 1):
+    if options.mode is PushMode.OVERWRITE and not planned.rows and options.max_removed.share != 1.0:
         raise TableError(
             f"planning the rows of {options.table or 'a query'}",
             "it has no rows, and its push would empty the destination",

@@ -34,7 +34,7 @@ def push_stream(context: PushContext, stream: StreamId, options: PushOptions) ->
     delivery = context.store.deliveries(context.connection.name).get(stream)
     position = stored_position(context, stream)
     if delivery is not None and not context.request.only_plans:
-        position, delivery = _take_up(context, delivery, position, origin)
+        position, delivery = _take_up(context, delivery, options, origin)
     if delivery is not None and not context.request.only_plans:
         return _delivered(context, delivery.plan, options, origin)
     plan = make_plan(context, stream, options, origin, position)
@@ -49,14 +49,14 @@ def push_stream(context: PushContext, stream: StreamId, options: PushOptions) ->
 
 
 def _take_up(
-    context: PushContext, delivery: Delivery, position: PushPosition | None, origin: PushOrigin
+    context: PushContext, delivery: Delivery, options: PushOptions, origin: PushOrigin
 ) -> tuple[PushPosition | None, Delivery | None]:
     """Folds what an earlier run had acknowledged. Returns the position then, and the delivery if it is to go on.
 
     A plan of another mapping, key or mode is given up where it stands: the next one finds the rows that it had left.
     (Whoever changes the state by hand has the store forget the plan.)
     """
-    plan = delivery.plan
+    plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
     is_current = position is not None and position.plan_id == plan.plan_id
     folded = position.rows if is_current and position is not None else 0
     if plan.mode is PushMode.OVERWRITE and not delivery.is_complete:
@@ -65,12 +65,12 @@ def _take_up(
         fold(context, delivery, folded, origin.delivered)
         position = stored_position(context, plan.stream)
     _check_unknown(context, delivery)
-    is_changed = plan.fingerprint != origin.query.fingerprint
+    is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
     if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
         raise ConfigError(
             f"going on with the push of connection {plan.connection}",
-            f"its mapping was changed while {plan.rows - delivery.acknowledged:,} rows of a plan were still to be sent",
-            remedy="Push once more with the mapping as it was, or send all rows again: `airbyte-proto push --full`.",
+            f"its mapping or mode was changed with {plan.rows - delivery.acknowledged:,} rows of a plan left to send",
+            remedy="Push once more with both as they were, or send all rows again: `airbyte-proto push --full`.",
             stream=str(plan.stream),
         )
     if delivery.is_complete or context.request.is_full or is_changed:

@@ -124,8 +124,8 @@ def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFr
     fields = [field for field in frame.schema.fields if field.name != _CURSOR]
     frame = frame.withColumn(HASH, _row_hash(query.fingerprint, [(each.name, each.dataType) for each in fields]))
     copies: Column = f.lit(0)
-    if query.keys and query.delivered is not None:
-        # The join needs the rows grouped by key anyway, so this costs no further exchange.
+    if query.keys:
+        # A join with what is delivered needs the rows grouped by key anyway.
         copies = f.count(f.lit(1)).over(Window.partitionBy(*map(quoted, query.keys))) - 1
     frame = frame.withColumn(_COPIES, copies)
     without_key = f.lit(False)

@@ -1,5 +1,6 @@
 """Pushes as Dagster assets: their keys and lineage, what a run materializes, and how it fails."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -46,7 +47,7 @@ def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance
     connection = Connection.from_file(table.connection_file())
 
     @push_assets(connection=connection)
-    def crm(context: dg.AssetExecutionContext, connector: ConnectorResource):  # type: ignore[no-untyped-def]
+    def crm(context: dg.AssetExecutionContext, connector: ConnectorResource) -> Iterator[dg.MaterializeResult[None]]:
         yield from connector.push(context)
 
     result = _run(table, crm, dagster_instance)

@@ -86,13 +86,13 @@ class PushedTable:
         path.write_text(yaml.safe_dump(written))
         return path
 
-    def run(self, *, cancel: threading.Event | None = None, **request: Any) -> PushReport:
+    def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
         is_real = self.launch["kind"] == "pypi"
         timeouts = Timeouts(heartbeat_seconds=60.0 if is_real else 2.0, exit_seconds=30.0 if is_real else 2.0)
         options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
         with Engine(self.settings, stop_grace_seconds=0.2) as engine:
-            connection = Connection.from_file(self.connection_file())
+            connection = Connection.from_file(file or self.connection_file())
             return push_connection(engine, connection, PushRequest(**request), options)
 
     def contacts(self, **request: Any) -> PushedStreamReport:

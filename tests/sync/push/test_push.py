@@ -1,6 +1,7 @@
 """Pushes to a fake destination: what is sent, acknowledged, remembered and told."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -110,9 +111,40 @@ def test_overwrite_sends_all_rows_each_time_as_a_new_generation(quick_folder: Pa
     versions = [message["version"] for message in table.messages() if message["type"] == "ACTIVATE_VERSION"]
     assert versions == sorted(set(versions))
     table.fill([])
-    assert (
-        "would empty the destination" in (table.contacts().error or "").replace("\n", " ") or table.push["max_removed"]
-    )
+    table.push["max_removed"] = 5
+    assert "would empty the destination" in (table.contacts().error or "")
+    table.push["max_removed"] = "100 %"
+    assert table.contacts().status == "complete"
+    assert table.messages()[-1]["version"] > versions[-1]
+
+
+def test_a_mode_that_is_changed_in_the_middle_begins_a_new_plan(table: PushedTable) -> None:
+    table.push["mode"] = "mirror"
+    table.contacts()
+    table.fill([person(number, "again") for number in range(5, 24)])
+    table.config |= {"dies_after": 3, "once": str(table.folder / "once")}
+    table.contacts()
+    table.push["mode"] = "upsert"
+    assert table.contacts().planned.removed == 0
+    assert all("_ab_cdc_deleted_at" not in row and "_sdc_deleted_at" not in row for row in table.received())
+
+
+def test_a_rate_is_kept(table: PushedTable) -> None:
+    table.options["rate"] = {"rows_per_second": 23}
+    began_at = time.monotonic()
+    assert table.contacts().acknowledged == 23
+    assert time.monotonic() - began_at >= 1.0
+
+
+def test_null_fields_may_be_left_out_and_the_first_rejected_row_may_stop_the_push(table: PushedTable) -> None:
+    table.push["nulls"] = "omit"
+    table.options["on_error"] = "fail"
+    table.fill([person(1, score=None), person(2, score=float("nan"))])
+    report = table.contacts()
+    assert "row 2 of the plan: score is nan" in (report.error or "")
+    table.fill([person(1, score=None)])
+    table.contacts(is_full=True)
+    assert "score" not in table.received()[-1]
 
 
 @pytest.mark.parametrize("form", ["bare", "twice", "stranger"])
@@ -219,8 +251,7 @@ def test_keys_have_to_be_unique(table: PushedTable) -> None:
 def test_one_bad_stream_leaves_the_others_alone(table: PushedTable) -> None:
     path = table.connection_file()
     path.write_text(path.read_text().replace("push:", "push:\n  lost: {from: shop.nothing, key: [id]}"))
-    table.connection_file = lambda: path  # type: ignore[method-assign]
-    report = table.run()
+    report = table.run(file=path)
     assert report.status == "partial"
     assert report.streams["contacts"].acknowledged == 23
     assert report.streams["lost"].status == "failed"

@@ -121,6 +121,9 @@ def test_a_cursor_sends_what_is_greater(plans: _Plans) -> None:
     ],
 )
 def test_keys_that_do_not_tell_rows_apart(plans: _Plans, sql: str, found: str) -> None:
+    with pytest.raises(TableError) as first:
+        plans.write(_query(sql))
+    assert found in first.value.found
     plans.write(_query("SELECT 1 AS id, 'a' AS x"))
     with pytest.raises(TableError) as error:
         plans.write(_query(sql, delivered=plans.deliver()))
