@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
     from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
     from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets, push_assets
+    from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
     from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
     from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
     from dagster_airbyte_proto.dagster_defs.tables.io_manager import SparkTableIOManager
@@ -65,6 +66,8 @@ __all__ = [
     "Probe",
     "ProtoError",
     "ProtocolViolation",
+    "PushTranslator",
+    "PushTranslatorData",
     "SecretStoreError",
     "SparkSessionResource",
     "SparkTableIOManager",
@@ -102,6 +105,8 @@ _MODULES = {
     "ConnectorComponent": "dagster_defs.definitions.component",
     "ConnectorResource": "dagster_defs.step.resources",
     "Probe": "dagster_defs.automation.sensors",
+    "PushTranslator": "dagster_defs.push.translator",
+    "PushTranslatorData": "dagster_defs.push.translator",
     "SparkSessionResource": "dagster_defs.tables.spark_resource",
     "SparkTableIOManager": "dagster_defs.tables.io_manager",
     "SqlStateStore": "dagster_defs.step.resources",

@@ -1,6 +1,5 @@
 """Plans the streams of a connection from its saved catalog, as input for a translator."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import key_paths
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import (
     asset_error_context,
     catalog_of_named_streams,
@@ -18,12 +18,8 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTran
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.schema.names import unique_names
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, find_format
-
-# Dagster makes the name of an output from an asset's key, and allows only these characters there.
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class AssetStreams(NamedTuple):
@@ -54,7 +50,7 @@ def plan_asset_streams(
         columns = [None if found is None else table_columns(each) for each in planned]
     streams = [
         StreamTranslatorData(connection, *each, spark_catalog, is_partitioned, table_format)
-        for each in zip(planned, columns, _key_paths(planned), strict=True)
+        for each in zip(planned, columns, key_paths([each.id for each in planned]), strict=True)
     ]
     return AssetStreams(found, streams)
 
@@ -75,17 +71,3 @@ def _naming_the_connection(connection: Connection) -> Iterator[None]:
     except ConfigError as error:
         context = f"{asset_error_context(connection)}: {error.doing}"
         raise ConfigError(context, error.found, remedy=error.remedy, stream=error.stream) from error
-
-
-def _key_paths(planned: Sequence[PlannedStream]) -> list[tuple[str, ...]]:
-    """Each stream's namespace and name in characters that Dagster allows. Equal results get a suffix."""
-    paths = [tuple(_UNSAFE.sub("_", part) for part in (each.id.namespace, each.id.name) if part) for each in planned]
-    preferred_names = [dagster_name(path) for path in paths]
-    names = unique_names(zip(preferred_names, (str(each.id) for each in planned), strict=True))
-    suffixes = [name[len(preferred) :] for name, preferred in zip(names, preferred_names, strict=True)]
-    return [(*path[:-1], path[-1] + suffix) for path, suffix in zip(paths, suffixes, strict=True)]
-
-
-def dagster_name(path: Sequence[str]) -> str:
-    """The name that Dagster derives from an asset key, for example for an output."""
-    return re.sub("[-.]", "_", "__".join(path))

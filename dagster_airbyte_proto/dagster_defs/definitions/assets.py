@@ -1,6 +1,5 @@
 """Makes the streams of a connection the assets of one step, from its saved catalog."""
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -8,15 +7,13 @@ from typing import Any, Literal, TypedDict, Unpack
 import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import AssetStreams, dagster_name, plan_asset_streams
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys
+from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import AssetStreams, plan_asset_streams
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
-from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, TableFormat
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks, check_specs
-from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import StreamId
 
 IncludedMetadata = Literal["column_metadata", "insights"]
 """The same names as in Dagster's other components."""
@@ -131,25 +128,8 @@ def _specs(connection: Connection, found: AssetStreams, translator: StreamTransl
     """One spec for each stream, in order. Raises ConfigError if a translator made a key twice, or an invalid one."""
     translator = translator or StreamTranslator()
     specs = [translator.get_asset_spec(data) for data in found.streams]
-    taken: dict[str, StreamId] = {}
-    for spec, data in zip(specs, found.streams, strict=True):
-        name, stream = dagster_name(spec.key.path), data.planned.id
-        if name in taken:
-            raise _invalid_key(connection, spec, stream, f"that of stream {taken[name]}, or too similar to it")
-        if not re.fullmatch("[A-Za-z0-9_]+", name):
-            raise _invalid_key(connection, spec, stream, 'not of letters, digits, "_", "-" and "." alone')
-        taken[name] = stream
+    check_keys(connection, [spec.key for spec in specs], [data.planned.id for data in found.streams])
     return specs
-
-
-def _invalid_key(connection: Connection, spec: dg.AssetSpec, stream: StreamId, found: str) -> ConfigError:
-    key = spec.key.to_user_string()
-    return ConfigError(
-        asset_error_context(connection),
-        f"its asset key {key} is {found}",
-        remedy="Give it another key in the translator's get_asset_spec, or in `translation`.",
-        stream=str(stream),
-    )
 
 
 def _completed(

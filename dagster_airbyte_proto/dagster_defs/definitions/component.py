@@ -1,7 +1,7 @@
 """The Dagster component for a connection: a YAML file in a `dg` project. Its component state is the catalog."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +48,8 @@ from dagster_airbyte_proto.dagster_defs.definitions.translator import (
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice
+from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets
+from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
@@ -55,6 +57,14 @@ from dagster_airbyte_proto.sync.connector.answer_cache import write_message
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
+_FOR_SYNCS = (
+    "partitions",
+    "partition_discovery",
+    "backfill_policy",
+    "include_metadata",
+    "sample_rows",
+    "spark_catalog",
+)
 _LOG = logging.getLogger("dagster.airbyte_proto")
 
 
@@ -95,8 +105,11 @@ def _folder(context: dg.ResolutionContext) -> Path:
     return ComponentDeclLoadContext.from_resolution_context(context).path
 
 
-def _variables(data: StreamTranslatorData) -> Mapping[str, Any]:
-    return {"data": data, "stream": data.stream.id, "table": data.table, "connection": data.connection.name}
+def _variables(data: StreamTranslatorData | PushTranslatorData) -> Mapping[str, Any]:
+    found = {"data": data, "connection": data.connection.name}
+    if isinstance(data, PushTranslatorData):
+        return {**found, "stream": data.stream, "table": data.options.table}
+    return {**found, "stream": data.stream.id, "table": data.table}
 
 
 def _state_beside_the_component() -> DefsStateConfigArgs:
@@ -130,18 +143,26 @@ _ConnectionFile = Annotated[
 @dg.scaffold_with(ConnectorScaffolder)
 @dataclass
 class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
-    """Makes every stream of a connection an asset in a Spark table.
+    """Makes every stream of a connection an asset: in a Spark table, or pushed to a destination.
 
     `dg utils refresh-defs-state` discovers the streams; loading definitions never starts the connector. Before the
     first refresh, the assets are the streams that the connection names, without columns. The project provides the
     resources: a ConnectorResource `connector` and a SparkTableIOManager `io_manager`, or under the keys given here.
+
+    The streams of a connection with a `push` need no refresh. `deps` names upstream assets for them, above all for one
+    that reads a query.
     """
 
     connection: _InlineConnection = None
     connection_file: _ConnectionFile = None
     translation: (
-        Annotated[TranslationFn[StreamTranslatorData], TranslationFnResolver[StreamTranslatorData](_variables)] | None
+        Annotated[
+            TranslationFn[StreamTranslatorData | PushTranslatorData],
+            TranslationFnResolver[StreamTranslatorData | PushTranslatorData](_variables),
+        ]
+        | None
     ) = None
+    deps: Mapping[str, list[str]] | None = None
     partitions: Annotated[
         dg.PartitionsDefinition[Any] | None, dg.Resolver(resolved_partitions, model_field_type=Partitions)
     ] = None
@@ -175,6 +196,9 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
                 "it has no connection" if self.connection is None else "it has two connections",
                 remedy="Give it either connection or connection_file.",
             )
+        if unfit := [name for name in self._unfit if getattr(self, name)]:
+            kind = "synced" if self.connected.push is None else "pushed"
+            raise ConfigError("loading a ConnectorComponent", f"{', '.join(unfit)}: not for streams that are {kind}")
 
     @property
     def connected(self) -> Connection:
@@ -182,6 +206,11 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         found = self.connection or self.connection_file
         assert isinstance(found, Connection)
         return found
+
+    @property
+    def _unfit(self) -> Sequence[str]:
+        """The fields that mean nothing for this connection."""
+        return ("deps",) if self.connected.push is None else _FOR_SYNCS
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
@@ -193,8 +222,17 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         spec = StreamTranslator().get_asset_spec(data)
         return self.translation(spec, data) if self.translation else spec
 
+    def get_push_spec(self, data: PushTranslatorData) -> dg.AssetSpec:
+        """Returns the asset of a pushed stream, after `translation`. Override it as in a PushTranslator."""
+        spec = PushTranslator().get_asset_spec(data)
+        return self.translation(spec, data) if self.translation else spec
+
     def write_state_to_path(self, state_path: Path) -> None:
-        """Discovers the streams and saves the catalog. Partitioned assets are discovered with the newest partition."""
+        """Discovers the streams and saves the catalog. Partitioned assets are discovered with the newest partition.
+        The streams of a push stand in its connection: there is nothing to discover."""
+        if self.connected.push is not None:
+            write_message(state_path, b"{}")
+            return
         settings = Settings.load(home_folder(self.home), self.settings)
         settings.make_home()
         with (
@@ -218,6 +256,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         context: dg.ComponentLoadContext,  # noqa: ARG002 - as Dagster calls it
         state_path: Path | None,
     ) -> dg.Definitions:
+        if self.connected.push is not None:
+            return dg.Definitions(assets=[self._push_assets()])
         if state_path is None:
             _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, {self._before_refresh}.")
             if not self._names_streams:
@@ -241,6 +281,20 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             io_manager_key=self.io_manager_key,
         )
         return dg.Definitions(assets=[assets], sensors=list(self._sensors(assets)))
+
+    def _push_assets(self) -> dg.AssetsDefinition:
+        return build_push_assets(
+            self.connected,
+            connector_key=self.connector_key,
+            translator=_ComponentPushTranslator(self),
+            deps={
+                name: [dg.AssetKey.from_user_string(key) for key in keys] for name, keys in (self.deps or {}).items()
+            },
+            pool=self.pool,
+            op_tags=self.op_tags,
+            retry_policy=self.retry_policy,
+            io_manager_key=self.io_manager_key,
+        )
 
     @property
     def _names_streams(self) -> bool:
@@ -282,3 +336,11 @@ class _ComponentTranslator(StreamTranslator):
 
     def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
         return self._component.get_asset_spec(data)
+
+
+class _ComponentPushTranslator(PushTranslator):
+    def __init__(self, component: ConnectorComponent) -> None:
+        self._component = component
+
+    def get_asset_spec(self, data: PushTranslatorData) -> dg.AssetSpec:
+        return self._component.get_push_spec(data)

@@ -1,78 +1,69 @@
 """Makes the pushed streams of a connection the assets of one step."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
-from dagster_airbyte_proto.connection import Connection, PushOptions
-from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, key_paths
+from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
+from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 
 AssetKeyLike = dg.AssetKey | str | Sequence[str]
+UpstreamAssets = Mapping[str, Sequence[AssetKeyLike]]
+"""Other upstream assets than those of the tables, by stream."""
 
 
 class PushAssetOptions(TypedDict, total=False):
     """The options of `push_assets` and `build_push_assets` beside the connection."""
 
-    deps: Mapping[str, Sequence[AssetKeyLike]] | None
-    key_prefix: Sequence[str] | None
-    group_name: str | None
+    translator: PushTranslator | None
+    deps: UpstreamAssets | None
     name: str | None
     pool: str | None
     op_tags: Mapping[str, Any] | None
     retry_policy: dg.RetryPolicy | None
-    automation_condition: dg.AutomationCondition[Any] | None
     io_manager_key: str
 
 
 def push_assets(
     *,
     connection: Connection,
-    deps: Mapping[str, Sequence[AssetKeyLike]] | None = None,
-    key_prefix: Sequence[str] | None = None,
-    group_name: str | None = None,
+    translator: PushTranslator | None = None,
+    deps: UpstreamAssets | None = None,
     name: str | None = None,
     pool: str | None = None,
     op_tags: Mapping[str, Any] | None = None,
     retry_policy: dg.RetryPolicy | None = None,
-    automation_condition: dg.AutomationCondition[Any] | None = None,
     required_resource_keys: Set[str] | None = None,
     io_manager_key: str = "io_manager",
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Decorates the step of a connection with a `push`: each of its streams becomes an asset that can be run alone.
 
     An asset depends on the asset of the table that it reads: of `lake.shop.users` that is `shop/users`. `deps` names
-    other ones, by stream; a stream that reads a query has none without it. Raises ConfigError.
+    other ones, by stream; a stream that reads a query has none without it. Runs of the step wait for each other in the
+    pool `connector_<name>`, if the instance limits it. Raises ConfigError.
     """
-    if connection.push is None:
-        raise ConfigError(f"making the assets of connection {connection.name}", "it has no `push`")
-    pushed = connection.push
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        streams = {dg.AssetKey([*(key_prefix or ()), connection.name, stream]): stream for stream in pushed}
+        specs = _specs(connection, translator or PushTranslator(), deps or {})
         definition = ConnectionDefinition(
-            connection, {key: StreamId.of(stream) for key, stream in streams.items()}, None, io_manager_key
+            connection, {spec.key: stream for stream, spec in specs.items()}, None, io_manager_key
         )
         references = code_references(connection, None if function.__module__ == __name__ else function)
-        specs = [
-            dg.AssetSpec(
-                key,
-                deps=list((deps or {}).get(stream, _upstream(pushed[stream]))),
-                description=_description(connection, stream, pushed[stream]),
-                kinds={connection.connector.protocol},
-                group_name=group_name or connection.name,
-                skippable=True,
-                automation_condition=automation_condition,
-                metadata={**definition.metadata, "dagster/code_references": references},
-            ).with_io_manager_key(io_manager_key)
-            for key, stream in streams.items()
-        ]
         return dg.multi_asset(
             name=name,
-            specs=specs,
+            specs=[
+                spec.replace_attributes(
+                    metadata={**with_references(spec, references), **definition.metadata}, skippable=True
+                ).with_io_manager_key(io_manager_key)
+                for spec in specs.values()
+            ],
             can_subset=True,
             pool=pool or f"connector_{connection.name}",
             op_tags=op_tags,
@@ -96,15 +87,21 @@ def build_push_assets(
     return push_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
 
 
-def _upstream(options: PushOptions) -> Collection[dg.AssetKey]:
-    """The asset of the table: its name without the catalog, as syncs name theirs."""
-    if options.table is None:
-        return ()
-    parts = [part.strip("`") for part in options.table.split(".")]
-    return (dg.AssetKey(parts[1:] if len(parts) > 2 else parts),)
-
-
-def _description(connection: Connection, stream: str, options: PushOptions) -> str:
-    origin = f"table `{options.table}`" if options.table else "a query"
-    keys = f" with the key {', '.join(options.key)}" if options.key else ""
-    return f"Stream `{stream}` of the push `{connection.name}`: rows of {origin}, in mode {options.mode}{keys}."
+def _specs(connection: Connection, translator: PushTranslator, deps: UpstreamAssets) -> Mapping[StreamId, dg.AssetSpec]:
+    """The spec of each stream. Raises ConfigError for a connection without a push, for a key that is made twice or is
+    invalid, and for upstream assets of a stream that it has not."""
+    if connection.push is None:
+        raise ConfigError(asset_error_context(connection), "it has no `push`")
+    if unknown := deps.keys() - connection.push.keys():
+        raise ConfigError(
+            asset_error_context(connection),
+            f"`deps` names {', '.join(sorted(unknown))}",
+            remedy=f"Its streams are {', '.join(connection.push)}.",
+        )
+    streams = [StreamId.of(name) for name in connection.push]
+    specs = []
+    for stream, key_path, (name, options) in zip(streams, key_paths(streams), connection.push.items(), strict=True):
+        spec = translator.get_asset_spec(PushTranslatorData(connection, stream, options, key_path))
+        specs.append(spec.replace_attributes(deps=list(deps[name])) if name in deps else spec)
+    check_keys(connection, [spec.key for spec in specs], streams)
+    return dict(zip(streams, specs, strict=True))

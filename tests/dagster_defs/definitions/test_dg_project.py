@@ -99,7 +99,7 @@ def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
     listed = project.dg("list", "components", "--json")
     kinds = {item["key"]: item["summary"] for item in json.loads(listed.out)["items"]}
     assert kinds["dagster_airbyte_proto.ConnectorComponent"] == (
-        "Makes every stream of a connection an asset in a Spark table."
+        "Makes every stream of a connection an asset: in a Spark table, or pushed to a destination."
     )
 
     # Of several components of one type, `dg check yaml` looks at one.

@@ -7,7 +7,13 @@ import dagster as dg
 import pytest
 import yaml
 
-from dagster_airbyte_proto import ConnectorResource, build_push_assets, push_assets
+from dagster_airbyte_proto import (
+    ConnectorResource,
+    PushTranslator,
+    PushTranslatorData,
+    build_push_assets,
+    push_assets,
+)
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from tests.dagster_defs.support.folder_shop import FolderIOManager
@@ -77,3 +83,30 @@ def test_a_connection_without_a_push_has_no_such_assets(table: PushedTable) -> N
     path.write_text(yaml.safe_dump({name: written[name] for name in ("connector", "config")}))
     with pytest.raises(ConfigError, match="it has no `push`"):
         build_push_assets(Connection.from_file(path))
+
+
+def test_names_of_streams_become_keys_that_dagster_allows(table: PushedTable) -> None:
+    path = table.connection_file()
+    written = yaml.safe_load(path.read_text())
+    written["push"] = {"Contacts & Co": table.push, "Contacts/Co": table.push}
+    path.write_text(yaml.safe_dump(written))
+    assets = build_push_assets(Connection.from_file(path))
+    names = sorted(key.path[-1] for key in assets.keys)
+    assert len(names) == 2
+    assert all(name.startswith("Contacts_Co") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("key", "fault"), [(["raw"], "is that of stream contacts, or too similar to it"), (["a b"], "not of letters")]
+)
+def test_a_translator_that_makes_no_good_key_is_refused(table: PushedTable, key: list[str], fault: str) -> None:
+    class Ours(PushTranslator):
+        def get_asset_spec(self, data: PushTranslatorData) -> dg.AssetSpec:
+            return super().get_asset_spec(data).replace_attributes(key=key)
+
+    path = table.connection_file()
+    written = yaml.safe_load(path.read_text())
+    written["push"]["others"] = table.push
+    path.write_text(yaml.safe_dump(written))
+    with pytest.raises(ConfigError, match=fault):
+        build_push_assets(Connection.from_file(path), translator=Ours())

@@ -1,0 +1,50 @@
+"""The asset keys of streams: a path that Dagster allows for each stream, and the check of what a translator made."""
+
+import re
+from collections.abc import Sequence
+
+import dagster as dg
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.schema.names import unique_names
+
+# Dagster makes the name of an output from an asset's key, and allows only these characters there.
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def key_paths(streams: Sequence[StreamId]) -> list[tuple[str, ...]]:
+    """Each stream's namespace and name in characters that Dagster allows. Equal results get a suffix."""
+    paths = [tuple(_UNSAFE.sub("_", part) for part in (each.namespace, each.name) if part) for each in streams]
+    preferred_names = [_dagster_name(path) for path in paths]
+    names = unique_names(zip(preferred_names, map(str, streams), strict=True))
+    suffixes = [name[len(preferred) :] for name, preferred in zip(names, preferred_names, strict=True)]
+    return [(*path[:-1], path[-1] + suffix) for path, suffix in zip(paths, suffixes, strict=True)]
+
+
+def check_keys(connection: Connection, keys: Sequence[dg.AssetKey], streams: Sequence[StreamId]) -> None:
+    """Raises ConfigError if a translator made the key of one of these streams twice, or an invalid one."""
+    taken: dict[str, StreamId] = {}
+    for key, stream in zip(keys, streams, strict=True):
+        name = _dagster_name(key.path)
+        if name in taken:
+            raise _invalid_key(connection, key, stream, f"that of stream {taken[name]}, or too similar to it")
+        if not re.fullmatch("[A-Za-z0-9_]+", name):
+            raise _invalid_key(connection, key, stream, 'not of letters, digits, "_", "-" and "." alone')
+        taken[name] = stream
+
+
+def _dagster_name(path: Sequence[str]) -> str:
+    """The name that Dagster derives from an asset key, for example for an output."""
+    return re.sub("[-.]", "_", "__".join(path))
+
+
+def _invalid_key(connection: Connection, key: dg.AssetKey, stream: StreamId, found: str) -> ConfigError:
+    return ConfigError(
+        asset_error_context(connection),
+        f"its asset key {key.to_user_string()} is {found}",
+        remedy="Give it another key in the translator's get_asset_spec, or in `translation`.",
+        stream=str(stream),
+    )

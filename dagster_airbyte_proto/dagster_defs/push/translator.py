@@ -1,0 +1,60 @@
+"""The translator from pushed streams to assets: one method to override."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_airbyte_proto.connection import Connection, PushOptions
+from dagster_airbyte_proto.model import StreamId
+
+
+@dataclass(frozen=True)
+class PushTranslatorData:
+    """A pushed stream for a translator.
+
+    `key_path` is the stream's path below the connection, unique, and made of letters, digits, `_`, `-` and `.`.
+    `options` are those that the connection gives the stream; their `table` is the one that it reads, if it reads one.
+    """
+
+    connection: Connection
+    stream: StreamId
+    options: PushOptions
+    key_path: tuple[str, ...]
+
+
+class PushTranslator:
+    """Makes the asset of each pushed stream. Override `get_asset_spec` to change its key, group, owners or
+    dependencies."""
+
+    def get_asset_spec(self, data: PushTranslatorData) -> dg.AssetSpec:
+        """Returns the asset of a stream. Change the result with `replace_attributes` and `merge_attributes`.
+
+        It depends on the asset of the table that it reads: of `lake.shop.users` that is `shop/users`. A stream that
+        reads a query depends on nothing.
+        """
+        connection = data.connection
+        return dg.AssetSpec(
+            dg.AssetKey([connection.name, *data.key_path]),
+            deps=_upstream(data.options),
+            description=_description(data),
+            kinds={connection.connector.protocol},
+            group_name=connection.name,
+        )
+
+
+def _upstream(options: PushOptions) -> Sequence[dg.AssetKey]:
+    """The asset of the table: its name without the catalog, as syncs name theirs."""
+    if options.table is None:
+        return ()
+    parts = [part.strip("`") for part in options.table.split(".")]
+    return (dg.AssetKey(parts[1:] if len(parts) > 2 else parts),)
+
+
+def _description(data: PushTranslatorData) -> str:
+    options = data.options
+    origin = f"table `{options.table}`" if options.table else "a query"
+    keys = f" with the key {', '.join(options.key)}" if options.key else ""
+    return (
+        f"Stream `{data.stream}` of the push `{data.connection.name}`: rows of {origin}, in mode {options.mode}{keys}."
+    )
