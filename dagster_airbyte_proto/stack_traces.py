@@ -42,6 +42,13 @@ def last_words(lines: Iterable[str]) -> str:
     return "\n".join(said[:_MAX_LAST_LINES] if error_at else said[-_MAX_LAST_LINES:])
 
 
+def first_words(text: str) -> str:
+    """Returns how the text of an error begins: with the error of its last Python trace, else with its first lines.
+    Whoever makes one puts the reason first, and then what it had tried (SQL, a request)."""
+    reduced, error_at = _reduced(text.splitlines())
+    return "\n".join([line for line in reduced[error_at:] if line.strip()][:_MAX_LAST_LINES])
+
+
 def _reduced(lines: Iterable[str]) -> tuple[list[str], int]:
     """The lines without stack traces, and where the error of the last Python trace stands among them; 0 if there is
     none."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_airbyte_proto.stack_traces import last_words, without_stack_traces
+from dagster_airbyte_proto.stack_traces import first_words, last_words, without_stack_traces
 
 PYTHON = """\
 INFO starting
@@ -65,6 +65,15 @@ Error: connect ECONNREFUSED 127.0.0.1:5432
 )
 def test_the_last_words_are_the_error(text: str, words: str) -> None:
     assert last_words(text.splitlines()) == words
+
+
+def test_the_first_words_are_the_error_and_not_what_it_had_tried() -> None:
+    tried = "\n".join(f"line {number} of the SQL" for number in range(9))
+    words = first_words(f'(psycopg2.errors.UndefinedTable) relation "contacts" does not exist\n{tried}')
+    assert words.splitlines()[0] == '(psycopg2.errors.UndefinedTable) relation "contacts" does not exist'
+    assert len(words.splitlines()) == 5
+    assert first_words(PYTHON) == "KeyError: 'count'"
+    assert first_words("") == ""
 
 
 def test_what_stands_before_a_stack_trace_stays() -> None:

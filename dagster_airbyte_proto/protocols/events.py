@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.model import Catalog, FieldPath, State, StreamId
-from dagster_airbyte_proto.stack_traces import last_words, without_stack_traces
+from dagster_airbyte_proto.stack_traces import first_words, without_stack_traces
 
 
 class LogLevel(StrEnum):
@@ -95,7 +95,7 @@ class ErrorEvent(NamedTuple):
     @property
     def summary(self) -> str:
         """The messages without stack traces. The CDK's message for users is mostly one that tells to read the logs."""
-        shown, internal = without_stack_traces(self.message), last_words(self.internal_message.splitlines())
+        shown, internal = without_stack_traces(self.message), first_words(self.internal_message)
         return f"{shown} ({internal})" if shown and internal and internal not in shown else shown or internal
 
 

@@ -46,6 +46,7 @@ class PushedTable:
         self.launch: Row = {"kind": "local", "command": command}
         self.home, self.out = folder / "home", folder / "out.jsonl"
         self.config: Row = {}
+        self.connector: Row = {}
         self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
         if mode not in ("overwrite",):
             self.push["key"] = ["id"]
@@ -78,7 +79,7 @@ class PushedTable:
     def connection_file(self) -> Path:
         path = self.folder / "crm.yaml"
         written = {
-            "connector": {"protocol": self.protocol, "launch": self.launch},
+            "connector": {"protocol": self.protocol, "launch": self.launch, **self.connector},
             "config": self.config if self.launch["kind"] == "pypi" else {"path": str(self.out), **self.config},
             "push": {"contacts": self.push},
             **self.options,
