@@ -308,3 +308,38 @@ def _listed(item: pa.DataType, depth: int) -> pa.DataType:
     for _ in range(depth):
         item = pa.list_(item)
     return item
+
+
+_SQL_TYPES = {
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+    VARIANT: "variant",
+}
+
+
+def column_type(kind: pa.DataType) -> str:
+    """The Spark SQL name of an Arrow type."""
+    if (plain := _SQL_TYPES.get(kind)) is not None:
+        return plain
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{column_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{column_type(kind.key_type)},{column_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        fields = (kind.field(number) for number in range(kind.num_fields))
+        return f"struct<{','.join(f'{field.name}:{column_type(field.type)}' for field in fields)}>"
+    return str(kind)

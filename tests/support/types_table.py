@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.dagster_defs.definitions.column_schema import column_type
 from dagster_airbyte_proto.model import IntegersAs, NumbersAs, ObjectsAs, TypeChoices
+from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.schema.value_types import value_type
 
 PAGE = Path(__file__).parents[2] / "docs" / "types.md"

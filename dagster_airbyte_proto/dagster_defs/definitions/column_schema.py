@@ -12,27 +12,10 @@ import pyarrow as pa
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, TypeChoices, WriteMode
-from dagster_airbyte_proto.schema.columns import VARIANT, Columns, ValueType
+from dagster_airbyte_proto.schema.columns import Columns, ValueType, column_type
 
 SOURCE_ASSET = "airbyte_proto/source_asset"
 
-_TYPES = {
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.bool_(): "boolean",
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-    pa.timestamp("us"): "timestamp_ntz",
-    pa.timestamp("us", "UTC"): "timestamp",
-    VARIANT: "variant",
-}
 _KEY = ["primary key"]
 _SLICE = dg.TableColumn(SLICE_COLUMN, "string", "Partition of the row")
 
@@ -69,22 +52,6 @@ def described_schema(found: Iterable[DescribedColumn], planned: dg.TableSchema) 
     """The columns of an existing table. Keys, and comments that the table lacks, come from the `planned` columns."""
     known = {column.name: column for column in planned.columns}
     return dg.TableSchema([_described(column, known.get(column.name)) for column in found])
-
-
-def column_type(kind: pa.DataType) -> str:
-    """The Spark SQL name of an Arrow type."""
-    if (plain := _TYPES.get(kind)) is not None:
-        return plain
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"array<{column_type(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{column_type(kind.key_type)},{column_type(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        fields = (kind.field(number) for number in range(kind.num_fields))
-        return f"struct<{','.join(f'{field.name}:{column_type(field.type)}' for field in fields)}>"
-    return str(kind)
 
 
 def source_asset(metadata: Mapping[str, Any]) -> dg.AssetKey | None:

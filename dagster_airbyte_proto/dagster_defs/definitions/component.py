@@ -49,6 +49,7 @@ from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice
 from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets
+from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
@@ -293,6 +294,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             pool=self.pool,
             op_tags=self.op_tags,
             retry_policy=self.retry_policy,
+            checks=ONLY_REJECTS if self.checks is ONLY_NULLED else self.checks,
             io_manager_key=self.io_manager_key,
         )
 

@@ -10,7 +10,9 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
+from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS, push_check_specs
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
+from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 
@@ -28,6 +30,7 @@ class PushAssetOptions(TypedDict, total=False):
     pool: str | None
     op_tags: Mapping[str, Any] | None
     retry_policy: dg.RetryPolicy | None
+    checks: StreamChecks | None
     io_manager_key: str
 
 
@@ -41,19 +44,20 @@ def push_assets(
     op_tags: Mapping[str, Any] | None = None,
     retry_policy: dg.RetryPolicy | None = None,
     required_resource_keys: Set[str] | None = None,
+    checks: StreamChecks | None = ONLY_REJECTS,
     io_manager_key: str = "io_manager",
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Decorates the step of a connection with a `push`: each of its streams becomes an asset that can be run alone.
 
     An asset depends on the asset of the table that it reads: of `lake.shop.users` that is `shop/users`. `deps` names
     other ones, by stream; a stream that reads a query has none without it. Runs of the step wait for each other in the
-    pool `connector_<name>`, if the instance limits it. Raises ConfigError.
+    pool `connector_<name>`, if the instance limits it. `checks=None` leaves out every check. Raises ConfigError.
     """
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
         specs = _specs(connection, translator or PushTranslator(), deps or {})
         definition = ConnectionDefinition(
-            connection, {spec.key: stream for stream, spec in specs.items()}, None, io_manager_key
+            connection, {spec.key: stream for stream, spec in specs.items()}, None, io_manager_key, checks
         )
         references = code_references(connection, None if function.__module__ == __name__ else function)
         return dg.multi_asset(
@@ -64,6 +68,7 @@ def push_assets(
                 ).with_io_manager_key(io_manager_key)
                 for spec in specs.values()
             ],
+            check_specs=list(_check_specs(connection, specs, checks)) if checks else None,
             can_subset=True,
             pool=pool or f"connector_{connection.name}",
             op_tags=op_tags,
@@ -85,6 +90,13 @@ def build_push_assets(
 
     step.__name__ = connection.name
     return push_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
+
+
+def _check_specs(
+    connection: Connection, specs: Mapping[StreamId, dg.AssetSpec], checks: StreamChecks
+) -> Iterator[dg.AssetCheckSpec]:
+    for options, spec in zip((connection.push or {}).values(), specs.values(), strict=True):
+        yield from push_check_specs(spec.key, options, checks)
 
 
 def _specs(connection: Connection, translator: PushTranslator, deps: UpstreamAssets) -> Mapping[StreamId, dg.AssetSpec]:

@@ -1,6 +1,5 @@
 """The translator from pushed streams to assets: one method to override."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -36,19 +35,17 @@ class PushTranslator:
         connection = data.connection
         return dg.AssetSpec(
             dg.AssetKey([connection.name, *data.key_path]),
-            deps=_upstream(data.options),
+            deps=[] if data.options.table is None else [table_asset(data.options.table)],
             description=_description(data),
             kinds={connection.connector.protocol},
             group_name=connection.name,
         )
 
 
-def _upstream(options: PushOptions) -> Sequence[dg.AssetKey]:
-    """The asset of the table: its name without the catalog, as syncs name theirs."""
-    if options.table is None:
-        return ()
-    parts = [part.strip("`") for part in options.table.split(".")]
-    return (dg.AssetKey(parts[1:] if len(parts) > 2 else parts),)
+def table_asset(table: str) -> dg.AssetKey:
+    """The asset of a table: its name without the catalog, as syncs name theirs."""
+    parts = [part.strip("`") for part in table.split(".")]
+    return dg.AssetKey(parts[1:] if len(parts) > 2 else parts)
 
 
 def _description(data: PushTranslatorData) -> str:

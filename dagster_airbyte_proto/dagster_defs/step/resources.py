@@ -21,7 +21,7 @@ from dagster_airbyte_proto.dagster_defs.engines import (
     table_io_manager,
 )
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
-from dagster_airbyte_proto.dagster_defs.push.step import PushStep
+from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
@@ -84,9 +84,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         """
         return SyncEvents(partial(self._events, context, connection))
 
-    def push(
-        self, context: dg.AssetExecutionContext, connection: Connection | None = None
-    ) -> Iterator[dg.MaterializeResult[None]]:
+    def push(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> PushEvents:
         """Pushes the selected streams, and yields a materialization for each, for the step to yield."""
         with failing_the_step():
             definition = definition_of(context.assets_def)
@@ -96,15 +94,19 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         request = PushRequest(streams=[str(stream) for stream in selected.values()])
         labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
         deployment = partial(run_deployment, context)
+        progress = RunProgress(context, interval_seconds=self.progress_seconds)
 
         def run(cancel: threading.Event, listener: CommitListener) -> PushReport:  # noqa: ARG001 - a push has no gate
-            options = RunOptions(cancel, run_id=context.run.run_id, lease_wait_seconds=self.lease_wait_seconds)
+            options = RunOptions(
+                cancel, progress, run_id=context.run.run_id, lease_wait_seconds=self.lease_wait_seconds
+            )
             with opened_engine(self, io_manager.tables(labels), deployment) as engine:
                 return push_connection(engine, connection, request, options)
 
         background = BackgroundSync(run)
         self._running_syncs.append(background)
-        yield from PushStep(connection.name, selected, background).events(partial(background.stop, _TEARDOWN_SECONDS))
+        step = PushStep(context, PushedAssets(connection, definition, io_manager), background)
+        yield from step.events(partial(background.stop, _TEARDOWN_SECONDS))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
         """Ends syncs that still run because their iterator was dropped."""

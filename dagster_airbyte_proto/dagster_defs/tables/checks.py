@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import dagster as dg
 import pyarrow as pa
 
-from dagster_airbyte_proto.dagster_defs.definitions.column_schema import column_type
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, WriteMode
+from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.report import StreamReport
 from dagster_airbyte_proto.tables.sql_names import quoted
@@ -44,11 +44,17 @@ class StreamChecks:
     leaves it out. `nulled` passes if every value fitted its column; its severity is its own, and None leaves it out.
     `primary_key` and `freshness` (of the cursor, if it is a time) cost a query of the table. A stream that keeps every
     version of a row gets no `primary_key`. With `blocking`, an error stops the assets downstream.
+
+    A pushed stream has `counts`, `rejects`, `freshness` (of the cursor, or of the row that was delivered last) and, in
+    mode mirror, `removals`, which passes if at most `max_removed` rows, or `max_removed_share` of what the destination
+    had, were removed; None leaves it out.
     """
 
     counts: bool = True
     max_rejected: int | None = 0
     max_rejected_share: float = 0.0
+    max_removed: int | None = None
+    max_removed_share: float = 0.0
     nulled: Literal["warn", "error"] | None = "warn"
     schema: bool = False
     primary_key: bool = False
@@ -98,7 +104,7 @@ def check_results(
             passed=outcome.passed,
             description=outcome.text,
             metadata={f"airbyte_proto/{label}": value for label, value in outcome.facts},
-            severity=_SEVERITIES[(checks.nulled or "warn") if name == NULLED else checks.severity],
+            severity=SEVERITIES[(checks.nulled or "warn") if name == NULLED else checks.severity],
         )
         for name in names
         for outcome in [_outcome(name, inputs, checks, answer)]
@@ -115,7 +121,7 @@ _DESCRIPTIONS = {
 }
 
 
-_SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
+SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
 
 
 class _Outcome(NamedTuple):

@@ -19,6 +19,7 @@ from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position
 from dagster_airbyte_proto.sync.push.delivery import ProcessDelivery, RowRange
+from dagster_airbyte_proto.sync.push.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
@@ -31,6 +32,12 @@ _ATTEMPTS = len(_WAIT_SECONDS) + 1
 def push_stream(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
     """Pushes one stream and returns its report. Raises ProtoError for what goes wrong before its delivery."""
     origin = open_origin(context, stream, options)
+    report = _pushed(context, stream, options, origin)
+    fields = field_origins(context.engine.planner, origin.query, origin.fields)
+    return msgspec.structs.replace(report, fields=fields)
+
+
+def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     delivery = context.store.deliveries(context.connection.name).get(stream)
     position = stored_position(context, stream)
     if delivery is not None and not context.request.only_plans:
@@ -164,6 +171,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         retryable=error is not None and error.retryable,
         rejections=attempts.rejections,
         table=origin.delivered.qualified if origin.delivered else None,
+        cursor=plan.cursor,
     )
 
 
@@ -199,7 +207,11 @@ def _only_planned(context: PushContext, plan: SealedPlan, options: PushOptions) 
 
 def _nothing_sent(plan: SealedPlan, options: PushOptions, table: str | None) -> PushedStreamReport:
     return PushedStreamReport(
-        status=SyncStatus.COMPLETE, origin=_origin_name(options), planned=plan.counts, table=table
+        status=SyncStatus.COMPLETE,
+        origin=_origin_name(options),
+        planned=plan.counts,
+        table=table,
+        cursor=plan.cursor,
     )
 
 

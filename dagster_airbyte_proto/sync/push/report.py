@@ -9,6 +9,13 @@ from dagster_airbyte_proto.loads.push import PlannedCounts
 from dagster_airbyte_proto.sync.report import SyncStatus
 
 
+class PushedField(msgspec.Struct, frozen=True):
+    """A field that the destination gets: its type as in Spark's SQL, and the columns that it comes from."""
+
+    type: str
+    columns: tuple[str, ...] = ()
+
+
 class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"origin": "from"}):
     """The report of one stream. Always `sent == acknowledged + rejected + unknown`.
 
@@ -16,6 +23,8 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     - `rejected` rows were refused, by us before they were sent or by the destination. `unnamed` of them the destination
       only counted: nobody knows which they are.
     - `unknown` rows were sent and not acknowledged. `resumed` of the plan were acknowledged by runs before.
+    - `cursor` is the greatest value of the cursor column up to which rows were planned. `fields` are those that the
+      destination gets.
     """
 
     status: SyncStatus
@@ -33,6 +42,8 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
     rejections: Mapping[str, int] = {}
     samples: Mapping[str, list[Mapping[str, Any]]] = {}
     table: str | None = None
+    cursor: str | None = None
+    fields: Mapping[str, PushedField] = {}
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,12 +11,12 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import (
     DescribedColumn,
     code_version,
     column_lineage,
-    column_type,
     described_schema,
     source_asset,
     table_schema,
 )
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, Shaping, Stream, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.schema.json_schema import table_columns
 from tests.dagster_defs.support.saved import connection
 

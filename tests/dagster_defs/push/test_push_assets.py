@@ -58,11 +58,31 @@ def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance
 
     result = _run(table, crm, dagster_instance)
     [event] = result.asset_materializations_for_node("crm")
-    numbers = {name: event.metadata[f"airbyte_proto/{name}"].value for name in ("sent", "acknowledged", "rejected")}
-    assert numbers == {"sent": 3, "acknowledged": 2, "rejected": 1}
+    names = ("planned", "sent", "acknowledged", "rejected", "unknown")
+    numbers = {name: event.metadata[f"airbyte_proto/{name}"].value for name in names}
+    assert numbers == {"planned": 3, "sent": 3, "acknowledged": 2, "rejected": 1, "unknown": 0}
     assert [row["id"] for row in table.received()] == [1, 2]
     [again] = _run(table, crm, dagster_instance).asset_materializations_for_node("crm")
     assert again.metadata["airbyte_proto/sent"].value == 0
+
+
+def test_a_field_has_the_columns_of_the_table_as_its_lineage(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    table.push["map"] = {"id": "id", "full_name": "name", "source": {"value": "shop"}}
+    assets = build_push_assets(
+        Connection.from_file(table.connection_file()), deps={"contacts": ["others", ["shop", "people"]]}
+    )
+    [event] = _run(table, assets, dagster_instance).asset_materializations_for_node("crm")
+    lineage = event.metadata["dagster/column_lineage"].value
+    people = dg.AssetKey(["shop", "people"])
+    assert lineage == dg.TableColumnLineage(
+        {"id": [dg.TableColumnDep(people, "id")], "full_name": [dg.TableColumnDep(people, "name")]}
+    )
+    schema = event.metadata["dagster/column_schema"].value
+    assert isinstance(schema, dg.TableSchema)
+    types = {column.name: column.type for column in schema.columns}
+    assert types == {"id": "bigint", "full_name": "string", "source": "string"}
 
 
 def test_a_push_that_fails_fails_the_step_with_its_error(
@@ -73,6 +93,9 @@ def test_a_push_that_fails_fails_the_step_with_its_error(
         table, build_push_assets(Connection.from_file(table.connection_file())), dagster_instance, may_fail=True
     )
     assert not result.success
+    [record] = dagster_instance.fetch_observations(dg.AssetKey(["crm", "contacts"]), limit=5).records
+    assert record.asset_observation is not None
+    assert record.asset_observation.metadata["airbyte_proto/status"].value == "failed"
     [failure] = [event for event in result.all_events if event.is_step_failure]
     assert "it cannot go on" in str(failure.step_failure_data.user_failure_data)
 

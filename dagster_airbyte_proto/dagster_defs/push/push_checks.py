@@ -1,0 +1,156 @@
+"""The asset checks of each pushed stream, evaluated from its report; only freshness may query the delivered table.
+
+Every planned check of a materialized stream is evaluated, as for syncs: if one were missing, Dagster's re-execution
+from failure would run the asset again.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import dagster as dg
+
+from dagster_airbyte_proto.connection import PushOptions
+from dagster_airbyte_proto.dagster_defs.tables.checks import COUNTS, FRESHNESS, REJECTS, SEVERITIES, StreamChecks
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.model import ChangesBy, PushMode
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.tables.spark.session import QueryResult
+
+REMOVALS = "removals"
+
+ONLY_REJECTS = StreamChecks(counts=False, severity="warn")
+"""The checks of a push that names none: it tells of rejected rows, and costs nothing."""
+
+_DESCRIPTIONS = {
+    COUNTS: "Every row sent was acknowledged by the destination, or rejected.",
+    REJECTS: "No more rows than allowed were rejected.",
+    REMOVALS: "No more rows than allowed were removed at the destination.",
+    FRESHNESS: "What the destination has is recent enough.",
+}
+
+
+class PushCheckInput(NamedTuple):
+    """The input of a stream's checks. Without a `query`, one of the delivered table fails."""
+
+    options: PushOptions
+    report: PushedStreamReport
+    query: "Callable[[str], QueryResult] | None" = None
+
+
+class _Finding(NamedTuple):
+    passed: bool
+    text: str
+    facts: tuple[tuple[str, Any], ...] = ()
+
+
+def push_check_specs(key: dg.AssetKey, options: PushOptions, checks: StreamChecks) -> list[dg.AssetCheckSpec]:
+    """The specs of the checks of one stream's asset. Those that mean nothing for a push are left out."""
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name], blocking=checks.blocking)
+        for name in _chosen(options, checks)
+    ]
+
+
+def push_check_results(
+    key: dg.AssetKey, inputs: PushCheckInput, checks: StreamChecks, selected: Collection[dg.AssetCheckKey]
+) -> list[dg.AssetCheckResult]:
+    """Evaluates the `selected` checks of one complete stream. A failed check is a result, never an exception."""
+    return [
+        dg.AssetCheckResult(
+            asset_key=key,
+            check_name=name,
+            passed=found.passed,
+            description=found.text,
+            metadata={f"airbyte_proto/{label}": value for label, value in found.facts},
+            severity=SEVERITIES[checks.severity],
+        )
+        for name in _chosen(inputs.options, checks)
+        if dg.AssetCheckKey(key, name) in selected
+        for found in [_FINDINGS[name](inputs, checks)]
+    ]
+
+
+def _chosen(options: PushOptions, checks: StreamChecks) -> Iterator[str]:
+    if checks.counts:
+        yield COUNTS
+    if checks.max_rejected is not None:
+        yield REJECTS
+    if checks.max_removed is not None and options.mode is PushMode.MIRROR:
+        yield REMOVALS
+    if checks.freshness is not None and options.changes_by in (ChangesBy.DIFF, ChangesBy.CURSOR):
+        yield FRESHNESS
+
+
+def _counts(inputs: PushCheckInput, _checks: StreamChecks) -> _Finding:
+    report = inputs.report
+    facts = tuple((name, getattr(report, name)) for name in ("sent", "acknowledged", "rejected", "unknown"))
+    if report.unknown:
+        return _Finding(False, f"Of {report.unknown:,} rows it is not known whether they arrived.", facts)
+    is_whole = report.sent == report.acknowledged + report.rejected
+    return _Finding(is_whole, f"{report.acknowledged:,} of {report.sent:,} rows were acknowledged.", facts)
+
+
+def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
+    report = inputs.report
+    share = report.rejected / report.sent if report.sent else 0.0
+    passed = report.rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
+    reasons = [f"{count:,}: {reason}" for reason, count in report.rejections.items()]
+    if report.unnamed:
+        reasons.append(f"{report.unnamed:,}: rejected by the destination, which does not name them")
+    facts = (("rejected", report.rejected), ("rejected_share", share))
+    return _Finding(passed, "; ".join(reasons) or "Nothing was rejected.", facts)
+
+
+def _removals(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
+    planned = inputs.report.planned
+    there = planned.removed + planned.changed + planned.unchanged
+    share = planned.removed / there if there else 0.0
+    passed = planned.removed <= (checks.max_removed or 0) or share <= checks.max_removed_share
+    facts = (("removed", planned.removed), ("removed_share", share))
+    return _Finding(passed, f"{planned.removed:,} of the {there:,} rows that the destination had were removed.", facts)
+
+
+def _freshness(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
+    """Of a cursor that is a time, its newest value; else the time at which a row was delivered last."""
+    by_cursor = inputs.options.changes_by is ChangesBy.CURSOR
+    label = "newest_cursor" if by_cursor else "delivered_at"
+    try:
+        newest = _time(inputs.report.cursor if by_cursor else _delivered_at(inputs))
+    except ProtoError as error:
+        return _Finding(False, f"The delivered table could not be queried: {error}")
+    except ValueError:
+        return _Finding(False, "The cursor is no time.")
+    if newest is None:
+        return _Finding(False, "No row was delivered yet.")
+    age = datetime.now(UTC) - newest
+    facts = ((label, dg.MetadataValue.timestamp(newest)), ("age_seconds", age.total_seconds()))
+    what = "The newest cursor value" if by_cursor else "The row that was delivered last"
+    return _Finding(checks.freshness is None or age <= checks.freshness, f"{what} is {age} old.", facts)
+
+
+def _delivered_at(inputs: PushCheckInput) -> str | None:
+    if inputs.query is None or inputs.report.table is None:
+        return None
+    [[newest]] = inputs.query(
+        f"select max(_pushed_at) from {inputs.report.table} where _status = 'delivered'"  # noqa: S608 - a table of ours
+    ).rows
+    return None if newest is None else str(newest)
+
+
+def _time(value: str | None) -> datetime | None:
+    """Parses a time; one without a zone is UTC."""
+    if value is None:
+        return None
+    time = datetime.fromisoformat(value)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+_FINDINGS: dict[str, Callable[[PushCheckInput, StreamChecks], _Finding]] = {
+    COUNTS: _counts,
+    REJECTS: _rejects,
+    REMOVALS: _removals,
+    FRESHNESS: _freshness,
+}

@@ -1,0 +1,36 @@
+"""The fields that a destination gets, with the columns of the table that each comes from."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.loads.plan_query import PlannedField, PlanQuery
+from dagster_airbyte_proto.schema.columns import column_type
+from dagster_airbyte_proto.sync.push.report import PushedField
+from dagster_airbyte_proto.tables.planner import PushPlanner
+
+# In Spark's SQL both quotes are those of text; a name is bare or in backticks. A name after a dot is a field of a
+# column, one before a parenthesis a function.
+_TEXT = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_NAME = re.compile(r"(?<![\w.`])(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))(?!\s*\(|\w)")
+
+
+def field_origins(planner: PushPlanner, query: PlanQuery, fields: pa.Schema) -> Mapping[str, PushedField]:
+    """Returns the fields, in order. Of an expression the origins are the columns that it names; a constant has none."""
+    if any(field.sql is not None for field in query.fields):
+        known = planner.fields(query._replace(fields=(), keys=(), cursor=None, after=None)).names
+    else:
+        known = []
+    mapped = {field.name: _columns(field, known) for field in query.fields}
+    return {field.name: PushedField(column_type(field.type), mapped.get(field.name, (field.name,))) for field in fields}
+
+
+def _columns(field: PlannedField, known: Sequence[str]) -> tuple[str, ...]:
+    if field.sql is not None:
+        names = {
+            (quoted.replace("``", "`") if quoted else bare).casefold()
+            for quoted, bare in _NAME.findall(_TEXT.sub("''", field.sql))
+        }
+        return tuple(name for name in known if name.casefold() in names)
+    return () if field.column is None else (field.column.partition(".")[0],)

@@ -1,0 +1,44 @@
+"""The columns that each field of a destination comes from."""
+
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.loads.plan_query import PlannedField, PlannedRows, PlanQuery
+from dagster_airbyte_proto.sync.push.field_origins import field_origins
+from dagster_airbyte_proto.sync.push.report import PushedField
+
+_COLUMNS = pa.schema([("id", pa.int64()), ("First", pa.string()), ("last", pa.string()), ("a`b", pa.string())])
+_ALL = PlanQuery("contacts", "shop.people", None, (), ("id",), "")
+
+
+class _Planner:
+    """Knows the columns of the table alone."""
+
+    def fields(self, query: PlanQuery) -> pa.Schema:
+        assert (query.fields, query.keys) == ((), ())
+        return _COLUMNS
+
+    def write(self, query: PlanQuery, folder: str) -> PlannedRows:
+        raise NotImplementedError
+
+
+def test_without_a_mapping_each_field_is_a_column() -> None:
+    found = field_origins(_Planner(), _ALL, _COLUMNS)
+    assert list(found) == _COLUMNS.names
+    assert found["id"] == PushedField("bigint", ("id",))
+
+
+@pytest.mark.parametrize(
+    ("field", "columns"),
+    [
+        (PlannedField("to", column="address.city"), ("address",)),
+        (PlannedField("to", constant="shop"), ()),
+        (PlannedField("to", sql="concat_ws(' ', first, `last`)"), ("First", "last")),
+        (PlannedField("to", sql="upper('id is \\' last') || last (id)"), ("id",)),
+        (PlannedField("to", sql="CASE WHEN `a``b` IS NULL THEN last.id END"), ("last", "a`b")),
+        (PlannedField("to", sql="now()"), ()),
+    ],
+)
+def test_a_field_has_the_columns_that_its_mapping_names(field: PlannedField, columns: tuple[str, ...]) -> None:
+    mapped = pa.schema([("to", pa.string())])
+    assert field_origins(_Planner(), _ALL._replace(fields=(field,)), mapped) == {"to": PushedField("string", columns)}
