@@ -11,12 +11,14 @@
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.connection import PushOptions
-from dagster_airbyte_proto.encoding.json_types import json_schema
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
+from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.push import RowLimit
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError
@@ -24,16 +26,42 @@ from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
-from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
-from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.sync.push.push_context import Destination
+from dagster_airbyte_proto.sync.run_options import RunOptions
 
 _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
+
+
+class DeliveryContext(Protocol):
+    """The services of the run that a delivery uses."""
+
+    @property
+    def destination(self) -> Destination: ...
+
+    @property
+    def options(self) -> RunOptions: ...
+
+    @property
+    def sync_id(self) -> int: ...
+
+    @property
+    def store(self) -> DeliveryStore: ...
+
+    @property
+    def lease(self) -> Lease: ...
+
+    @property
+    def connection(self) -> Connection:
+        """The connection whose options say how rows are sent."""
+        ...
+
+    def is_cancelled(self) -> bool: ...
 
 
 class RowRange(NamedTuple):
@@ -43,15 +71,22 @@ class RowRange(NamedTuple):
     end: int
 
 
+class RowRules(NamedTuple):
+    """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused."""
+
+    omits_nulls: bool = False
+    max_rejected: RowLimit = RowLimit(share=0.01)
+
+
 class ProcessDelivery:
     """The delivery of one part. `run` is called once; what it counts is right however it ends."""
 
     def __init__(
-        self, context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema, storage: Storage
+        self, context: DeliveryContext, plan: SealedPlan, stream: PushedStream, rules: RowRules, storage: Storage
     ) -> None:
-        self._context, self._plan, self._options, self._storage = context, plan, options, storage
+        self._context, self._plan, self._rules, self._storage = context, plan, rules, storage
         self._protocol = context.destination.protocol
-        self._stream = _pushed_stream(context, plan, options, fields)
+        self._stream = stream
         self._acks = Acknowledgements(plan.plan_id, 0)
         self._output = DestinationOutput(context.destination, self._acks)
         self._noted_at = 0.0
@@ -110,7 +145,7 @@ class ProcessDelivery:
             self._reject([RejectedRow(batch.start + place, reason) for place, reason in faults.items()])
             rows = rows.take(pa.array([place for place in range(rows.num_rows) if place not in faults], pa.int64()))
         before, after = self._protocol.record_frame(self._stream, _milliseconds())
-        return record_lines(rows, RecordFrame(before, after), omits_nulls=self._options.nulls == "omit")
+        return record_lines(rows, RecordFrame(before, after), omits_nulls=self._rules.omits_nulls)
 
     def _reject(self, rows: list[RejectedRow]) -> None:
         self._refused += rows
@@ -119,12 +154,12 @@ class ProcessDelivery:
             self.rejections[each.reason] = self.rejections.get(each.reason, 0) + 1
         if self._context.connection.on_error == "fail":
             raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
-        is_over = not self._options.max_rejected.allows(self.rejected, self._plan.rows)
+        is_over = not self._rules.max_rejected.allows(self.rejected, self._plan.rows)
         if is_over and self._context.connection.on_error != "skip":
             raise ConnectorError(
                 "encoding the rows of a push",
                 f"{self.rejected:,} of {self._plan.rows:,} rows cannot be sent, more than max_rejected"
-                f" ({self._options.max_rejected}) allows; the last: {rows[-1].reason}",
+                f" ({self._rules.max_rejected}) allows; the last: {rows[-1].reason}",
                 remedy="Mend the rows or the mapping, or raise max_rejected for this stream.",
             )
 
@@ -202,7 +237,7 @@ class ProcessDelivery:
             raise Cancelled("delivering rows to the destination", "the push was cancelled")
 
 
-def _batches(context: PushContext, plan: SealedPlan, storage: Storage, part: RowRange) -> Iterator[PlanBatch]:
+def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part: RowRange) -> Iterator[PlanBatch]:
     """The batches of a part, cut to the sizes that the connection names."""
     limits, rate = context.connection.batch, context.connection.rate
     max_rows = limits.rows
@@ -213,15 +248,6 @@ def _batches(context: PushContext, plan: SealedPlan, storage: Storage, part: Row
         step = max(1, min(max_rows, limits.bytes // row_bytes))
         for place in range(0, batch.rows.num_rows, step):
             yield PlanBatch(batch.start + place, batch.rows.slice(place, step), batch.is_removal)
-
-
-def _pushed_stream(context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema) -> PushedStream:
-    protocol = context.destination.protocol
-    if options.mode is PushMode.MIRROR:
-        fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
-    keys = options.key or ()
-    schema = json_schema(fields, protocol.dialect, keys)
-    return PushedStream(plan.stream, schema, options.mode, keys, plan.generation_id)
 
 
 def _milliseconds() -> int:

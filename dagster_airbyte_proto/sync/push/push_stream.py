@@ -1,32 +1,23 @@
 """Pushes one stream: goes on with the plan of an earlier run or makes a new one, delivers it, and folds it."""
 
-from collections import Counter
-from collections.abc import Iterator
-
 import msgspec
+import pyarrow as pa
 
 from dagster_airbyte_proto.connection import PushOptions
-from dagster_airbyte_proto.errors import (
-    Cancelled,
-    ConfigError,
-    ConnectorError,
-    InternalError,
-    ProtoError,
-    StateConflict,
-)
+from dagster_airbyte_proto.encoding.json_types import json_schema
+from dagster_airbyte_proto.errors import Cancelled, ConfigError, ProtoError
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts, PlanPart, first_position, row_ranges
 from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position
-from dagster_airbyte_proto.sync.push.delivery import ProcessDelivery, RowRange
+from dagster_airbyte_proto.sync.push.delivery import RowRules
 from dagster_airbyte_proto.sync.push.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
 from dagster_airbyte_proto.sync.report import SyncStatus
-
-_WAIT_SECONDS = (2.0, 6.0)
-_ATTEMPTS = len(_WAIT_SECONDS) + 1
 
 
 def push_stream(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
@@ -98,52 +89,17 @@ def _check_unknown(context: PushContext, delivery: Delivery) -> None:
         )
 
 
-class _Attempts:
-    """The attempts to deliver one sealed plan, and what they came to."""
-
-    def __init__(self, context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> None:
-        self._context, self._plan, self._options, self._origin = context, plan, options, origin
-        self.sent = self.unnamed = 0
-        self.rejections: Counter[str] = Counter()
-        self.error: ProtoError | None = None
-
-    def run(self) -> None:
-        """Delivers the plan from where it stands, again after errors that may pass."""
-        for attempt in range(_ATTEMPTS):
-            self.error = None
-            for rows in _ranges(self._context, self._plan, _start(self._context, self._plan)):
-                self._deliver(rows)
-                if self.error is not None:
-                    break
-            if not self._may_retry(attempt):
-                return
-
-    def _deliver(self, rows: RowRange) -> None:
-        storage = self._context.engine.tables.storage
-        process = ProcessDelivery(self._context, self._plan, self._options, self._origin.fields, storage)
-        try:
-            process.run(rows)
-        except (InternalError, StateConflict):
-            raise
-        except ProtoError as error:
-            self.error = error
-        finally:
-            self.sent = max(self.sent, process.sent)
-            self.unnamed += process.unnamed
-            self.rejections.update(process.rejections)
-
-    def _may_retry(self, attempt: int) -> bool:
-        """True if it is to be tried again now: after a transient error, where a row that is sent twice does no harm."""
-        error = self.error
-        if not isinstance(error, ConnectorError) or not error.retryable or self._plan.mode not in IDEMPOTENT:
-            return False
-        return attempt < len(_WAIT_SECONDS) and not self._context.options.cancel.wait(_WAIT_SECONDS[attempt])
-
-
 def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     """Delivers a sealed plan, then folds what is acknowledged."""
-    start = _start(context, plan)
-    attempts = _Attempts(context, plan, options, origin)
+    start = first_position(context, plan)
+    stream = _described(context, plan, options, origin.fields)
+    attempts = DeliveryAttempts(
+        context,
+        plan,
+        lambda start: (PlanPart(rows, stream) for rows in row_ranges(plan, start, context.connection.checkpoint_rows)),
+        RowRules(options.nulls == "omit", options.max_rejected),
+        context.engine.tables.storage,
+    )
     attempts.run()
     delivery = context.store.deliveries(plan.connection)[plan.stream]
     position = stored_position(context, plan.stream)
@@ -175,21 +131,15 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     )
 
 
-def _start(context: PushContext, plan: SealedPlan) -> int:
-    """The position to go on from. A replacement starts over: the destination may drop what a broken one left."""
-    delivery = context.store.deliveries(plan.connection)[plan.stream]
-    return 0 if plan.mode is PushMode.OVERWRITE and not delivery.is_complete else delivery.acknowledged
-
-
-def _ranges(context: PushContext, plan: SealedPlan, start: int) -> Iterator[RowRange]:
-    """The parts for one process each. Removals get one of their own: all before them has to be proved."""
-    step = context.connection.checkpoint_rows or max(1, plan.rows)
-    for end in (plan.rows_to_write, plan.rows):
-        while start < end:
-            yield RowRange(start, min(start + step, end))
-            start = min(start + step, end)
-    if plan.rows == 0 and plan.mode is PushMode.OVERWRITE:
-        yield RowRange(0, 0)
+def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema) -> PushedStream:
+    """The stream as the destination is to see it."""
+    protocol = context.destination.protocol
+    if options.mode is PushMode.MIRROR:
+        fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
+    keys = options.key or ()
+    return PushedStream(
+        plan.stream, json_schema(fields, protocol.dialect, keys), options.mode, keys, plan.generation_id
+    )
 
 
 def _status(error: ProtoError | None) -> SyncStatus:

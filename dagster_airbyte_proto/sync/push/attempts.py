@@ -1,0 +1,87 @@
+"""The attempts to deliver one sealed plan: a process for each part of it, again after errors that may pass."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from dagster_airbyte_proto.errors import ConnectorError, InternalError, ProtoError, StateConflict
+from dagster_airbyte_proto.loads.push import SealedPlan
+from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.model import IDEMPOTENT, PushMode
+from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.sync.push.delivery import DeliveryContext, ProcessDelivery, RowRange, RowRules
+
+_WAIT_SECONDS = (2.0, 6.0)
+_ATTEMPTS = len(_WAIT_SECONDS) + 1
+
+
+class PlanPart(NamedTuple):
+    """The rows of a plan that one process gets, and the stream as it is described to it."""
+
+    rows: RowRange
+    stream: PushedStream
+
+
+class DeliveryAttempts:
+    """The attempts to deliver one plan, and what they came to. `parts` gives the parts from a position on."""
+
+    def __init__(
+        self,
+        context: DeliveryContext,
+        plan: SealedPlan,
+        parts: Callable[[int], Iterable[PlanPart]],
+        rules: RowRules,
+        storage: Storage,
+    ) -> None:
+        self._context, self._plan, self._parts, self._rules, self._storage = context, plan, parts, rules, storage
+        self.sent = self.unnamed = 0
+        self.rejections: Counter[str] = Counter()
+        self.error: ProtoError | None = None
+
+    def run(self) -> None:
+        """Delivers the plan from where it stands. `error` is that of the last attempt, None where all is delivered."""
+        for attempt in range(_ATTEMPTS):
+            self.error = None
+            for part in self._parts(first_position(self._context, self._plan)):
+                self._deliver(part)
+                if self.error is not None:
+                    break
+            if not self._may_retry(attempt):
+                return
+
+    def _deliver(self, part: PlanPart) -> None:
+        process = ProcessDelivery(self._context, self._plan, part.stream, self._rules, self._storage)
+        try:
+            process.run(part.rows)
+        except (InternalError, StateConflict):
+            raise
+        except ProtoError as error:
+            self.error = error
+        finally:
+            self.sent = max(self.sent, process.sent)
+            self.unnamed += process.unnamed
+            self.rejections.update(process.rejections)
+
+    def _may_retry(self, attempt: int) -> bool:
+        """True if it is to be tried again now: after a transient error, where a row that is sent twice does no harm."""
+        error = self.error
+        if not isinstance(error, ConnectorError) or not error.retryable or self._plan.mode not in IDEMPOTENT:
+            return False
+        return attempt < len(_WAIT_SECONDS) and not self._context.options.cancel.wait(_WAIT_SECONDS[attempt])
+
+
+def first_position(context: DeliveryContext, plan: SealedPlan) -> int:
+    """The position to go on from. A replacement starts over: the destination may drop what a broken one left."""
+    delivery = context.store.deliveries(plan.connection)[plan.stream]
+    return 0 if plan.mode is PushMode.OVERWRITE and not delivery.is_complete else delivery.acknowledged
+
+
+def row_ranges(plan: SealedPlan, start: int, max_rows: int | None) -> Iterator[RowRange]:
+    """The ranges for one process each. Removals get one of their own: all before them has to be proved."""
+    step = max_rows or max(1, plan.rows)
+    for end in (plan.rows_to_write, plan.rows):
+        while start < end:
+            yield RowRange(start, min(start + step, end))
+            start = min(start + step, end)
+    if plan.rows == 0 and plan.mode is PushMode.OVERWRITE:
+        yield RowRange(0, 0)
