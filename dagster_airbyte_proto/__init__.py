@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
     from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
     from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets, push_assets
+    from dagster_airbyte_proto.dagster_defs.push.table_sensor import build_table_sensor
     from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
     from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
     from dagster_airbyte_proto.dagster_defs.tables.checks import StreamChecks
@@ -89,6 +90,7 @@ __all__ = [
     "build_state_staleness_sensor",
     "build_status_asset",
     "build_sync_sensor",
+    "build_table_sensor",
     "connector_assets",
     "files_changed",
     "files_found",
@@ -123,6 +125,7 @@ _MODULES = {
     "build_state_staleness_sensor": "dagster_defs.automation.sensors",
     "build_status_asset": "dagster_defs.automation.status",
     "build_sync_sensor": "dagster_defs.automation.sensors",
+    "build_table_sensor": "dagster_defs.push.table_sensor",
     "connector_assets": "dagster_defs.definitions.assets",
     "files_changed": "dagster_defs.automation.sensors",
     "files_found": "dagster_defs.automation.discovery",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.care import TableCare, TableRewinder
+    from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
     from dagster_airbyte_proto.tables.writer import TableWriter
 
@@ -85,6 +86,15 @@ class Format(Protocol[Tables]):
 
     def register(self, tables: Tables, session: "SparkSession") -> None:
         """Makes the tables known by name in the session's catalog, as they are now. To be called before each query."""
+        ...
+
+
+@runtime_checkable
+class SupportsSnapshotReads(Protocol):
+    """A format whose tables' newest snapshots can be read without a JVM."""
+
+    def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
+        """Returns None where the catalog of these tables is one that only Spark can ask."""
         ...
 
 

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
-from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, Format, find_format
+from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, Format, SupportsSnapshotReads, find_format
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.sql_names import qualified
 from dagster_airbyte_proto.tables.writer import TableWriter
@@ -96,6 +96,31 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
 
         self._register_tables()
         return query(frames.open_catalog(lambda: self.spark.spark_session, self.catalog_name), sql)
+
+    def newest_snapshot(self, table: str) -> str | None:
+        """Returns a text that differs whenever the rows of this table have changed; None for one without rows.
+
+        It starts no Spark, but for an Iceberg catalog of another type than `hadoop`. Raises ConfigError for a name
+        that is none, TableError where the table cannot be read.
+        """
+        parts = _name_parts(table, "the newest snapshot of a table", f"its name is {table!r}")
+        parts = (self.catalog_name, self.namespace)[: max(0, 3 - len(parts))] + parts
+        if len(parts) != 3:
+            remedy = "Name it by its catalog, one namespace and its name."
+            raise ConfigError(f"reading the newest snapshot of {table}", f"it has {len(parts)} parts", remedy=remedy)
+        catalog, namespace, name = parts
+        own = getattr(self.spark, "settings", None)
+        found = self._format
+        if isinstance(own, SparkSettings) and isinstance(found, SupportsSnapshotReads):
+            reader = found.snapshot_reader(own._replace(catalog=catalog))
+            if reader is not None:
+                return reader.newest_snapshot(TableName(namespace, name))
+        if found.abilities.format != "iceberg":
+            remedy = "Use a SparkSessionResource as `spark`."
+            raise ConfigError(f"reading the newest snapshot of {table}", "only Iceberg can be queried", remedy=remedy)
+        place = qualified(catalog, TableName(namespace, name))
+        rows = self.query(f"SELECT snapshot_id FROM {place}.refs WHERE name = 'main'").rows  # noqa: S608 - quoted
+        return str(rows[0][0]) if rows else None
 
     def sql_name(self, table: TableName) -> str:
         """The table's full name in SQL."""
@@ -204,7 +229,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         if name is None:
             *prefix, table = key.path
             return self.catalog_name, "_".join(prefix) or self.namespace, table
-        parts = _name_parts(str(getattr(name, "value", name)), key)
+        name = str(getattr(name, "value", name))
+        parts = _name_parts(name, f"the table of {key.to_user_string()}", f"its metadata {TABLE_NAME} is {name!r}")
         if definition_in(metadata):
             # Definitions cannot see the resources, so the catalog in their table name may differ from this one's.
             return self.catalog_name, *parts[-2:]
@@ -232,12 +258,12 @@ def _upstream_metadata(context: dg.InputContext) -> Mapping[str, Any]:
     return context.upstream_output.definition_metadata if context.upstream_output is not None else {}
 
 
-def _name_parts(name: str, key: dg.AssetKey) -> tuple[str, ...]:
+def _name_parts(name: str, looked_for: str, found: str) -> tuple[str, ...]:
     """Splits an SQL name into its parts."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"looking for the table of {key.to_user_string()}",
-            f"its metadata {TABLE_NAME} is {name!r}",
+            f"looking for {looked_for}",
+            found,
             remedy="Write it as in SQL: lake.shop.users, with backticks around a part that contains a dot.",
         )
     return tuple(plain or quoted.replace("``", "`") for quoted, plain in _PART.findall(name))

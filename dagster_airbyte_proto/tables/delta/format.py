@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.delta.care import DeltaCare
     from dagster_airbyte_proto.tables.delta.rewind import DeltaRewinder
     from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+    from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 _DELTA_VERSION = "4.4.0"
@@ -70,6 +71,11 @@ class DeltaFormat:
             "spark.databricks.delta.snapshotPartitions": "2",
         }
         return SparkParts(config, (_RUNTIME,), _EXCLUDED)
+
+    def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
+        from dagster_airbyte_proto.tables.newest_snapshot import DeltaSnapshots
+
+        return DeltaSnapshots(settings)
 
     def register(self, tables: "DeltaTables", session: "SparkSession") -> None:  # noqa: ARG002 - as Format has it
         tables.register_all()

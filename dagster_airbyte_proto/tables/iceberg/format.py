@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.iceberg.care import IcebergCare
     from dagster_airbyte_proto.tables.iceberg.rewind import IcebergRewinder
     from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+    from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
 ICEBERG_VERSION = "1.11.0"
@@ -61,6 +62,11 @@ class IcebergFormat:
                 config[f"{catalog}.io-impl"] = _S3_FILE_IO
         file_io = {**config, **settings.config}.get(f"{catalog}.io-impl")
         return SparkParts(config, (_RUNTIME, _S3_FILES) if file_io == _S3_FILE_IO else (_RUNTIME,))
+
+    def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
+        from dagster_airbyte_proto.tables.newest_snapshot import IcebergSnapshots
+
+        return IcebergSnapshots(settings) if IcebergSnapshots.can_read(settings) else None
 
     def register(self, tables: "IcebergTables", session: "SparkSession") -> None:
         """Does nothing: the catalog knows its tables."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.care import TableRewinder
+    from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.parquet.care import ParquetCare
     from dagster_airbyte_proto.tables.parquet.tables import ParquetTables
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
@@ -41,6 +42,11 @@ class ParquetFormat:
 
     def spark_parts(self, settings: "SparkSettings") -> SparkParts:
         return SparkParts({"spark.sql.warehouse.dir": settings.warehouse_location})
+
+    def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
+        from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
+
+        return LoggedTables(Path(settings.warehouse_location))
 
     def register(self, tables: "ParquetTables", session: "SparkSession") -> None:
         from dagster_airbyte_proto.tables.parquet.session_catalog import register

@@ -136,6 +136,11 @@ class LoggedTables:
             raise TableError(f"reading the log of table {name}", "there is no such table")
         return snapshot
 
+    def newest_snapshot(self, name: TableName) -> str | None:
+        """Returns a text that differs whenever the rows of the table have changed; None where it never had rows."""
+        with self._translated_errors(f"reading the newest snapshot of {name}"):
+            return self._read_snapshot(name).freshness.version or None
+
     def row_count(self, name: TableName) -> int:
         """Returns the number of rows that readers see."""
         return self.snapshot(name).count_rows(FileContent.ROWS)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_airbyte_proto.tables.care import TableRewinder
+    from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.parquet.care import ParquetCare
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
     from dagster_airbyte_proto.testing.folder.tables import FolderTables
@@ -46,6 +47,11 @@ class FolderFormat:
             "tables of the format folder are not read by Spark",
             remedy="Set catalog: {format: iceberg}, delta or parquet in the settings.",
         )
+
+    def snapshot_reader(self, settings: "SparkSettings") -> "SnapshotReader | None":
+        from dagster_airbyte_proto.tables.parquet.logged_tables import LoggedTables
+
+        return LoggedTables(Path(settings.warehouse_location))
 
     def register(self, tables: "FolderTables", session: "SparkSession") -> None:
         """Does nothing: Spark has no part in it."""
