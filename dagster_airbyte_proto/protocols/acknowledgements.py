@@ -3,11 +3,19 @@
 - An echo proves all rows before its state, and so all earlier states too.
 - A state that we never sent, or that is proved already, is no progress: it is counted.
 - Our states carry the plan and the position, so no two of them are equal.
+- What a destination counts is taken once, from the echo that proves the rows. A count of all records may hold the
+  rejected ones or not: the specification does not say, and destinations differ.
 """
 
 from collections import deque
+from typing import NamedTuple
 
 from dagster_airbyte_proto.protocols.destination import Echo
+
+
+class _SentState(NamedTuple):
+    rows: int
+    lines: int
 
 
 class Acknowledgements:
@@ -15,35 +23,48 @@ class Acknowledgements:
 
     def __init__(self, plan_id: str, acknowledged: int) -> None:
         self._plan_id = plan_id
-        self._waiting: deque[int] = deque()
+        self._waiting: deque[_SentState] = deque()
         self.rows = acknowledged
         self.repeats = 0
         self.strangers = 0
         self.rejected = 0
+        self.miscount = ""
 
     @property
     def waiting(self) -> int:
         """The number of states that are out."""
         return len(self._waiting)
 
-    def sent(self, rows: int) -> None:
-        """Notes that a state with this position was written."""
-        self._waiting.append(rows)
+    def sent(self, rows: int, lines: int) -> None:
+        """Notes that a state with this position is written, behind so many lines since the state before."""
+        self._waiting.append(_SentState(rows, lines))
 
     def received(self, echo: Echo) -> bool:
         """Takes in an echo. True if it proves rows that were not proved before."""
-        if echo.rejected:
-            self.rejected += int(echo.rejected)
         position = echo.position
         if position is None or position.plan_id != self._plan_id:
             self.strangers += 1
             return False
-        if position.rows not in self._waiting:
+        if all(position.rows != state.rows for state in self._waiting):
             if position.rows <= self.rows:
                 self.repeats += 1
             else:
                 self.strangers += 1
             return False
-        while self._waiting and self._waiting[0] <= position.rows:
-            self.rows = self._waiting.popleft()
+        proved = []
+        while self._waiting and self._waiting[0].rows <= position.rows:
+            proved.append(self._waiting.popleft())
+        self.rows = proved[-1].rows
+        self._count(echo, proved)
         return True
+
+    def _count(self, echo: Echo, proved: list[_SentState]) -> None:
+        rejected = echo.rejected or 0.0
+        self.rejected += int(rejected)
+        # With an echo for several states it may count since any of them.
+        if (
+            echo.records is not None
+            and len(proved) == 1
+            and proved[0].lines not in (echo.records, echo.records + rejected)
+        ):
+            self.miscount = f"it counted {echo.records:,.0f} records where {proved[0].lines:,} were sent"

@@ -54,11 +54,12 @@ class SentPosition(NamedTuple):
 class Echo(NamedTuple):
     """A state that a destination sent back.
 
-    `position` is None for a state that is none of ours. `rejected` is the number of records since its last echo that
-    the destination says it did not take; None if it does not say.
+    `position` is None for a state that is none of ours. `records` and `rejected` are the numbers of records since the
+    state before that the destination says it has read, and did not take; None if it does not say.
     """
 
     position: SentPosition | None
+    records: float | None = None
     rejected: float | None = None
 
 

@@ -19,14 +19,14 @@ def _echo(rows: int, plan: str = "p") -> Echo:
 def test_an_echo_proves_all_before_it() -> None:
     acks = Acknowledgements("p", 0)
     for rows in (5, 10, 15):
-        acks.sent(rows)
+        acks.sent(rows, 5)
     assert acks.received(_echo(10))
     assert (acks.rows, acks.waiting) == (10, 1)
 
 
 def test_repeats_and_strangers_are_no_progress() -> None:
     acks = Acknowledgements("p", 0)
-    acks.sent(5)
+    acks.sent(5, 5)
     assert acks.received(_echo(5))
     assert not acks.received(_echo(5))
     assert not acks.received(_echo(99))
@@ -50,7 +50,19 @@ def test_rejected_records_are_counted() -> None:
     sent = json.loads(protocol.state_line(STREAM, SentPosition("p", 7)))
     sent["state"]["destinationStats"] = {"recordCount": 5.0, "rejectedRecordCount": 2.0}
     found = protocol.reply(json.dumps(sent).encode())
-    assert found == Echo(SentPosition("p", 7), 2.0)
+    assert found == Echo(SentPosition("p", 7), 5.0, 2.0)
+
+
+def test_counts_are_taken_once_and_hold_the_rejected_records_or_not() -> None:
+    acks = Acknowledgements("p", 0)
+    for rows, counted, rejected in ((5, 5.0, 2.0), (10, 4.0, 1.0), (15, 5.0, 0.0)):
+        acks.sent(rows, 5)
+        echo = Echo(SentPosition("p", rows), counted, rejected)
+        assert [acks.received(echo), acks.received(echo)] == [True, False]
+    assert (acks.rejected, acks.miscount) == (3, "")
+    acks.sent(20, 5)
+    acks.received(Echo(SentPosition("p", 20), 4.0))
+    assert acks.miscount == "it counted 4 records where 5 were sent"
 
 
 @pytest.mark.parametrize("name", ["airbyte", "singer"])

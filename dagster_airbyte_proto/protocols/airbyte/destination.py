@@ -7,6 +7,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -111,7 +112,7 @@ class AirbyteDestination:
         state = message.get("state") if message.get("type") == "STATE" else message
         if not isinstance(state, dict) or not ({"stream", "global", "data"} & state.keys()):
             return airbyte_messages.event(line)
-        return Echo(_position(state), _rejected(state))
+        return Echo(_position(state), _count(state, "recordCount"), _count(state, "rejectedRecordCount"))
 
 
 def _configured_catalog(request: WriteRequest) -> bytes:
@@ -150,9 +151,10 @@ def _position(state: Mapping[str, Any]) -> SentPosition | None:
     return SentPosition(body["plan"], body["rows"])
 
 
-def _rejected(state: Mapping[str, Any]) -> float | None:
+def _count(state: Mapping[str, Any], name: str) -> float | None:
     stats = state.get("destinationStats", state.get("destination_stats"))
-    count = stats.get("rejectedRecordCount", stats.get("rejected_record_count")) if isinstance(stats, dict) else None
+    snake_name = re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
+    count = stats.get(name, stats.get(snake_name)) if isinstance(stats, dict) else None
     return count if isinstance(count, int | float) and not isinstance(count, bool) else None
 
 

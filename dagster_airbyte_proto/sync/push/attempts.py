@@ -12,7 +12,7 @@ from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.sync.push.delivery import DeliveryContext, ProcessDelivery, RowRange, RowRules
 
 _WAIT_SECONDS = (2.0, 6.0)
-_ATTEMPTS = len(_WAIT_SECONDS) + 1
+MAX_ATTEMPTS = len(_WAIT_SECONDS) + 1
 
 
 class PlanPart(NamedTuple):
@@ -23,7 +23,10 @@ class PlanPart(NamedTuple):
 
 
 class DeliveryAttempts:
-    """The attempts to deliver one plan, and what they came to. `parts` gives the parts from a position on."""
+    """The attempts to deliver one plan, and what they came to.
+
+    `parts` gives the parts from a position on. It is called once for each attempt.
+    """
 
     def __init__(
         self,
@@ -40,7 +43,7 @@ class DeliveryAttempts:
 
     def run(self) -> None:
         """Delivers the plan from where it stands. `error` is that of the last attempt, None where all is delivered."""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             self.error = None
             for part in self._parts(first_position(self._context, self._plan)):
                 self._deliver(part)

@@ -120,13 +120,17 @@ class ProcessDelivery:
         began_at = time.monotonic()
         for batch in _batches(self._context, self._plan, self._storage, part):
             self._wait_for_rate(running, batch.end - part.start, began_at)
+            refused = self.rejected
             lines = self._encoded(batch)
+            refused = self.rejected - refused
             self._context.store.announce_rows(self._context.lease, self._plan, batch.end)
             reach("push.announced")
             self.sent = batch.end
             if lines:
                 self._write(running, lines)
-            self._acks.sent(batch.end)  # Before it is written: it may come back while we still write.
+            self._acks.sent(
+                batch.end, batch.end - batch.start - refused
+            )  # Before it is written: it may come back while we still write.
             self._write(running, self._protocol.state_line(self._stream, SentPosition(self._plan.plan_id, batch.end)))
             reach("push.sent")
             self._read(running, 0.0)
@@ -154,12 +158,18 @@ class ProcessDelivery:
             self.rejections[each.reason] = self.rejections.get(each.reason, 0) + 1
         if self._context.connection.on_error == "fail":
             raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
-        is_over = not self._rules.max_rejected.allows(self.rejected, self._plan.rows)
-        if is_over and self._context.connection.on_error != "skip":
+        self._check_rejected("cannot be sent", f"; the last: {rows[-1].reason}")
+
+    def _check_rejected(self, what: str, last: str = "") -> None:
+        """Raises ConnectorError when more rows were rejected, by us and by the destination, than the user allows."""
+        rejected, on_error = self.rejected + self.unnamed, self._context.connection.on_error
+        if not rejected or on_error == "skip":
+            return
+        if on_error == "fail" or not self._rules.max_rejected.allows(rejected, self._plan.rows):
+            limit = "`on_error: fail`" if on_error == "fail" else f"max_rejected ({self._rules.max_rejected})"
             raise ConnectorError(
-                "encoding the rows of a push",
-                f"{self.rejected:,} of {self._plan.rows:,} rows cannot be sent, more than max_rejected"
-                f" ({self._rules.max_rejected}) allows; the last: {rows[-1].reason}",
+                "delivering rows to the destination",
+                f"{rejected:,} of {self._plan.rows:,} rows {what}, more than {limit} allows{last}",
                 remedy="Mend the rows or the mapping, or raise max_rejected for this stream.",
             )
 
@@ -186,6 +196,7 @@ class ProcessDelivery:
         if chunk:
             self._output.feed(chunk)
             self._note()
+            self._check_rejected("were rejected here or by the destination")
         return bool(chunk)
 
     def _note(self, *, force: bool = False) -> None:
@@ -213,6 +224,11 @@ class ProcessDelivery:
             elif time.monotonic() - last_output_at > self._context.options.timeouts.heartbeat_seconds:
                 raise ConnectorError("waiting for the destination's end", "it hangs", retryable=True)
         self._output.finish()
+        self._check_rejected("were rejected here or by the destination")
+        if self._acks.miscount:
+            self._context.destination.log.write(
+                "WARN", f"the destination's counts of {self._plan.stream} are odd: {self._acks.miscount}"
+            )
         report = running.wait(self._context.options.timeouts.exit_seconds)
         if report is not None and report.ended_cleanly and self._context.connection.acknowledge == "exit":
             self._acks.rows = part.end

@@ -1,5 +1,8 @@
 """Pushes one stream: goes on with the plan of an earlier run or makes a new one, delivers it, and folds it."""
 
+from collections.abc import Iterator
+from itertools import count
+
 import msgspec
 import pyarrow as pa
 
@@ -10,7 +13,13 @@ from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
-from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts, PlanPart, first_position, row_ranges
+from dagster_airbyte_proto.sync.push.attempts import (
+    MAX_ATTEMPTS,
+    DeliveryAttempts,
+    PlanPart,
+    first_position,
+    row_ranges,
+)
 from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_position
 from dagster_airbyte_proto.sync.push.delivery import RowRules
 from dagster_airbyte_proto.sync.push.field_origins import field_origins
@@ -92,11 +101,17 @@ def _check_unknown(context: PushContext, delivery: Delivery) -> None:
 def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     """Delivers a sealed plan, then folds what is acknowledged."""
     start = first_position(context, plan)
-    stream = _described(context, plan, options, origin.fields)
+    # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
+    generations = count(context.sync_id * MAX_ATTEMPTS)
+
+    def parts(start: int) -> Iterator[PlanPart]:
+        stream = _described(context, plan, options, origin.fields)._replace(generation_id=next(generations))
+        return (PlanPart(rows, stream) for rows in row_ranges(plan, start, context.connection.checkpoint_rows))
+
     attempts = DeliveryAttempts(
         context,
         plan,
-        lambda start: (PlanPart(rows, stream) for rows in row_ranges(plan, start, context.connection.checkpoint_rows)),
+        parts,
         RowRules(options.nulls == "omit", options.max_rejected),
         context.engine.tables.storage,
     )
@@ -137,9 +152,7 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fie
     if options.mode is PushMode.MIRROR:
         fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
     keys = options.key or ()
-    return PushedStream(
-        plan.stream, json_schema(fields, protocol.dialect, keys), options.mode, keys, plan.generation_id
-    )
+    return PushedStream(plan.stream, json_schema(fields, protocol.dialect, keys), options.mode, keys)
 
 
 def _status(error: ProtoError | None) -> SyncStatus:

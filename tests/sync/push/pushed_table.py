@@ -35,6 +35,9 @@ def person(number: int, name: str = "", **more: Any) -> Row:
     return {"id": number, "name": name or f"person {number}", "score": 0.5, "bad": False, **more}
 
 
+_FAKE = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+
+
 class PushedTable:
     """The table `shop.people`, and the connection `crm` that pushes it to a file."""
 
@@ -42,8 +45,7 @@ class PushedTable:
         self, folder: Path, *, protocol: str = "airbyte", mode: str = "upsert", schema: pa.Schema = SCHEMA
     ) -> None:
         self.folder, self.protocol, self._schema = folder, protocol, schema
-        command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
-        self.launch: Row = {"kind": "local", "command": command}
+        self.launch: Row = {"kind": "local", "command": _FAKE}
         self.home, self.out = folder / "home", folder / "out.jsonl"
         self.config: Row = {}
         self.connector: Row = {}
@@ -63,6 +65,10 @@ class PushedTable:
             assert isinstance(tables, FolderTables)
             return tables
 
+    @property
+    def is_fake(self) -> bool:
+        return self.launch.get("command") == _FAKE
+
     def fill(self, rows: Sequence[Row]) -> None:
         """Replaces the rows of the table."""
         target = self.tables.prepare(TableSpec(PEOPLE, self._schema))
@@ -80,7 +86,7 @@ class PushedTable:
         path = self.folder / "crm.yaml"
         written = {
             "connector": {"protocol": self.protocol, "launch": self.launch, **self.connector},
-            "config": self.config if self.launch["kind"] == "pypi" else {"path": str(self.out), **self.config},
+            "config": {"path": str(self.out), **self.config} if self.is_fake else self.config,
             "push": {"contacts": self.push},
             **self.options,
         }
@@ -89,8 +95,7 @@ class PushedTable:
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
-        is_real = self.launch["kind"] == "pypi"
-        timeouts = Timeouts(heartbeat_seconds=60.0 if is_real else 2.0, exit_seconds=30.0 if is_real else 2.0)
+        timeouts = Timeouts(heartbeat_seconds=2.0 if self.is_fake else 60.0, exit_seconds=2.0 if self.is_fake else 30.0)
         options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
         with Engine(self.settings, stop_grace_seconds=0.2) as engine:
             connection = Connection.from_file(file or self.connection_file())
