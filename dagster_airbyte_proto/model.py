@@ -94,6 +94,10 @@ class ChangesBy(StrEnum):
     ALL = "all"
 
 
+BY_KEY = frozenset((ChangesBy.DIFF, ChangesBy.SNAPSHOTS))
+"""The ways that compare rows with those delivered, by key: they need the table that remembers them."""
+
+
 class MergeMode(StrEnum):
     """The ways to replace rows by newer ones of their key, as Iceberg names them.
 

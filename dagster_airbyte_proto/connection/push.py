@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from dagster_airbyte_proto.connection.launch import AnyText, Text
 from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.validation import AlternativeForm, StrictModel
-from dagster_airbyte_proto.model import ChangesBy, PushMode
+from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode
 
 _SHARE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) *%")
 
@@ -105,8 +105,6 @@ class PushOptions(StrictModel):
 
     @model_validator(mode="after")
     def _built(self) -> Self:
-        if self.changes is ChangesBy.SNAPSHOTS:
-            raise ValueError("changes: snapshots is not built yet; diff finds the same rows, and reads all of them")
         if self.options:
             raise ValueError("options: neither Airbyte's destinations nor Singer's targets take any for a stream")
         return self
@@ -119,11 +117,11 @@ class PushOptions(StrictModel):
             raise ValueError("changes: cursor needs a `cursor`: a column that only grows")
         if self.cursor and self.changes_by is not ChangesBy.CURSOR:
             raise ValueError("a `cursor` is for changes: cursor")
-        if self.mode is PushMode.MIRROR and self.changes_by is not ChangesBy.DIFF:
-            raise ValueError("mode mirror has to find removed rows: it needs changes: diff")
-        if not self.key and (
-            self.changes_by is ChangesBy.DIFF or self.mode not in (PushMode.APPEND, PushMode.OVERWRITE)
-        ):
+        if self.changes_by is ChangesBy.SNAPSHOTS and self.table is None:
+            raise ValueError("changes: snapshots needs `from`, a table: a query has no snapshots")
+        if self.mode is PushMode.MIRROR and self.changes_by not in BY_KEY:
+            raise ValueError("mode mirror has to find removed rows: it needs changes: diff or snapshots")
+        if not self.key and (self.changes_by in BY_KEY or self.mode not in (PushMode.APPEND, PushMode.OVERWRITE)):
             raise ValueError(f"mode {self.mode} with changes: {self.changes_by} needs a `key`")
         return self
 

@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+from dagster_airbyte_proto.loads.push import TableSnapshot
+
 HASH = "_hash"
 """The column of a plan, and of a delivered table, with the hash of the row as the destination gets it."""
 
@@ -31,6 +33,8 @@ class PlanQuery(NamedTuple):
 
     Without `fields` the destination gets all columns. `delivered` is the table of what it has; without it all rows are
     sent. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the hash of each row.
+    The table is read as it was `at` a snapshot. With `since` only what has changed after that one is compared with what
+    is delivered.
     """
 
     stream: str
@@ -45,12 +49,28 @@ class PlanQuery(NamedTuple):
     retries_rejected: bool = False
     cursor: str | None = None
     after: str | None = None
+    at: TableSnapshot | None = None
+    since: TableSnapshot | None = None
+
+    @property
+    def key_columns(self) -> tuple[str, ...] | None:
+        """The columns of the table that the keys are, in their order; None if one of them is computed."""
+        if not self.fields:
+            return self.keys
+        columns = {field.name: field.column for field in self.fields}
+        found = tuple(name for key in self.keys if (name := columns.get(key)) is not None and "." not in name)
+        return found if len(found) == len(self.keys) else None
 
 
 class PlannedRows(NamedTuple):
-    """The numbers that Spark counted while it wrote a plan. `rows` are those of the origin, `delivered` those that the
-    destination had before."""
+    """The numbers that Spark counted while it wrote a plan.
+
+    `rows` are those that it looked at: all of the origin, unless `has_compared_all` is false. `delivered` are those that
+    the destination had before. `note` says why all rows were compared where only the changes were asked for.
+    """
 
     rows: int
     delivered: int = 0
     cursor: str | None = None
+    has_compared_all: bool = True
+    note: str | None = None

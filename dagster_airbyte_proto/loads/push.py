@@ -18,6 +18,17 @@ class PlanFile(msgspec.Struct, frozen=True):
     rows: int
 
 
+class TableSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot of an Iceberg or Delta table. Another `table_id` under the same name is another table.
+
+    The id is empty for a table that has no snapshot yet.
+    """
+
+    table: str
+    table_id: str
+    snapshot_id: str
+
+
 class PlannedCounts(msgspec.Struct, frozen=True):
     """The numbers of a plan, by what is to happen to the rows."""
 
@@ -38,7 +49,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     A position is a number of rows of the plan. The rows are in `files`, one after the other; those of `removal_files`
     follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
     same rows differ: mapping, key and options. `cursor` is the greatest cursor value up to which rows are in the plan,
-    and `after` the one of the plan before, both as text.
+    and `after` the one of the plan before, both as text. So are `snapshot`, up to which the changes of the table are in
+    the plan, and `snapshot_before`.
     """
 
     plan_id: str
@@ -54,14 +66,29 @@ class SealedPlan(msgspec.Struct, frozen=True):
     generation_id: int = 0
     cursor: str | None = None
     after: str | None = None
+    snapshot: TableSnapshot | None = None
+    snapshot_before: TableSnapshot | None = None
 
     @property
     def rows(self) -> int:
         return self.counts.to_send
 
     @property
+    def moves_snapshot(self) -> bool:
+        """True if the plan covers changes of the table that the one before did not, though no row may have to go."""
+        return self.snapshot is not None and self.snapshot != self.snapshot_before
+
+    @property
     def rows_to_write(self) -> int:
         return self.counts.added + self.counts.changed
+
+
+def push_basis(mode: PushMode, fingerprint: str) -> str:
+    """Returns what a plan has to share with the one before to look only at changes since that one's snapshot.
+
+    Where it differs, rows that lie before the snapshot may have to be sent too.
+    """
+    return f"{mode}:{fingerprint}"
 
 
 class RejectedRow(NamedTuple):
@@ -95,13 +122,17 @@ class Delivery(NamedTuple):
 class PushPosition(msgspec.Struct, frozen=True):
     """The state of a pushed stream: up to here the memory of the push, a table, has what was acknowledged.
 
-    `cursor` is the value up to which all rows were acknowledged: that of the plan once it is at its end.
+    `cursor` is the value, and `snapshot` the snapshot of the table, up to which all rows were acknowledged: those of
+    the plan once it is at its end. `basis` is the plan's
+    (`push_basis`).
     """
 
     plan_id: str
     rows: int
     of_rows: int
     cursor: str | None = None
+    snapshot: TableSnapshot | None = None
+    basis: str = ""
 
     @property
     def is_end(self) -> bool:

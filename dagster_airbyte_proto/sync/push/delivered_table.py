@@ -21,7 +21,7 @@ from dagster_airbyte_proto.encoding.sendable import readable_row
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, TableError
 from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS
-from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan
+from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import SchemaPolicy, State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
@@ -113,25 +113,38 @@ def _other_key(context: PushContext, spec: TableSpec, stream: StreamId) -> Table
 def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTarget | None) -> int:
     """Brings the rows that were acknowledged since position `folded` into the delivered table, and moves the state.
 
-    Returns the new position. Does nothing if none were, but for an empty plan that starts over: it empties the table.
+    Returns the new position. Does nothing if none were, but for an empty plan: one that starts over empties the table,
+    and one of changes that are no rows to send moves the state to their snapshot.
     """
     plan, end = delivery.plan, delivery.acknowledged
-    if end <= folded and not (plan.starts_over and plan.rows == 0):
+    if end <= folded and not (plan.rows == 0 and (plan.starts_over or plan.moves_snapshot)):
         return folded
+    has_rows = end > folded or plan.starts_over
     load = Load(
         load_id=secrets.token_hex(16),
         connection=plan.connection,
         run_id=context.lease.run_id,
-        parts=() if target is None else (_staged(context, plan, folded, end, target),),
-        states=(position_state(plan, end),),
+        parts=(_staged(context, plan, folded, end, target),) if target is not None and has_rows else (),
+        states=(_position_state(context, plan, end),),
     )
     context.committer.commit(load)
     return end
 
 
-def position_state(plan: SealedPlan, rows: int) -> State:
-    cursor = plan.cursor if rows == plan.rows else plan.after
-    position = PushPosition(plan.plan_id, rows, plan.rows, cursor)
+def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
+    is_end = rows == plan.rows
+    snapshot = plan.snapshot if is_end else plan.snapshot_before
+    # A removal that was rejected is found again only by comparing all rows: its key is no change of the table any more.
+    if is_end and any(each.row >= plan.rows_to_write for each in context.store.rejected_rows(plan)):
+        snapshot = None
+    position = PushPosition(
+        plan.plan_id,
+        rows,
+        plan.rows,
+        cursor=plan.cursor if is_end else plan.after,
+        snapshot=snapshot,
+        basis=push_basis(plan.mode, plan.fingerprint),
+    )
     return state_codec_named(PUSH).from_value(plan.stream, msgspec.to_builtins(position))
 
 

@@ -13,12 +13,19 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from dagster_airbyte_proto.connection import ConstantColumn, ExpressionColumn, PushOptions
-from dagster_airbyte_proto.errors import TableError
+from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.plan_query import CHANGE, OWN_COLUMNS, PlannedField, PlannedRows, PlanQuery, RowChange
-from dagster_airbyte_proto.loads.push import PlanFile, PlannedCounts, PushPosition, SealedPlan
+from dagster_airbyte_proto.loads.push import (
+    PlanFile,
+    PlannedCounts,
+    PushPosition,
+    SealedPlan,
+    TableSnapshot,
+    push_basis,
+)
 from dagster_airbyte_proto.loads.storage import Storage, is_local
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import ChangesBy, PushMode, StreamId
+from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.staging.files.staging_folder import (
     StagingFolder,
     raising_staging_error,
@@ -55,7 +62,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
     )
     fields = context.engine.planner.fields(query)
     query = query._replace(fingerprint=_fingerprint(options, fields))
-    if options.changes_by is not ChangesBy.DIFF:
+    if options.changes_by not in BY_KEY:
         return PushOrigin(query, fields, None)
     spec = delivered_spec(context.connection.name, stream, fields, query.keys)
     return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream))
@@ -69,25 +76,62 @@ def make_plan(
     Raises TableError where a guard stops it: then nothing of it stays.
     """
     starts_over = context.request.is_full or position is None
-    query = origin.query
+    query = origin.query._replace(at=_snapshot(context, options))
     if not starts_over and position is not None:
         query = query._replace(
             delivered=origin.delivered.qualified if origin.delivered else None, after=position.cursor
         )
+        if options.changes_by is ChangesBy.SNAPSHOTS:
+            query = query._replace(since=_since(context, options, query, position))
     plan_id = secrets.token_hex(8)
     storage = context.engine.tables.storage
     plans = _plans_folder(context, stream, origin)
     _sweep(context, stream, plans, storage)
     folder = f"{plans}/{plan_id}"
     try:
-        planned = context.engine.planner.write(query, folder)
+        planned = _planned(context, query, folder)
         plan = _sealed(context, stream, options, query, folder, planned, storage)
-        plan = _with_cursor(plan, planned, position, starts_over=starts_over)
+        plan = _with_ends(plan, planned, query.at, None if starts_over else position)
         _check_removals(options, plan, planned)
     except BaseException:
         remove_orphan_files(folder, (), storage)
         raise
     return plan
+
+
+def _snapshot(context: PushContext, options: PushOptions) -> TableSnapshot | None:
+    """The snapshot of the table that is to be pushed. Raises ConfigError where one is needed, and there is none."""
+    found = None if options.table is None else context.engine.planner.snapshot(options.table)
+    if found is None and options.changes_by is ChangesBy.SNAPSHOTS:
+        raise ConfigError(
+            f"planning the rows of {options.table or 'a query'}",
+            "changes: snapshots needs an Iceberg or Delta table, and it is none",
+            remedy="Use changes: diff, which finds the same rows and reads all of them.",
+        )
+    return found
+
+
+def _since(
+    context: PushContext, options: PushOptions, query: PlanQuery, position: PushPosition
+) -> TableSnapshot | None:
+    """The snapshot after which changes are looked for; None where rows before it may have to be sent too."""
+    if query.retries_rejected:
+        return None
+    if position.snapshot is None or position.basis != push_basis(options.mode, query.fingerprint):
+        reason = "no snapshot was pushed" if position.snapshot is None else "its mapping or mode was changed"
+        context.log.write("NOTE", f"{query.stream}: all rows of {query.table} are compared: {reason}")
+        return None
+    return position.snapshot
+
+
+def _planned(context: PushContext, query: PlanQuery, folder: str) -> PlannedRows:
+    """Has the rows written, unless the table's newest snapshot is the one that was pushed."""
+    if query.since is not None and query.since == query.at:
+        return PlannedRows(0, has_compared_all=False)
+    planned = context.engine.planner.write(query, folder)
+    if planned.note is not None:
+        context.log.write("NOTE", f"{query.stream}: all rows of {query.table} were compared: {planned.note}")
+    return planned
 
 
 def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage) -> None:
@@ -175,11 +219,19 @@ def _sealed(
     )
 
 
-def _with_cursor(
-    plan: SealedPlan, planned: PlannedRows, position: PushPosition | None, *, starts_over: bool
+def _with_ends(
+    plan: SealedPlan, planned: PlannedRows, snapshot: TableSnapshot | None, position: PushPosition | None
 ) -> SealedPlan:
-    before = None if position is None or starts_over else position.cursor
-    return msgspec.structs.replace(plan, starts_over=starts_over, cursor=planned.cursor or before, after=before)
+    """Adds where a plan begins and ends. It starts over without a position to go on from."""
+    before = None if position is None else position.cursor
+    return msgspec.structs.replace(
+        plan,
+        starts_over=position is None,
+        cursor=planned.cursor or before,
+        after=before,
+        snapshot=snapshot,
+        snapshot_before=None if position is None else position.snapshot,
+    )
 
 
 def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows) -> None:

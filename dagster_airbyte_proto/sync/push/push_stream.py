@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.json_types import json_schema
-from dagster_airbyte_proto.errors import Cancelled, ConfigError, ProtoError
+from dagster_airbyte_proto.errors import Cancelled, ConfigError, ProtoError, TableError
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
-from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
+from dagster_airbyte_proto.model import IDEMPOTENT, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.sync.push.attempts import (
@@ -47,7 +47,8 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
     plan = make_plan(context, stream, options, origin, position)
     if context.request.only_plans:
         return _only_planned(context, plan, options)
-    if plan.rows or plan.starts_over or plan.mode is PushMode.OVERWRITE:
+    moves_snapshot = options.changes_by is ChangesBy.SNAPSHOTS and plan.moves_snapshot
+    if plan.rows or plan.starts_over or plan.mode is PushMode.OVERWRITE or moves_snapshot:
         context.store.seal_plan(context.lease, plan)
         reach("push.sealed")
         return _delivered(context, plan, options, origin)
@@ -124,6 +125,8 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     reach("push.folded")
     if delivery.is_complete:
         drop_plan(context, plan)
+        if options.changes_by is ChangesBy.SNAPSHOTS:
+            _keep_snapshot(context, plan)
     rejected = sum(each.row >= start for each in context.store.rejected_rows(plan))
     proved = delivery.acknowledged - start - rejected
     unnamed = min(attempts.unnamed, proved)
@@ -141,6 +144,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         error=None if error is None else context.destination.mask.text(str(error)),
         retryable=error is not None and error.retryable,
         rejections=attempts.rejections,
+        snapshot=_snapshot_id(plan),
         table=origin.delivered.qualified if origin.delivered else None,
         cursor=plan.cursor,
     )
@@ -153,6 +157,19 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fie
         fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
     keys = options.key or ()
     return PushedStream(plan.stream, json_schema(fields, protocol.dialect, keys), options.mode, keys)
+
+
+def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:
+    """Has the table keep the snapshot from which the next push looks for changes, whoever cleans it up."""
+    position = stored_position(context, plan.stream)
+    if position is None or position.snapshot is None:
+        return
+    tag = f"airbyte-proto-push-{plan.connection}-{plan.stream}"
+    try:
+        context.engine.planner.keep_snapshot(tag, position.snapshot)
+    except TableError as error:
+        # Somebody's table, which we may only read: once its snapshots expire, all rows are compared.
+        context.log.write("NOTE", str(error))
 
 
 def _status(error: ProtoError | None) -> SyncStatus:
@@ -173,9 +190,14 @@ def _nothing_sent(plan: SealedPlan, options: PushOptions, table: str | None) -> 
         status=SyncStatus.COMPLETE,
         origin=_origin_name(options),
         planned=plan.counts,
+        snapshot=_snapshot_id(plan),
         table=table,
         cursor=plan.cursor,
     )
+
+
+def _snapshot_id(plan: SealedPlan) -> str | None:
+    return None if plan.snapshot is None else plan.snapshot.snapshot_id or None
 
 
 def _origin_name(options: PushOptions) -> str:

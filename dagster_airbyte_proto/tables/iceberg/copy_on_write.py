@@ -19,18 +19,17 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from py4j.java_gateway import JavaMember
-from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import REPLACING, MergeMode
+from dagster_airbyte_proto.tables.iceberg.handle import staged_tasks
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot
 from dagster_airbyte_proto.tables.part_checks import effective_files
-from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
+from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
 
 
@@ -202,30 +201,10 @@ class CopyOnWrite:
 
     @contextmanager
     def _staged_for_spark(self, files: Sequence[_DataFile]) -> Iterator[tuple[DataFrame, str]]:
-        """Yields the rows of files as a frame, and the id of the group under which Iceberg registers their scan tasks.
-
-        Iceberg's own compaction reads its files in this way.
-        """
+        """Yields the rows of files as a frame, and the id of the group under which Iceberg knows their scan tasks."""
         group = str(uuid4())
-        spark = self._jvm.org.apache.iceberg.spark
-        tables, tasks = self._table_cache(), spark.ScanTaskSetManager.get()
-        use_session(self._session)  # Tables and tasks are registered with it.
-        tables.add(group, self._java)
-        tasks.stageTasks(self._java, group, self._tasks(files))
-        try:
-            yield self._session.read.format("iceberg").option("scan-task-set-id", group).load(group), group
-        finally:
-            tables.remove(group)
-            tasks.removeTasks(self._java, group)
-
-    def _table_cache(self) -> Any:
-        """Returns Iceberg's `SparkTableCache.get()`.
-
-        py4j resolves the attribute `get` to the first method of that name, which differs between JVMs and may be the
-        one of an instance. A call over the class name finds the static method without arguments.
-        """
-        name = f"{STATIC_PREFIX}org.apache.iceberg.spark.SparkTableCache"
-        return JavaMember("get", None, name, self._gateway._gateway_client)()
+        with staged_tasks(self._session, self._java, self._tasks(files), group) as rows:
+            yield rows, group
 
     def _tasks(self, files: Sequence[_DataFile]) -> Any:
         iceberg = self._jvm.org.apache.iceberg

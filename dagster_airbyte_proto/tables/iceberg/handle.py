@@ -1,11 +1,14 @@
-"""Opens an Iceberg table for care: its Java object, and its metadata with the log of what readers saw."""
+"""Opens an Iceberg table for care: its Java object, and its metadata with the log of what readers saw; and reads single
+files of it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
-from pyspark.sql import SparkSession
+from py4j.java_gateway import JavaMember
+from py4j.protocol import STATIC_PREFIX
+from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.iceberg.log import TableLog
@@ -50,6 +53,36 @@ def spark_actions(session: SparkSession) -> Any:
     """Returns Iceberg's maintenance actions, which run as Spark jobs."""
     jvm: Any = session._jvm
     return jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
+
+
+@contextmanager
+def staged_tasks(session: SparkSession, table: Any, tasks: Any, group: str) -> Iterator[DataFrame]:
+    """Yields the rows of a list of scan tasks (Java's) as a frame, which can be read until the end of the block.
+
+    Iceberg's own compaction reads its files in this way. The group names the tasks in Iceberg's registry.
+    """
+    jvm: Any = session._jvm
+    spark = jvm.org.apache.iceberg.spark
+    cache, registry = _table_cache(session), spark.ScanTaskSetManager.get()
+    use_session(session)  # Tables and tasks are registered with it.
+    cache.add(group, table)
+    registry.stageTasks(table, group, tasks)
+    try:
+        yield session.read.format("iceberg").option("scan-task-set-id", group).load(group)
+    finally:
+        cache.remove(group)
+        registry.removeTasks(table, group)
+
+
+def _table_cache(session: SparkSession) -> Any:
+    """Returns Iceberg's `SparkTableCache.get()`.
+
+    py4j resolves the attribute `get` to the first method of that name, which differs between JVMs and may be the one of
+    an instance. A call over the class name finds the static method without arguments.
+    """
+    gateway: Any = session.sparkContext._gateway
+    name = f"{STATIC_PREFIX}org.apache.iceberg.spark.SparkTableCache"
+    return JavaMember("get", None, name, gateway._gateway_client)()
 
 
 @contextmanager

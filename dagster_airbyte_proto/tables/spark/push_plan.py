@@ -4,6 +4,9 @@
 2. With a delivered table the rows are joined with it by key: added, changed, and removed where that is asked for.
 3. What is found is written once, and read by nobody here: `sync/push` seals and delivers it.
 
+Where the changes since a snapshot can be found (`tables/changes`), only they are mapped and joined. So what is found is
+the same, but for keys that rows of old and new files share.
+
 The guards that need no second look at the rows (keys that are null or not unique) are counted in the same job.
 """
 
@@ -29,6 +32,9 @@ from pyspark.sql.types import (
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PlannedField, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.loads.push import TableSnapshot
+from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
+from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
 from dagster_airbyte_proto.tables.sql_names import quoted
 
@@ -39,7 +45,10 @@ _JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+_PLACE = "_airbyte_proto_place"
 _SHOWN_KEYS = 3
+_BROADCAST_KEYS = 1_000_000
+"""Up to so many keys go to every executor: the delivered table is then read once, and not sorted."""
 _NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
@@ -57,52 +66,116 @@ class SparkPlanner:
                 raise _refused(query, f"field {field.name} is of type {kind}, which JSON has not")
         return to_arrow_schema(frame.schema)
 
+    def snapshot(self, table: str) -> TableSnapshot | None:
+        return newest_snapshot(self._session, table)
+
+    def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
+        keep_snapshot(self._session, tag, snapshot)
+
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
-        return _write_plan(self._session, query, folder)
+        with _translated(query), _microseconds(self._session):
+            if query.since is None:
+                return _write_all(self._session, query, folder)
+            try:
+                return _write_changes(self._session, query, folder)
+            except NoCommonHistory as reason:
+                note = str(reason)
+            except CALL_ERRORS as error:  # Above all for files that somebody's expiry has taken meanwhile.
+                note = first_line(error)
+            return _write_all(self._session, query, folder)._replace(note=note)
 
 
-def _write_plan(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
-    with _translated(query), _microseconds(session):
+def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
+    with _translated(query):
         counts, removed = Observation("rows"), Observation("delivered")
         rows = _observed(_mapped(session, query, with_cursor=True), query, counts)
         if query.delivered is None:
             found = rows.withColumn(CHANGE, f.lit(RowChange.ADDED.value))
         else:
-            found = _changed(rows, session, query)
+            found = _changed(rows, _delivered(session, query), query)
         found.drop(_COPIES, _CURSOR).write.mode("overwrite").parquet(f"{folder}/rows")
         seen: dict[str, Any] = counts.get
         delivered = 0
         if query.finds_removed and query.delivered is not None:
-            _write_removed(session, query, folder, removed)
+            there = _there(_delivered(session, query)).observe(removed, f.count(f.lit(1)).alias("delivered"))
+            gone = there.join(_mapped(session, query).select(*_keys(query)), list(query.keys), "left_anti")
+            gone.select(*_keys(query)).write.mode("overwrite").parquet(f"{folder}/removed")
             delivered = int(removed.get["delivered"])
         if seen["without_key"] or seen["copies"]:
-            raise _refused_keys(session, query, seen)
+            raise _refused_keys(_mapped(session, query), query, seen)
         cursor = seen["cursor"]
         return PlannedRows(int(seen["rows"]), delivered, None if cursor is None else str(cursor))
 
 
+def _write_changes(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
+    """Writes a plan from what has changed since a snapshot. Raises NoCommonHistory where that cannot be found."""
+    assert query.since is not None
+    assert query.at is not None
+    wanted = EventsWanted(query.key_columns, query.finds_removed)
+    with changes_since(session, query.since, query.at, wanted) as events:
+        if not events.rows and not events.gone_keys:
+            return PlannedRows(0, has_compared_all=False)
+        last, counts = _last_events(query, events), Observation("rows")
+        rows = _observed(last.filter(~f.col(IS_GONE)).drop(STEP, IS_GONE), query, counts)
+        known = _delivered(session, query)
+        keys = last.select(*_keys(query)).distinct()
+        if events.most_rows is not None and events.most_rows <= _BROADCAST_KEYS:
+            keys = f.broadcast(keys)
+        known = known.join(keys, list(query.keys), "left_semi")
+        _changed(rows, known, query).drop(_COPIES).write.mode("overwrite").parquet(f"{folder}/rows")
+        seen: dict[str, Any] = counts.get
+        if seen["without_key"] or seen["copies"]:
+            raise _refused_keys(last.filter(~f.col(IS_GONE)), query, seen)
+        delivered = 0
+        if query.finds_removed:
+            gone = last.filter(IS_GONE).select(*_keys(query)).join(_there(known), list(query.keys), "left_semi")
+            removed = Observation("removed")
+            gone = gone.distinct().observe(removed, f.count(f.lit(1)).alias("rows"))
+            gone.write.mode("overwrite").parquet(f"{folder}/removed")
+            if removed.get["rows"]:
+                delivered = _there(_delivered(session, query)).count()
+        return PlannedRows(int(seen["rows"]), delivered, has_compared_all=False)
+
+
+def _last_events(query: PlanQuery, events: RowEvents) -> DataFrame:
+    """Returns the mapped rows with the last event of each key; of a key that is twice in the last step, both."""
+    frames = [_mapped_frame(frame, query, carried=(STEP, IS_GONE)) for frame in events.rows]
+    names = dict(zip(query.key_columns or (), query.keys, strict=False))
+    frames += [frame.withColumnsRenamed(names) for frame in events.gone_keys]
+    found = frames[0]
+    for frame in frames[1:]:
+        found = found.unionByName(frame, allowMissingColumns=True)
+    order = Window.partitionBy(*_keys(query)).orderBy(f.col(STEP).desc(), f.col(IS_GONE).asc())
+    return found.withColumn(_PLACE, f.rank().over(order)).filter(f.col(_PLACE) == 1).drop(_PLACE)
+
+
 def _mapped(session: SparkSession, query: PlanQuery, *, with_cursor: bool = False) -> DataFrame:
+    """Returns the rows of the origin as the destination gets them."""
     with _translated(query):
         origin = _origin(session, query)
-        if not query.fields:
-            fields = [f.col(quoted(name)) for name in origin.columns]
-        else:
-            fields = [_field(each).alias(each.name) for each in query.fields]
-        if query.cursor is not None:
-            cursor = f.col(quoted(query.cursor))
-            if query.after is not None:
-                origin = origin.filter(cursor > f.lit(query.after).cast(origin.schema[query.cursor].dataType))
-            if with_cursor:
-                fields.append(cursor.alias(_CURSOR))
-        frame = origin.select(*fields)
-        names = [name.casefold() for name in frame.columns]
-        if lacking := [key for key in query.keys if key not in frame.columns]:
-            raise _refused(
-                query, f"key {', '.join(lacking)} is no field that the destination gets ({', '.join(names)})"
-            )
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise _refused(query, f"fields that differ by case at most: {', '.join(twice)}")
-        return frame
+        if query.cursor is None:
+            return _mapped_frame(origin, query)
+        cursor = f.col(quoted(query.cursor))
+        if query.after is not None:
+            origin = origin.filter(cursor > f.lit(query.after).cast(origin.schema[query.cursor].dataType))
+        if not with_cursor:
+            return _mapped_frame(origin, query)
+        return _mapped_frame(origin.withColumn(_CURSOR, cursor), query, carried=(_CURSOR,))
+
+
+def _mapped_frame(frame: DataFrame, query: PlanQuery, carried: tuple[str, ...] = ()) -> DataFrame:
+    """Returns rows as the destination gets them, with the columns of ours that are carried along."""
+    if not query.fields:
+        fields = [f.col(quoted(name)) for name in frame.columns if name not in carried]
+    else:
+        fields = [_field(each).alias(each.name) for each in query.fields]
+    mapped = frame.select(*fields, *carried)
+    names = [name.casefold() for name in mapped.columns if name not in carried]
+    if lacking := [key for key in query.keys if key not in mapped.columns]:
+        raise _refused(query, f"key {', '.join(lacking)} is no field that the destination gets ({', '.join(names)})")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise _refused(query, f"fields that differ by case at most: {', '.join(twice)}")
+    return mapped
 
 
 def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
@@ -110,7 +183,16 @@ def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
         return session.sql(query.sql)
     table = query.table or ""
     session.catalog.refreshTable(table)
-    return session.read.table(table)
+    newest = session.read.table(table)
+    if query.at is None or not query.at.snapshot_id:
+        return newest
+    then = session.read.option("versionAsOf", query.at.snapshot_id).table(table)
+    # Iceberg reads a snapshot with its own columns: those that the table got since then would be missing.
+    return then if then.columns == newest.columns else newest
+
+
+def _keys(query: PlanQuery) -> list[str]:
+    return [quoted(key) for key in query.keys]
 
 
 def _field(field: PlannedField) -> Column:
@@ -126,7 +208,7 @@ def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFr
     copies: Column = f.lit(0)
     if query.keys:
         # A join with what is delivered needs the rows grouped by key anyway.
-        copies = f.count(f.lit(1)).over(Window.partitionBy(*map(quoted, query.keys))) - 1
+        copies = f.count(f.lit(1)).over(Window.partitionBy(*_keys(query))) - 1
     frame = frame.withColumn(_COPIES, copies)
     without_key = f.lit(False)
     for key in query.keys:
@@ -154,8 +236,7 @@ def _row_hash(fingerprint: str, fields: list[tuple[str, DataType]]) -> Column:
     return f.xxhash64(*parts)
 
 
-def _changed(rows: DataFrame, session: SparkSession, query: PlanQuery) -> DataFrame:
-    known = _delivered(session, query)
+def _changed(rows: DataFrame, known: DataFrame, query: PlanQuery) -> DataFrame:
     keys = [f.col(f"new.{quoted(key)}") == f.col(f"known.{quoted(key)}") for key in query.keys]
     joined = rows.alias("new").join(known.alias("known"), keys, "left")
     differs = (f.col(_KNOWN_HASH) != f.col(HASH)) if query.sends_changed else f.lit(False)
@@ -174,21 +255,17 @@ def _delivered(session: SparkSession, query: PlanQuery) -> DataFrame:
     )
 
 
-def _write_removed(session: SparkSession, query: PlanQuery, folder: str, removed: Observation) -> None:
-    keys = [quoted(key) for key in query.keys]
-    there = _delivered(session, query).filter(f.col(_KNOWN_STATUS) == "delivered")
-    gone = there.observe(removed, f.count(f.lit(1)).alias("delivered")).join(
-        _mapped(session, query).select(*keys), list(query.keys), "left_anti"
-    )
-    gone.select(*keys).write.mode("overwrite").parquet(f"{folder}/removed")
+def _there(known: DataFrame) -> DataFrame:
+    """Returns what the destination has, of what is known."""
+    return known.filter(f.col(_KNOWN_STATUS) == "delivered")
 
 
-def _refused_keys(session: SparkSession, query: PlanQuery, seen: dict[str, Any]) -> TableError:
+def _refused_keys(rows: DataFrame, query: PlanQuery, seen: dict[str, Any]) -> TableError:
     names = ", ".join(query.keys)
     if seen["without_key"]:
         found = f"{seen['without_key']:,} of {seen['rows']:,} rows have no {names}, which is the key"
         return TableError(_doing(query), found, remedy="Filter them out with `sql`, or choose another key.")
-    groups = _mapped(session, query).groupBy(*map(quoted, query.keys)).count().filter("count > 1")
+    groups = rows.groupBy(*_keys(query)).count().filter("count > 1")
     shown = [", ".join(f"{key}={row[key]!s}" for key in query.keys) for row in groups.limit(_SHOWN_KEYS).collect()]
     found = f"{seen['copies']:,} rows share their key ({names}) with others, for example {'; '.join(shown)}"
     return TableError(_doing(query), found, remedy="Keep one row of each with `sql`, or choose another key.")

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.model import TableName
 
 _Row = Mapping[str, Any]
@@ -25,6 +26,14 @@ class FolderPlanner:
 
     def fields(self, query: PlanQuery) -> pa.Schema:
         return self._mapped(query).schema
+
+    def snapshot(self, table: str) -> TableSnapshot | None:
+        """The snapshot of a folder table is a digest of its rows."""
+        rows = self._table(table).to_pylist()
+        return TableSnapshot(table, table, hashlib.sha256(repr(rows).encode()).hexdigest()[:12])
+
+    def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
+        """Does nothing: folder tables keep no snapshots, and all rows are compared where one has changed."""
 
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
         mapped = self._mapped(query)
@@ -48,7 +57,9 @@ class FolderPlanner:
             gone = [dict(zip(query.keys, key, strict=True)) for key in there if key not in set(keys)]
             schema = pa.schema([mapped.schema.field(key) for key in query.keys])
             _write(pa.Table.from_pylist(gone, schema), Path(folder, "removed"))
-        return PlannedRows(len(rows), len(there))
+        return PlannedRows(
+            len(rows), len(there), note=None if query.since is None else "folder tables keep no snapshots"
+        )
 
     def _mapped(self, query: PlanQuery) -> pa.Table:
         table = self._table(query.table)
