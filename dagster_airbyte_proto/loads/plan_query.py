@@ -65,8 +65,8 @@ class PlanQuery(NamedTuple):
 class PlannedRows(NamedTuple):
     """The numbers that Spark counted while it wrote a plan.
 
-    `rows` are those that it looked at: all of the origin, unless `has_compared_all` is false. `delivered` are those that
-    the destination had before. `note` says why all rows were compared where only the changes were asked for.
+    `rows` are those that it looked at: all of the origin, unless `has_compared_all` is false. `delivered` are those
+    that the destination had before. `note` says why all rows were compared where only the changes were asked for.
     """
 
     rows: int

@@ -40,7 +40,7 @@ def test_the_defaults(tmp_path: Path) -> None:
         ({**_PUSH, "mode": "mirrored"}, {}, "mirror"),
         ({**_PUSH, "changes": "cursor"}, {}, "needs a `cursor`"),
         ({**_PUSH, "cursor": "at"}, {}, "a `cursor` is for changes: cursor"),
-        ({**_PUSH, "changes": "snapshots"}, {}, "is not built yet"),
+        ({"sql": "SELECT 1", "key": ["id"], "changes": "snapshots"}, {}, "a query has no snapshots"),
         ({**_PUSH, "mode": "mirror", "changes": "all"}, {}, "it needs changes: diff"),
         ({**_PUSH, "mode": "overwrite", "changes": "diff"}, {}, "leave `changes` out"),
         ({**_PUSH, "max_removed": "many"}, {}, 'a share such as "10 %"'),

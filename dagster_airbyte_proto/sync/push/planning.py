@@ -213,7 +213,9 @@ def _sealed(
         folder=folder,
         files=files,
         removal_files=removal_files,
-        counts=PlannedCounts(written - changed, changed, removed, planned.rows - written),
+        counts=PlannedCounts(
+            written - changed, changed, removed, planned.rows - written if planned.has_compared_all else 0
+        ),
         fingerprint=query.fingerprint,
         generation_id=context.sync_id,
     )

@@ -93,11 +93,14 @@ class PushedTable:
         path.write_text(yaml.safe_dump(written))
         return path
 
+    def engine(self) -> Engine:
+        return Engine(self.settings, stop_grace_seconds=0.2)
+
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
         timeouts = Timeouts(heartbeat_seconds=2.0 if self.is_fake else 60.0, exit_seconds=2.0 if self.is_fake else 30.0)
         options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
-        with Engine(self.settings, stop_grace_seconds=0.2) as engine:
+        with self.engine() as engine:
             connection = Connection.from_file(file or self.connection_file())
             return push_connection(engine, connection, PushRequest(**request), options)
 

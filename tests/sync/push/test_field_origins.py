@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.loads.plan_query import PlannedField, PlannedRows, PlanQuery
+from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.sync.push.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.report import PushedField
 
@@ -19,6 +20,12 @@ class _Planner:
         return _COLUMNS
 
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
+        raise NotImplementedError
+
+    def snapshot(self, table: str) -> TableSnapshot | None:
+        raise NotImplementedError
+
+    def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
         raise NotImplementedError
 
 

@@ -1,0 +1,167 @@
+"""Pushes with `changes: snapshots`: which snapshot they go on from, and what the table keeps for them."""
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.writer import TableWriter
+from tests.sync.push.pushed_table import PushedTable, Row, person
+
+_COMPARED = "all rows of"
+
+
+@pytest.fixture
+def table(quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder, mode="mirror")
+    pushed.push["changes"] = "snapshots"
+    pushed.fill([person(number) for number in range(1, 24)])
+    return pushed
+
+
+def _pushed(table: PushedTable, *, retries_rejected: bool = False) -> tuple[PushedStreamReport, str]:
+    """Pushes. Returns the report, and the notes of the log on what was compared."""
+    report = table.run(retries_rejected=retries_rejected)
+    notes = [line for line in Path(report.log).read_text().splitlines() if _COMPARED in line]
+    return report.streams["contacts"], "\n".join(notes)
+
+
+def test_a_push_without_a_new_snapshot_looks_at_no_row(table: PushedTable) -> None:
+    first, notes = _pushed(table)
+    assert (first.planned.added, first.acknowledged, notes) == (23, 23, "")
+    nothing, notes = _pushed(table)
+    assert (nothing.planned.to_send, nothing.sent, notes) == (0, 0, "")
+    assert nothing.snapshot == first.snapshot
+
+
+def test_changes_that_cannot_be_found_are_compared(table: PushedTable) -> None:
+    _pushed(table)
+    table.fill([person(1, "renamed"), *(person(number) for number in range(2, 20))])
+    report, notes = _pushed(table)
+    assert (report.planned.changed, report.planned.removed) == (1, 4)
+    assert "folder tables keep no snapshots" in notes
+    assert _pushed(table)[0].sent == 0
+
+
+def test_a_snapshot_with_the_same_rows_is_taken_note_of(table: PushedTable) -> None:
+    _pushed(table)
+    renamed = [person(number) for number in range(23, 0, -1)]
+    table.fill(renamed)
+    same, notes = _pushed(table)
+    assert (same.sent, _COMPARED in notes) == (0, True)
+    assert _pushed(table)[1] == ""
+
+
+def test_a_plan_that_is_given_up_leaves_the_snapshot_where_it_was(table: PushedTable) -> None:
+    first = _pushed(table)[0].snapshot
+    table.fill([person(number, "again") for number in range(1, 24)])
+    table.config["dies_after"] = 7
+    broken, _ = _pushed(table)
+    assert broken.status == "failed"
+    del table.config["dies_after"]
+    table.push["map"] = {"id": "id", "called": "name"}
+    second, notes = _pushed(table)
+    assert "mapping or mode was changed" in notes
+    assert (second.planned.changed, second.acknowledged) == (23, 23)
+    assert second.snapshot != first
+
+
+@pytest.mark.parametrize("changed", [{"mode": "upsert"}, {"nulls": "omit"}])
+def test_another_mode_or_mapping_compares_all_rows(table: PushedTable, changed: Row) -> None:
+    _pushed(table)
+    table.push.update(changed)
+    assert "mapping or mode was changed" in _pushed(table)[1]
+
+
+def test_diff_and_snapshots_share_what_they_remember(table: PushedTable) -> None:
+    table.push["changes"] = "diff"
+    _pushed(table)
+    table.push["changes"] = "snapshots"
+    report, notes = _pushed(table)
+    assert (report.sent, notes) == (0, "")
+
+
+def test_rejected_rows_are_looked_for_in_all_rows(table: PushedTable) -> None:
+    table.fill([person(1), person(2, score=float("nan"))])
+    assert _pushed(table)[0].rejected == 1
+    assert _pushed(table)[0].sent == 0
+    retried, _ = _pushed(table, retries_rejected=True)
+    assert retried.rejected == 1
+
+
+class _SparkTable(PushedTable):
+    """The same, with a table of Iceberg or Delta in the test session."""
+
+    def __init__(self, folder: Path, spark: SparkSession, settings: SparkSettings, more: str = "") -> None:
+        super().__init__(folder, mode="mirror")
+        self._spark = spark
+        self.writer: TableWriter = (DeltaTables if settings.format == "delta" else IcebergTables)(spark, settings)
+        self.name = f"{settings.catalog}.pushed_{secrets.token_hex(4)}.people"
+        self.sql(f"CREATE NAMESPACE {self.name.rpartition('.')[0]}")
+        self.sql(f"CREATE TABLE {self.name} (id bigint, name string, score double, bad boolean) {more}")
+        self.push.update({"from": self.name, "changes": "snapshots"})
+        self.options["name"] = f"crm_{secrets.token_hex(4)}"
+
+    def engine(self) -> Engine:
+        return Engine(self.settings, tables=self.writer, stop_grace_seconds=0.2)
+
+    def sql(self, sql: str) -> Sequence[Row]:
+        return [row.asDict() for row in self._spark.sql(sql).collect()]
+
+    def rows(self) -> dict[int, Row]:
+        return {row["id"]: row for row in self.sql(f"SELECT * FROM {self.name}")}
+
+    def tagged(self) -> list[str]:
+        refs = self.sql(f"SELECT name, snapshot_id FROM {self.name}.refs WHERE type = 'TAG'")
+        assert all(each["name"] == f"airbyte-proto-push-{self.options['name']}-contacts" for each in refs)
+        return [str(each["snapshot_id"]) for each in refs]
+
+
+_FEED = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed'='true')"
+_ICEBERG = "USING iceberg TBLPROPERTIES ('write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read')"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_a_real_table_is_pushed_from_snapshot_to_snapshot(
+    quick_folder: Path, spark: SparkSession, request: pytest.FixtureRequest, kind: str
+) -> None:
+    settings = request.getfixturevalue("spark_settings")
+    if kind == "delta":
+        settings = settings._replace(
+            catalog="spark_catalog", format="delta", warehouse=settings.warehouse.replace("ware house", "del ta")
+        )
+    table = _SparkTable(quick_folder, spark, settings, _FEED if kind == "delta" else _ICEBERG)
+    table.sql(f"INSERT INTO {table.name} SELECT id, concat('person ', id), 0.5, false FROM range(100)")
+    first, _ = _pushed(table)
+    assert (first.planned.added, first.acknowledged) == (100, 100)
+    if kind == "iceberg":
+        assert table.tagged() == [first.snapshot]
+    table.sql(f"INSERT INTO {table.name} SELECT id, concat('person ', id), 0.5, false FROM range(100, 105)")
+    table.sql(f"UPDATE {table.name} SET name = 'renamed' WHERE id < 3")
+    table.sql(f"DELETE FROM {table.name} WHERE id = 50")
+    table.config["dies_after"] = 4
+    assert _pushed(table)[0].status == "failed"
+    if kind == "iceberg":
+        assert table.tagged() == [first.snapshot]
+    del table.config["dies_after"]
+    second, notes = _pushed(table)
+    assert (second.planned.added, second.planned.changed, second.planned.removed, notes) == (5, 3, 1, "")
+    assert table.held() == table.rows()
+    if kind == "iceberg":
+        assert table.tagged() == [second.snapshot]
+    nothing, notes = _pushed(table)
+    assert (nothing.sent, notes) == (0, "")
+    with table.engine() as engine, acquire_lease(engine.store, str(table.options["name"]), "by-hand", 30) as renewal:
+        engine.store.change_state(renewal.lease, StreamId.of("contacts"), None, who="ada")
+    again, _ = _pushed(table)
+    assert again.planned.added == 104
