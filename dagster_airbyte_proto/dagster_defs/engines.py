@@ -76,13 +76,16 @@ def opened_engine(
     connector: ConnectorSettings,
     tables: TableWriter | None = None,
     deployment: Callable[[], Deployment] = Deployment,
+    stop_grace_seconds: float = 5.0,
 ) -> Iterator[Engine]:
     """Opens an engine for work on a connection outside of its syncs. A caller that starts the connector passes its
     `deployment`."""
     settings = engine_settings(connector)
     with (
         opened_store(connector) as store,
-        Engine(settings, store=store, tables=tables, deployment=deployment) as engine,
+        Engine(
+            settings, store=store, tables=tables, deployment=deployment, stop_grace_seconds=stop_grace_seconds
+        ) as engine,
     ):
         yield engine
 

@@ -19,6 +19,11 @@ from dagster_airbyte_proto.connection.stream_names import streams_named, unmista
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition, definition_of
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import ConnectorSettings, opened_engine, table_io_manager
+from dagster_airbyte_proto.dagster_defs.push.retry_rejected import (
+    PushedConnection,
+    RetryRejectedConfig,
+    retry_rejected_op,
+)
 from dagster_airbyte_proto.dagster_defs.step import stream_metadata
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, StreamsCommitted, SyncEnded
 from dagster_airbyte_proto.dagster_defs.step.failures import cancellation, fail_if_incomplete, failing_the_step
@@ -45,7 +50,7 @@ _INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
 
 class ResetConfig(dg.Config):
-    """The form of a reset: the next sync reads these streams from the start."""
+    """The form of a reset: the next sync reads these streams from the start, the next push sends all their rows."""
 
     streams: list[str] = Field(default_factory=list, description=_STREAMS_HELP)
 
@@ -99,16 +104,14 @@ def build_connection_jobs(
 
     The form of `care_<name>` has a default for every field, so a schedule can launch it unchanged. If the connection's
     `assets` are given, a refresh is planned from their catalog and records a materialization of each stream.
+
+    A connection with a `push` has `retry_rejected_<name>` and `reset_push_<name>` in the place of refresh and reset.
+    Its rollback and its care are those of the tables that remember what was delivered.
     """
     keys, name = _Keys(connector_key, io_manager_key), connection.name
     definition = definition_of(assets) if assets is not None else ConnectionDefinition(connection, {}, None)
     return [
-        _job(
-            f"reset_{name}",
-            "Deletes the states of streams: the next sync reads them from the start.",
-            _reset(name, keys),
-            ResetConfig(),
-        ),
+        *(_sync_jobs(definition, keys) if connection.push is None else _push_jobs(definition, assets, keys)),
         _job(
             f"rollback_{name}",
             "Rolls states and tables back to an earlier version.",
@@ -116,15 +119,43 @@ def build_connection_jobs(
             RollbackConfig(),
         ),
         _job(
-            f"refresh_{name}",
-            "Reads streams again from the start, as a new generation.",
-            _refresh(definition, keys),
-            RefreshConfig(),
-        ),
-        _job(
             f"care_{name}", "Compacts the tables, and expires old snapshots and files.", _care(name, keys), CareConfig()
         ),
     ]
+
+
+def _sync_jobs(definition: ConnectionDefinition, keys: _Keys) -> Iterator[dg.JobDefinition]:
+    name = definition.connection.name
+    yield _job(
+        f"reset_{name}",
+        "Deletes the states of streams: the next sync reads them from the start.",
+        _reset(name, keys),
+        ResetConfig(),
+    )
+    yield _job(
+        f"refresh_{name}",
+        "Reads streams again from the start, as a new generation.",
+        _refresh(definition, keys),
+        RefreshConfig(),
+    )
+
+
+def _push_jobs(
+    definition: ConnectionDefinition, assets: dg.AssetsDefinition | None, keys: _Keys
+) -> Iterator[dg.JobDefinition]:
+    name = definition.connection.name
+    yield _job(
+        f"retry_rejected_{name}",
+        "Sends the rejected rows again, with what else is new.",
+        retry_rejected_op(PushedConnection(definition, assets, keys.connector, keys.io_manager)),
+        RetryRejectedConfig(),
+    )
+    yield _job(
+        f"reset_push_{name}",
+        "Forgets what was delivered: the next push sends all rows of these streams again.",
+        _reset(name, keys),
+        ResetConfig(),
+    )
 
 
 def _job(name: str, description: str, op: dg.OpDefinition, form: dg.Config) -> dg.JobDefinition:

@@ -1,7 +1,9 @@
 """The step of a push: runs it beside the step's thread, and turns its report into Dagster's events."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import dagster as dg
@@ -12,9 +14,9 @@ from dagster_airbyte_proto.dagster_defs.push.push_checks import PushCheckInput, 
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync, SyncEnded
-from dagster_airbyte_proto.dagster_defs.step.failures import cancellation, failing_the_step
+from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
 from dagster_airbyte_proto.dagster_defs.step.materialization_builder import QueryableIOManager
-from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus
 
@@ -22,15 +24,23 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.session import QueryResult
 
 _POLL_SECONDS = 0.5
+# A terminated step has to be gone within ten seconds. The destination gets this share of them to prove what it has.
+_DRAIN_SECONDS = 7.0
+_STOP_SECONDS = 1.0
+_INTERRUPTS = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
 PushEvents = Iterator[dg.MaterializeResult[None]]
 
 
 class PushedAssets(NamedTuple):
-    """The connection that a step pushes, as its definitions have it or another, and the IO manager of its tables."""
+    """The streams that a step pushes, by their assets, and the IO manager of the tables.
+
+    `connection` is the one of the definition, or another for this run.
+    """
 
     connection: Connection
     definition: ConnectionDefinition
+    streams: dict[dg.AssetKey, StreamId]
     io_manager: object
 
 
@@ -38,15 +48,33 @@ class PushStep:
     """Waits for a push, and yields a materialization for each stream that is complete."""
 
     def __init__(
-        self, context: dg.AssetExecutionContext, pushed: PushedAssets, background: BackgroundSync[PushReport]
+        self,
+        context: dg.AssetExecutionContext,
+        pushed: PushedAssets,
+        background: BackgroundSync[PushReport],
+        report_progress: Callable[[], None],
     ) -> None:
         self._context, self._pushed, self._background = context, pushed, background
+        self._report_progress = report_progress
 
-    def events(self, stop: Callable[[], bool]) -> PushEvents:
-        """Raises dg.Failure where a stream is not complete, after the good ones. `stop` ends the push early."""
-        report = self._report(stop)
-        failed = {}
-        for key, stream in self._pushed.definition.streams.items():
+    def events(self) -> PushEvents:
+        """Raises dg.Failure where a stream is not complete, after the good ones. A step that is terminated yields these
+        too, and raises one that is not tried again."""
+        waiting = PushWait(self._background, self._report_progress)
+        try:
+            report = waiting.report()
+            if report is not None:
+                yield from self._events_of(report)
+            if waiting.is_interrupted:
+                raise cancelled_push(self._pushed.connection.name)
+            if report is not None:
+                fail_unless_pushed(report)
+        finally:
+            if not self._background.stop(_STOP_SECONDS):
+                self._context.log.warning("The push is still running. The next one goes on with what it leaves.")
+
+    def _events_of(self, report: PushReport) -> PushEvents:
+        for key, stream in self._pushed.streams.items():
             pushed = report.streams.get(str(stream))
             if pushed is None:
                 continue
@@ -54,22 +82,14 @@ class PushStep:
                 yield self._materialization(key, report, pushed)
             else:
                 # Not a materialization: with one, Dagster's re-execution from failure would skip the stream.
-                failed[str(stream)] = pushed
                 metadata = push_metadata(report, pushed, self._upstream(key))
                 self._context.log_event(dg.AssetObservation(key, description=pushed.error, metadata=metadata))
-        if failed:
-            text = "\n".join(f"{name}: {each.error or each.status.value}" for name, each in failed.items())
-            raise dg.Failure(
-                text,
-                metadata={"airbyte_proto/run": report.run_id, "airbyte_proto/log": dg.PathMetadataValue(report.log)},
-                allow_retries=all(each.retryable for each in failed.values()),
-            )
 
     def _materialization(
         self, key: dg.AssetKey, report: PushReport, pushed: PushedStreamReport
     ) -> dg.MaterializeResult[None]:
         checks = self._pushed.definition.checks
-        options = (self._pushed.connection.push or {})[str(self._pushed.definition.streams[key])]
+        options = (self._pushed.connection.push or {})[str(self._pushed.streams[key])]
         query = self._query if isinstance(self._pushed.io_manager, QueryableIOManager) else None
         inputs = PushCheckInput(options, pushed, query)
         selected = self._context.selected_asset_check_keys
@@ -80,12 +100,7 @@ class PushStep:
         )
 
     def _upstream(self, key: dg.AssetKey) -> dg.AssetKey | None:
-        """The asset of the table that the stream reads, if the assets depend on it."""
-        options = (self._pushed.connection.push or {})[str(self._pushed.definition.streams[key])]
-        upstream = self._context.assets_def.asset_deps[key]
-        if options.table is None:
-            return None
-        return next(iter(upstream)) if len(upstream) == 1 else next(iter(upstream & {table_asset(options.table)}), None)
+        return source_table(self._pushed.connection, self._pushed.streams[key], self._context.assets_def, key)
 
     def _query(self, sql: str) -> "QueryResult":
         """Runs a query in a thread of its own: an interrupt must find the step's thread waiting."""
@@ -93,20 +108,74 @@ class PushStep:
         with ThreadPoolExecutor(1, thread_name_prefix="query") as thread:
             return thread.submit(self._pushed.io_manager.query, sql).result()
 
-    def _report(self, stop: Callable[[], bool]) -> PushReport:
+
+class PushWait:
+    """Waits for a push in the step's main thread, which Terminate can interrupt at any moment."""
+
+    def __init__(
+        self, background: BackgroundSync[PushReport], report_progress: Callable[[], None] = lambda: None
+    ) -> None:
+        self._background, self._report_progress = background, report_progress
+        self.is_interrupted = False
+
+    def report(self) -> PushReport | None:
+        """Returns the report; None if the step was interrupted, and the push did not end in time. Raises dg.Failure for
+        an error of the push."""
         self._background.start()
+        ended: SyncEnded[PushReport] | None = None
         try:
-            while not isinstance(ended := self._background.next_message(_POLL_SECONDS), SyncEnded):
-                pass
-        except BaseException as error:
-            stop()
-            if isinstance(error, KeyboardInterrupt | dg.DagsterExecutionInterruptedError):
-                raise cancellation(self._pushed.connection.name, None) from None
-            raise
+            while ended is None:
+                ended = self._ended(_POLL_SECONDS)
+                self._report_progress()
+        except _INTERRUPTS:
+            self.is_interrupted = True
+            self._background.cancel()
+            with suppress(*_INTERRUPTS):  # a second interrupt ends the drain at once
+                ended = self._drained()
+        if ended is None or (ended.error is not None and self.is_interrupted):
+            return None
         with failing_the_step():
             if ended.error is not None:
                 raise ended.error
         report: PushReport | None = ended.report
-        if report is None:
-            raise InternalError("ending a push", "it has no report")
         return report
+
+    def _drained(self) -> SyncEnded[PushReport] | None:
+        deadline, ended = time.monotonic() + _DRAIN_SECONDS, None
+        while ended is None and (left := deadline - time.monotonic()) > 0:
+            ended = self._ended(min(left, _POLL_SECONDS))
+        return ended
+
+    def _ended(self, timeout_seconds: float) -> SyncEnded[PushReport] | None:
+        message = self._background.next_message(timeout_seconds)
+        return message if isinstance(message, SyncEnded) else None
+
+
+def source_table(
+    connection: Connection, stream: StreamId, assets: dg.AssetsDefinition, key: dg.AssetKey
+) -> dg.AssetKey | None:
+    """The asset of the table that a stream reads, if its own asset depends on it."""
+    table, upstream = (connection.push or {})[str(stream)].table, assets.asset_deps[key]
+    if table is None:
+        return None
+    return next(iter(upstream)) if len(upstream) == 1 else next(iter(upstream & {table_asset(table)}), None)
+
+
+def fail_unless_pushed(report: PushReport) -> None:
+    """Raises one Failure for all incomplete streams. It allows retries only if every one of them is retryable."""
+    failed = {name: each for name, each in report.streams.items() if each.status is not SyncStatus.COMPLETE}
+    if failed:
+        raise dg.Failure(
+            "\n".join(f"{name}: {each.error or each.status.value}" for name, each in failed.items()),
+            metadata={"airbyte_proto/run": report.run_id, "airbyte_proto/log": dg.PathMetadataValue(report.log)},
+            allow_retries=all(each.retryable for each in failed.values()),
+        )
+
+
+def cancelled_push(connection: str) -> dg.Failure:
+    """Returns the failure of a terminated step. Re-raising the interrupt would make Dagster apply the retry policy."""
+    return dg.Failure(
+        f"The push of {connection} was cancelled. What the destination acknowledged is kept, and the next push goes on"
+        " from there.",
+        allow_retries=False,
+    )

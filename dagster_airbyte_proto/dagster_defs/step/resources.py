@@ -21,6 +21,7 @@ from dagster_airbyte_proto.dagster_defs.engines import (
     table_io_manager,
 )
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
+from dagster_airbyte_proto.dagster_defs.push.earlier_attempts import pushed_streams
 from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
@@ -90,7 +91,16 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
             definition = definition_of(context.assets_def)
             connection = connection or definition.connection
             io_manager = table_io_manager(context.resources, definition.io_manager_key, connection.name)
-        selected = {key: each for key, each in definition.streams.items() if key in context.selected_asset_keys}
+            with opened_store(self) as store:
+                done = pushed_streams(store, connection.name, context.run.run_id)
+        selected = {
+            key: each
+            for key, each in definition.streams.items()
+            if key in context.selected_asset_keys and str(each) not in done
+        }
+        if not selected:
+            context.log.info("An earlier attempt of this run has pushed every selected stream.")
+            return
         request = PushRequest(streams=[str(stream) for stream in selected.values()])
         labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
         deployment = partial(run_deployment, context)
@@ -100,13 +110,14 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
             options = RunOptions(
                 cancel, progress, run_id=context.run.run_id, lease_wait_seconds=self.lease_wait_seconds
             )
-            with opened_engine(self, io_manager.tables(labels), deployment) as engine:
+            tables = io_manager.tables(labels)
+            with opened_engine(self, tables, deployment, _STOP_GRACE_SECONDS) as engine:
                 return push_connection(engine, connection, request, options)
 
         background = BackgroundSync(run)
         self._running_syncs.append(background)
-        step = PushStep(context, PushedAssets(connection, definition, io_manager), background)
-        yield from step.events(partial(background.stop, _TEARDOWN_SECONDS))
+        pushed = PushedAssets(connection, definition, selected, io_manager)
+        yield from PushStep(context, pushed, background, progress.report_progress).events()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
         """Ends syncs that still run because their iterator was dropped."""

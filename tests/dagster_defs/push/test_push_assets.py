@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from uuid import uuid4
 
 import dagster as dg
 import pytest
@@ -16,6 +18,10 @@ from dagster_airbyte_proto import (
 )
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.push.push_context import PushRequest
+from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions
 from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.sync.push.pushed_table import PushedTable, person
 
@@ -30,12 +36,14 @@ def table(quick_folder: Path) -> PushedTable:
 def _run(
     table: PushedTable, assets: dg.AssetsDefinition, instance: dg.DagsterInstance, *, may_fail: bool = False
 ) -> dg.ExecuteInProcessResult:
-    warehouse = table.settings.catalog.warehouse or str(table.home / "warehouse")
-    resources = {
+    return dg.materialize([assets], resources=_resources(table), instance=instance, raise_on_error=not may_fail)
+
+
+def _resources(table: PushedTable) -> dict[str, object]:
+    return {
         "connector": ConnectorResource(home=str(table.home)),
-        "io_manager": FolderIOManager(warehouse=warehouse),
+        "io_manager": FolderIOManager(warehouse=str(table.home / "warehouse")),
     }
-    return dg.materialize([assets], resources=resources, instance=instance, raise_on_error=not may_fail)
 
 
 def test_a_pushed_stream_is_an_asset_downstream_of_its_table(table: PushedTable) -> None:
@@ -133,3 +141,36 @@ def test_a_translator_that_makes_no_good_key_is_refused(table: PushedTable, key:
     path.write_text(yaml.safe_dump(written))
     with pytest.raises(ConfigError, match=fault):
         build_push_assets(Connection.from_file(path), translator=Ours())
+
+
+def _with_two(table: PushedTable, **other: object) -> Connection:
+    path = table.connection_file()
+    written = yaml.safe_load(path.read_text())
+    written["push"]["others"] = {**table.push, **other}
+    path.write_text(yaml.safe_dump(written))
+    return Connection.from_file(path)
+
+
+def test_a_retry_leaves_out_what_is_pushed(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
+    connection, run_id = _with_two(table), str(uuid4())
+    with Engine(table.settings) as engine:
+        first = PushRequest(streams=["contacts"])
+        assert push_connection(engine, connection, first, RunOptions(Event(), run_id=run_id)).status == "complete"
+    job = dg.Definitions(
+        assets=[build_push_assets(connection)], jobs=[dg.define_asset_job("all")], resources=_resources(table)
+    ).resolve_job_def("all")
+    result = job.execute_in_process(instance=dagster_instance, run_id=run_id)
+    [event] = result.asset_materializations_for_node("crm")
+    assert event.asset_key == dg.AssetKey(["crm", "others"])
+
+
+def test_a_run_again_from_failure_runs_what_failed(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:
+    path = _with_two(table, max_rejected=0).origin
+    assert path
+    assets = build_push_assets(Connection.from_file(Path(path)))
+    result = _run(table, assets, dagster_instance, may_fail=True)
+    assert not result.success
+    events = result.asset_materializations_for_node("crm")
+    assert [event.asset_key for event in events] == [dg.AssetKey(["crm", "contacts"])]
+    checks = [each.check_name for each in result.get_asset_check_evaluations()]
+    assert checks == ["rejects"]

@@ -69,6 +69,20 @@ def test_a_row_that_json_cannot_carry_is_rejected_and_not_sent_again(table: Push
     assert table.delivered()[2]["_status"] == "delivered"
 
 
+def test_rejected_rows_are_sent_again_from_the_middle_of_a_plan_too(table: PushedTable) -> None:
+    rows = [person(number, score=float("nan") if number == 2 else 0.5) for number in range(1, 24)]
+    table.fill(rows)
+    table.config |= {"dies_after": 13, "once": str(table.folder / "once")}
+    first = table.contacts()
+    assert first.status == "failed"
+    again = table.contacts(retries_rejected=True)
+    assert (again.status, again.rejected) == ("complete", 1)
+    assert again.planned.changed == first.rejected
+    assert again.planned.added == 23 - first.acknowledged - first.rejected
+    assert table.delivered().keys() == set(range(1, 24))
+    assert {row["id"] for row in table.received()} == set(range(1, 24)) - {2}
+
+
 def test_too_many_rejected_rows_stop_the_push(table: PushedTable) -> None:
     table.fill([person(number, score=float("inf") if number % 3 else 1.0) for number in range(1, 20)])
     table.push["max_rejected"] = "10 %"

@@ -1,0 +1,120 @@
+"""The job `retry_rejected_<connection>`: sends the rejected rows of a push again, as `push --retry-rejected` does."""
+
+from functools import partial
+from threading import Event
+from typing import NamedTuple
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
+from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
+from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
+from dagster_airbyte_proto.dagster_defs.push.step import (
+    PushWait,
+    cancelled_push,
+    fail_unless_pushed,
+    source_table,
+)
+from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
+from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import ChangesBy
+from dagster_airbyte_proto.sync.commit_listener import CommitListener
+from dagster_airbyte_proto.sync.push.push_context import PushRequest
+from dagster_airbyte_proto.sync.push.report import PushReport
+from dagster_airbyte_proto.sync.push.run import push_connection
+from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.run_options import RunOptions
+
+_STOP_SECONDS = 1.0
+
+
+class RetryRejectedConfig(dg.Config):
+    """The form of a retry: these streams are pushed, and their rejected rows are sent again."""
+
+    streams: list[str] = Field(
+        default_factory=list, description="Names of streams; empty for all that remember their rejected rows."
+    )
+    unknown: bool = Field(
+        default=False,
+        description="Send the rows again too of which nobody knows whether they arrived. Some may then be there twice.",
+    )
+
+
+class PushedConnection(NamedTuple):
+    """The connection of the job, and the keys of its resources. `assets`, if any, get the events of the push."""
+
+    definition: ConnectionDefinition
+    assets: dg.AssetsDefinition | None
+    connector_key: str
+    io_manager_key: str
+
+
+def retry_rejected_op(pushed: PushedConnection) -> dg.OpDefinition:
+    """Returns the op of the job."""
+    connection = pushed.definition.connection
+
+    @dg.op(
+        name=f"{connection.name}_retry_rejected",
+        required_resource_keys={pushed.connector_key, pushed.io_manager_key},
+    )
+    def retry_rejected(context: dg.OpExecutionContext, config: RetryRejectedConfig) -> None:
+        connector = getattr(context.resources, pushed.connector_key)
+        with failing_the_step():
+            streams = _remembering(connection, config.streams)
+            tables = table_io_manager(context.resources, pushed.io_manager_key, connection.name).tables(
+                {"dagster-run": context.run_id}
+            )
+        request = PushRequest(streams=streams, retries_rejected=True, retries_unknown=config.unknown)
+
+        def run(cancel: Event, listener: CommitListener) -> PushReport:  # noqa: ARG001 - a push has no gate
+            options = RunOptions(cancel, run_id=context.run_id, lease_wait_seconds=connector.lease_wait_seconds)
+            with opened_engine(connector, tables, partial(run_deployment, context)) as engine:
+                return push_connection(engine, connection, request, options)
+
+        background = BackgroundSync(run)
+        waiting = PushWait(background)
+        try:
+            report = waiting.report()
+            if report is not None:
+                _record(context, pushed, report)
+            if waiting.is_interrupted:
+                raise cancelled_push(connection.name)
+            if report is not None:
+                fail_unless_pushed(report)
+        finally:
+            background.stop(_STOP_SECONDS)
+
+    return retry_rejected
+
+
+def _remembering(connection: Connection, wanted: list[str]) -> list[str]:
+    """The streams to push. Raises ConfigError for one whose rejected rows are remembered nowhere."""
+    known = [name for name, each in (connection.push or {}).items() if each.changes_by is ChangesBy.DIFF]
+    lacking = [name for name in wanted if name not in known]
+    if lacking or not known:
+        raise ConfigError(
+            f"sending the rejected rows of connection {connection.name} again",
+            f"no rejected rows are remembered of {', '.join(lacking) or 'its streams'}",
+            remedy=f"Streams with changes: diff do. Here these are: {', '.join(known) or 'none'}.",
+        )
+    return wanted or known
+
+
+def _record(context: dg.OpExecutionContext, pushed: PushedConnection, report: PushReport) -> None:
+    """Logs the numbers of each stream, and records a materialization of those that are complete and have an asset."""
+    for name, stream in report.streams.items():
+        context.log.info(
+            f"{name}: {stream.status.value}, {stream.acknowledged:,} of {stream.sent:,} rows acknowledged,"
+            f" {stream.rejected:,} rejected"
+        )
+    if pushed.assets is None:
+        return
+    for key, stream_id in pushed.definition.streams.items():
+        found = report.streams.get(str(stream_id))
+        if found is not None and found.status is SyncStatus.COMPLETE:
+            upstream = source_table(pushed.definition.connection, stream_id, pushed.assets, key)
+            context.log_event(dg.AssetMaterialization(key, metadata=push_metadata(report, found, upstream)))

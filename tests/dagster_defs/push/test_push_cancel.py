@@ -1,0 +1,58 @@
+"""A run of a push that is terminated: what is acknowledged stays, and the next run goes on from there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from tests.dagster_defs.support.push_process import PushProcess
+from tests.dagster_defs.support.shop_runs import Run, terminate
+from tests.dagster_defs.support.step_process import opened
+from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.shop import processes_of, until
+
+_MOST_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[PushProcess]:
+    process = PushProcess()
+    yield process
+    process.close()
+
+
+def test_a_terminated_push_keeps_what_is_acknowledged(runs: PushProcess, quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(number) for number in range(1, 23)])
+    assert table.contacts().status == "complete"
+    table.fill([person(number) for number in range(1, 24)])
+    path = table.connection_file()
+    written = yaml.safe_load(path.read_text())
+    # One row of the first stream is new. The destination hangs after it has proved twelve rows of the second.
+    written["config"] |= {"hangs_after": 13, "once": str(table.folder / "once")}
+    written["push"]["others"] = {**table.push, "map": {"id": "id", "name": "name"}}
+    path.write_text(yaml.safe_dump(written))
+
+    process, run_id = runs.start(table, path)
+    until(lambda: (table.folder / "once").exists(), "the moment to terminate")
+    with opened(table.folder / "dagster") as instance:
+        seconds = terminate(instance, run_id, process, runs.end)
+        run = Run(instance, run_id)
+        assert run.status is dg.DagsterRunStatus.CANCELED
+        assert seconds < _MOST_SECONDS
+        assert run.attempts == 1
+        assert run.materialized == ["contacts"]
+        assert "was cancelled" in run.descriptions[0]
+        [record] = instance.fetch_observations(dg.AssetKey(["crm", "others"]), limit=2).records
+        assert record.asset_observation is not None
+        assert record.asset_observation.metadata["airbyte_proto/acknowledged"].value == 12
+    assert processes_of(quick_folder) == []
+    assert len(table.delivered()) == 23
+
+    runs.start(table, path)
+    assert runs.end() == 0
+    names = [row for row in table.received() if set(row) == {"id", "name"}]
+    assert {row["id"] for row in names} == set(range(1, 24))
+    assert all([row["id"] for row in names].count(number) == 1 for number in range(1, 13))
