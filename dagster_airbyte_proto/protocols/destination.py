@@ -6,7 +6,7 @@
 3. As in the rest of this folder, nothing here reads, writes or asks the clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -22,11 +22,23 @@ class JsonDialect(StrEnum):
     SINGER = "singer"
 
 
+class DestinationOperation(NamedTuple):
+    """An object that a destination writes to in one of its modes, in the protocol's own word for it.
+
+    `matching_keys` are the keys by which it finds a row; without them it does not say.
+    """
+
+    object_name: str
+    mode: str
+    matching_keys: tuple[tuple[str, ...], ...] = ()
+
+
 class PushedStream(NamedTuple):
     """A stream that a destination is to receive.
 
     `generation_id` counts the times that the destination's rows are replaced as a whole. `deletion_column` marks
-    removed rows; it is part of the `json_schema` if there may be any.
+    removed rows; it is part of the `json_schema` if there may be any. `has_object` is True if the destination's catalog
+    has an object of the stream's name.
     """
 
     id: StreamId
@@ -34,6 +46,7 @@ class PushedStream(NamedTuple):
     mode: PushMode
     keys: tuple[str, ...] = ()
     generation_id: int = 0
+    has_object: bool = False
 
 
 class WriteRequest(NamedTuple):
@@ -72,6 +85,17 @@ class DestinationProtocol(Conversation, Protocol):
 
     def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:
         """Returns why the destination does not take this mode; None if it does, or nobody can tell."""
+        ...
+
+    may_have_catalog: bool
+    """True if destinations may have a catalog of the objects that they write to."""
+
+    def operations(self, message: bytes) -> tuple[DestinationOperation, ...]:
+        """Parses the JSON of a destination's catalog. An operation that lacks what it needs is left out."""
+        ...
+
+    def mismatch(self, operations: Sequence[DestinationOperation], stream: PushedStream) -> str | None:
+        """Returns why the stream fits no operation of the destination's catalog; None if it fits one."""
         ...
 
     def write(self, request: WriteRequest) -> Invocation: ...

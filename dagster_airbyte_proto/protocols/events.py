@@ -158,6 +158,12 @@ class CatalogEvent(NamedTuple):
     catalog: Catalog
 
 
+class OperationsEvent(NamedTuple):
+    """The catalog of a destination, as JSON."""
+
+    message: bytes
+
+
 class UnknownEvent(NamedTuple):
     """A message of an unknown type, or one that lacks what its type needs. The sync counts and logs it."""
 
@@ -173,5 +179,6 @@ class PlainLine(NamedTuple):
 
 Event = (
     RecordLine | StateEvent | SchemaEvent | VersionEvent | BatchEvent | LogEvent | ErrorEvent | EstimateEvent
-    | StatusEvent | AnalyticsEvent | ConfigEvent | SpecEvent | CheckEvent | CatalogEvent | UnknownEvent | PlainLine
+    | StatusEvent | AnalyticsEvent | ConfigEvent | SpecEvent | CheckEvent | CatalogEvent | OperationsEvent
+    | UnknownEvent | PlainLine
 )  # fmt: skip

@@ -6,6 +6,7 @@ It writes records to a file, a line each, and puts them there before it sends th
 - `form`: `envelope`, `bare`, `twice` or `stranger`, as destinations of Airbyte send states back.
 - `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
+- `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
 - `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1.
 """
 
@@ -24,6 +25,11 @@ def main(arguments: list[str]) -> None:
         _say({"type": "SPEC", "spec": spec})
     elif "--about" in arguments:
         _say({"name": "fake", "settings": {"type": "object", "properties": {}}, "capabilities": []})
+    elif "discover" in arguments:
+        config = json.loads(Path(arguments[arguments.index("--config") + 1]).read_text())
+        if "operations" not in config:
+            sys.exit(2)
+        _say({"type": "DESTINATION_CATALOG", "destination_catalog": {"operations": config["operations"]}})
     elif "check" in arguments:
         _say({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}})
     else:

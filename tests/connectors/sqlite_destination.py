@@ -41,7 +41,6 @@ from airbyte_cdk.models import (
     Type,
 )
 from airbyte_cdk.utils.traced_exception import AirbyteTracedException
-from airbyte_protocol_dataclasses.models import DestinationCatalog, DestinationOperation
 
 _MODES = [
     DestinationSyncMode.append,
@@ -116,11 +115,10 @@ class SqliteDestination(Destination):  # type: ignore[misc]  # airbyte-cdk is in
         if "objects" not in config:
             sys.exit("discover: no such command")
         operations = [
-            DestinationOperation(name, DestinationSyncMode.update, {"type": "object"}, [[key] for key in keys])
+            {"object_name": name, "sync_mode": "update", "json_schema": {}, "matching_keys": [[key] for key in keys]}
             for name, keys in config["objects"].items()
         ]
-        catalog = AirbyteMessage(type=Type.DESTINATION_CATALOG, destination_catalog=DestinationCatalog(operations))
-        _say(AirbyteMessageSerializer.dump(catalog))
+        _say({"type": "DESTINATION_CATALOG", "destination_catalog": {"operations": operations}})
 
 
 class _Table:

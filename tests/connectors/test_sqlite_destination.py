@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment
 from dagster_airbyte_proto.protocols.airbyte.destination import AirbyteDestination
 from dagster_airbyte_proto.protocols.destination import Echo
@@ -70,6 +71,14 @@ def test_update_changes_what_the_destination_has(destination: OpenDestination) -
     table.fill([*changed, {"id": 21, "name": "nobody there", "score": 1.5}])
     assert table.contacts().acknowledged == 21
     assert _held(table) == changed
+
+
+def test_objects_are_checked_before_the_start(destination: OpenDestination) -> None:
+    table = destination("update", objects={"contacts": ["id"], "companies": ["domain"]})
+    assert table.contacts().acknowledged == 20
+    table.push["key"] = ["name"]
+    with pytest.raises(ConfigError, match="object contacts finds its rows by id, and the stream has name"):
+        table.contacts()
 
 
 @pytest.mark.parametrize("mode", ["append", "insert", "upsert", "mirror", "overwrite"])

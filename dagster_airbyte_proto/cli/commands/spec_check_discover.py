@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.push.push_context import Destination
 
 _SPEC = ("field", "type", "required", "secret", "default", "description")
+_OPERATIONS = ("object", "sync mode", "matching keys")
 _STREAMS = ("stream", "read modes", "primary key", "cursor", "columns")
 
 
@@ -87,12 +88,12 @@ def _open_destination(call: Call, connection_file: str) -> "Iterator[Destination
 
 def _check_destination(call: Call, connection_file: str) -> Answer:
     """Runs the destination's check of its config, and checks that it takes the modes of the pushed streams."""
-    from dagster_airbyte_proto.sync.push.run import refused_modes
+    from dagster_airbyte_proto.sync.push.run import refused_streams
 
     with _open_destination(call, connection_file) as destination:
         verdict = destination.check()
         message = destination.mask.text(verdict.message)
-        faults = refused_modes(destination)
+        faults = refused_streams(destination, fresh=True)
     status = "succeeded" if verdict.succeeded and not faults else "failed"
     shown = message if call.is_verbose else without_stack_traces(message)
     lines = [f"{call.connection}: check {status}" + (f": {shown}" if shown else "")]
@@ -157,7 +158,11 @@ def _stream_faults(engine: "Engine", source: "Source") -> "list[ConfigError] | N
 @click.option("--save", is_flag=True, help="Save the catalog that assets are made from, and show what changed.")
 @partition_options
 def discover(call: Call, connection_file: str, save: bool, partition: str | None, window: tuple[str, ...]) -> Answer:
-    """Lists the streams of the connector."""
+    """Lists the streams of the connector, or the objects of a destination that has a catalog."""
+    if call.open(connection_file).push is not None:
+        if save:
+            raise click.UsageError("--save is for the streams of a source; the objects of a destination are not saved")
+        return _discover_destination(call, connection_file)
     with open_connector(call, connection_file, partition_slice(partition, window)) as (engine, source):
         source.check_config()
         catalog = source.catalog(fresh=True)
@@ -170,6 +175,27 @@ def discover(call: Call, connection_file: str, save: bool, partition: str | None
     }
     lines = [f"saved to {saved['saved']}", *(saved["changes"] or ["nothing changed"])] if saved else []
     return Answer(value, (Grid(_STREAMS, rows, texts=("read modes", "primary key", "columns")), *lines))
+
+
+def _discover_destination(call: Call, connection_file: str) -> Answer:
+    from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
+
+    with _open_destination(call, connection_file) as destination:
+        destination.check_config()
+        operations = offered_operations(destination, fresh=True)
+    value = {
+        "connection": call.connection,
+        "operations": [
+            {"object_name": each.object_name, "sync_mode": each.mode, "matching_keys": each.matching_keys}
+            for each in operations
+        ],
+    }
+    if not operations:
+        return Answer(value, (f"{call.connection}: the destination has no catalog: it takes any stream",))
+    rows = [
+        (each.object_name, each.mode, ", ".join("+".join(key) for key in each.matching_keys)) for each in operations
+    ]
+    return Answer(value, (Grid(_OPERATIONS, rows, texts=("matching keys",)),))
 
 
 def show_log_line(level: str, text: str, *, is_verbose: bool = False) -> None:

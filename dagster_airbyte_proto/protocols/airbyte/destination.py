@@ -3,12 +3,14 @@
 1. Destinations were seen to echo a state enveloped or bare, with or without its id and statistics, each at once or the
    last one at their end, and twice. `reply` reads all of these.
 2. A removed row is its key with `_ab_cdc_deleted_at`, in the mode `append_dedup`.
-3. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
+3. Destinations that write to objects of a service list them by `discover`: object, mode and the keys by which it finds
+   a row. The configured stream then names its object, which here has the stream's name.
+4. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,8 +26,16 @@ from dagster_airbyte_proto.protocols.conversation import (
     Verb,
     encode_config,
 )
-from dagster_airbyte_proto.protocols.destination import Echo, JsonDialect, PushedStream, SentPosition, WriteRequest
-from dagster_airbyte_proto.protocols.events import Event, SpecEvent
+from dagster_airbyte_proto.protocols.destination import (
+    DestinationOperation,
+    Echo,
+    JsonDialect,
+    PushedStream,
+    SentPosition,
+    WriteRequest,
+)
+from dagster_airbyte_proto.protocols.events import Event, OperationsEvent, SpecEvent
+from dagster_airbyte_proto.protocols.raw_json import members, value
 
 _CONFIG = FileArgument("config.json")
 _CATALOG = FileArgument("catalog.json")
@@ -39,12 +49,16 @@ _WIRE_MODES = {
 }
 
 
+_MAX_NAMES = 20
+
+
 class AirbyteDestination:
     """The DestinationProtocol of every connector that speaks Airbyte."""
 
     name: str = "airbyte"
     dialect: JsonDialect = JsonDialect.AIRBYTE
     deletion_column: str = "_ab_cdc_deleted_at"
+    may_have_catalog: bool = True
 
     def spec(self) -> tuple[Invocation, ...]:
         return (Invocation(("spec",), verb=Verb.SPEC),)
@@ -55,8 +69,9 @@ class AirbyteDestination:
     def discover(self, config: Mapping[str, Any]) -> Invocation:
         return Invocation(("discover", "--config", _CONFIG), {_CONFIG.name: encode_config(config)}, verb=Verb.DISCOVER)
 
-    def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:  # noqa: ARG002 - the type of a message tells the request
-        return map(airbyte_messages.event, transcript.output.splitlines())
+    def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:
+        read = _catalog_event if verb is Verb.DISCOVER else airbyte_messages.event
+        return map(read, transcript.output.splitlines())
 
     def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
         return SpecEvent(message.get("connectionSpecification", {}), message)
@@ -76,6 +91,27 @@ class AirbyteDestination:
             return None
         names = ", ".join(map(str, supported))
         return f"mode {mode} needs its sync mode {_WIRE_MODES[mode]}, and it has {names}"
+
+    def operations(self, message: bytes) -> tuple[DestinationOperation, ...]:
+        parts = msgspec.json.decode(message)
+        listed = parts.get("operations") if isinstance(parts, dict) else None
+        return tuple(filter(None, map(_operation, listed if isinstance(listed, list) else ())))
+
+    def mismatch(self, operations: Sequence[DestinationOperation], stream: PushedStream) -> str | None:
+        same_object = [each for each in operations if each.object_name == stream.id.name]
+        if not same_object:
+            objects = _listed(each.object_name for each in operations)
+            return f"the destination has no object {stream.id.name}; it has {objects}"
+        mode = _WIRE_MODES[stream.mode]
+        same_mode = [each for each in same_object if each.mode == mode]
+        if not same_mode:
+            modes = _listed(each.mode for each in same_object)
+            return f"mode {stream.mode} needs the sync mode {mode} of object {stream.id.name}, which has {modes}"
+        keys = [key for each in same_mode for key in each.matching_keys]
+        if keys and mode != "append" and set(stream.keys) not in map(set, keys):
+            wanted, found = "+".join(stream.keys) or "no key", _listed("+".join(key) for key in keys)
+            return f"object {stream.id.name} finds its rows by {found}, and the stream has {wanted}"
+        return None
 
     def write(self, request: WriteRequest) -> Invocation:
         files = {_CONFIG.name: encode_config(request.config), _CATALOG.name: _configured_catalog(request)}
@@ -130,6 +166,7 @@ def _configured_catalog(request: WriteRequest) -> bytes:
         "stream": described,
         "sync_mode": "full_refresh" if replaces else "incremental",
         "destination_sync_mode": _WIRE_MODES[stream.mode],
+        **({"destination_object_name": stream.id.name} if stream.has_object else {}),
         "primary_key": keys,
         "cursor_field": [],
         "generation_id": stream.generation_id,
@@ -137,6 +174,29 @@ def _configured_catalog(request: WriteRequest) -> bytes:
         "sync_id": request.sync_id,
     }
     return msgspec.json.encode({"streams": [configured]})
+
+
+def _catalog_event(line: bytes) -> Event:
+    parts = members(line) or {}
+    catalog = parts.get("destination_catalog", parts.get("destinationCatalog"))
+    if catalog is None or value(parts.get("type", b"null")) != "DESTINATION_CATALOG":
+        return airbyte_messages.event(line)
+    return OperationsEvent(catalog)
+
+
+def _operation(listed: Any) -> DestinationOperation | None:
+    if not isinstance(listed, dict):
+        return None
+    name, mode, keys = listed.get("object_name"), listed.get("sync_mode"), listed.get("matching_keys")
+    if not isinstance(name, str) or not isinstance(mode, str):
+        return None
+    paths = [key for key in keys if isinstance(key, list)] if isinstance(keys, list) else []
+    return DestinationOperation(name, mode, tuple(tuple(map(str, key)) for key in paths))
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(dict.fromkeys(names))
+    return ", ".join(found[:_MAX_NAMES]) + (f" and {len(found) - _MAX_NAMES} more" if len(found) > _MAX_NAMES else "")
 
 
 def _descriptor(stream: StreamId) -> Mapping[str, str]:

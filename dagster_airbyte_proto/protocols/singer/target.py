@@ -8,7 +8,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,14 @@ import msgspec
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PushMode
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation, Transcript, Verb, encode_config
-from dagster_airbyte_proto.protocols.destination import Echo, JsonDialect, PushedStream, SentPosition, WriteRequest
+from dagster_airbyte_proto.protocols.destination import (
+    DestinationOperation,
+    Echo,
+    JsonDialect,
+    PushedStream,
+    SentPosition,
+    WriteRequest,
+)
 from dagster_airbyte_proto.protocols.events import CheckEvent, Event, PlainLine, SpecEvent
 from dagster_airbyte_proto.protocols.singer import spec as singer_spec
 from dagster_airbyte_proto.stack_traces import last_words
@@ -32,6 +39,7 @@ class SingerTarget:
     name: str = "singer"
     dialect: JsonDialect = JsonDialect.SINGER
     deletion_column: str = "_sdc_deleted_at"
+    may_have_catalog: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return tuple(Invocation(words, verb=Verb.SPEC) for words in (("--about", "--format=json"), ("--help",)))
@@ -70,6 +78,12 @@ class SingerTarget:
 
     def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:  # noqa: ARG002 - no target says what it takes
         return "Singer has no mode that only updates" if mode is PushMode.UPDATE else None
+
+    def operations(self, message: bytes) -> tuple[DestinationOperation, ...]:  # noqa: ARG002 - there is no catalog
+        return ()
+
+    def mismatch(self, operations: Sequence[DestinationOperation], stream: PushedStream) -> str | None:  # noqa: ARG002
+        return None
 
     def write(self, request: WriteRequest) -> Invocation:
         files = {_CONFIG.name: encode_config(request.config)}

@@ -164,7 +164,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
         """Checks the config against the spec, then lets the connector try it. Returns the connector's verdict."""
         self.check_config()
         invocations = [self.protocol.check(self.config.current)]
-        return query_connector(self.connector, invocations, CheckEvent, self._listener, timeout_seconds=timeout_seconds)
+        return query_connector(self.connector, invocations, CheckEvent, self.listener, timeout_seconds=timeout_seconds)
 
     def catalog(self, *, fresh: bool = False, timeout_seconds: float = QUERY_TIMEOUT_SECONDS) -> Catalog:
         """The connector's catalog. Raises ConnectorError if there is no answer within `timeout_seconds`."""
@@ -181,7 +181,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
             self.spec()
         invocations = [self.protocol.discover(self.config.current)]
         found = query_connector(
-            self.connector, invocations, CatalogEvent, self._listener, timeout_seconds=timeout_seconds
+            self.connector, invocations, CatalogEvent, self.listener, timeout_seconds=timeout_seconds
         )
         self.cache.keep_catalog(*cache_key, self.protocol.catalog_message(found.catalog))
         return found.catalog
@@ -196,7 +196,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
             raise ConfigError(doing, error.found, remedy="Write it as `--discover` of a tap prints it.") from error
 
     @property
-    def _listener(self) -> QueryListener:
+    def listener(self) -> QueryListener:
         return QueryListener(self.log, self.mask, self.try_rewritten_config)
 
     @property

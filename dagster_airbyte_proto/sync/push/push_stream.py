@@ -13,6 +13,7 @@ from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, ChangesBy, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import (
     MAX_ATTEMPTS,
     DeliveryAttempts,
@@ -158,7 +159,9 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fie
     if options.mode is PushMode.MIRROR:
         fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
     keys = options.key or ()
-    return PushedStream(plan.stream, json_schema(fields, protocol.dialect, keys), options.mode, keys)
+    schema = json_schema(fields, protocol.dialect, keys)
+    has_object = bool(offered_operations(context.destination))
+    return PushedStream(plan.stream, schema, options.mode, keys, has_object=has_object)
 
 
 def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:

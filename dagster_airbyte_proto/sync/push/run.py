@@ -18,8 +18,10 @@ from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.push.push_context import Destination, PushContext, PushRequest
@@ -56,7 +58,7 @@ def push_connection(
         destination = engine.destination(connection, log)
         destination.use_stored_config(engine.store)
         destination.check_config()
-        if refused := refused_modes(destination):
+        if refused := refused_streams(destination):
             raise refused[0]
         sync_id = 0
         if not request.only_plans:
@@ -106,14 +108,20 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
     return chosen
 
 
-def refused_modes(destination: Destination) -> list[ConfigError]:
-    """The streams whose mode the destination does not take."""
-    spec, connection = destination.spec(), destination.connection
-    refusals = {
-        name: destination.protocol.refusal(spec, options.mode) for name, options in (connection.push or {}).items()
-    }
-    doing = f"pushing connection {connection.name}"
-    return [ConfigError(doing, refusal, stream=name) for name, refusal in refusals.items() if refusal is not None]
+def refused_streams(destination: Destination, *, fresh: bool = False) -> list[ConfigError]:
+    """The streams that the destination does not take, by its spec, and by its catalog if it has one. A `fresh` catalog
+    is asked for, else the last one counts."""
+    spec, protocol, connection = destination.spec(), destination.protocol, destination.connection
+    operations = offered_operations(destination, fresh=fresh)
+    faults = []
+    for name, options in (connection.push or {}).items():
+        stream = PushedStream(StreamId.of(name), {}, options.mode, options.key or ())
+        refusal = protocol.refusal(spec, options.mode)
+        if refusal is None and operations:
+            refusal = protocol.mismatch(operations, stream)
+        if refusal is not None:
+            faults.append(ConfigError(f"pushing connection {connection.name}", refusal, stream=name))
+    return faults
 
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:

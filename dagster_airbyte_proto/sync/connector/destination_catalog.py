@@ -1,0 +1,37 @@
+"""The catalog of a destination: the objects that it writes to. Few destinations have one, and no spec says which.
+
+So a destination is asked once for each version and config, and no answer is an answer: nothing is checked then. `check`
+and `discover` ask again.
+"""
+
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol
+from dagster_airbyte_proto.protocols.events import OperationsEvent
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.connector.queries import query_connector
+
+_NONE = b'{"operations":[]}'
+
+
+def offered_operations(
+    destination: ConfiguredConnector[DestinationProtocol], *, fresh: bool = False
+) -> tuple[DestinationOperation, ...]:
+    """Returns what the destination writes to; nothing if it does not say."""
+    protocol = destination.protocol
+    if not protocol.may_have_catalog:
+        return ()
+    cache_key = (destination.connection.name, destination.identity, destination.config.digest)
+    message = None if fresh else destination.usable_message(destination.cache.catalog(*cache_key))
+    if message is None:
+        message = _queried(destination)
+        destination.cache.keep_catalog(*cache_key, message)
+    return protocol.operations(message)
+
+
+def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
+    invocation = destination.protocol.discover(destination.config.current)
+    try:
+        return query_connector(destination.connector, [invocation], OperationsEvent, destination.listener).message
+    except ConnectorError as error:
+        destination.log.write("DEBUG", f"the destination has no catalog: {error.found}")
+        return _NONE

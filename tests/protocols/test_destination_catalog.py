@@ -1,0 +1,70 @@
+"""The catalog of an Airbyte destination: objects, modes and matching keys, and the streams that fit none."""
+
+import json
+
+import pytest
+
+from dagster_airbyte_proto.model import PushMode, StreamId
+from dagster_airbyte_proto.protocols.airbyte.destination import AirbyteDestination
+from dagster_airbyte_proto.protocols.conversation import Transcript, Verb
+from dagster_airbyte_proto.protocols.destination import PushedStream, WriteRequest
+from dagster_airbyte_proto.protocols.events import OperationsEvent
+
+_LISTED = [
+    {"object_name": "contacts", "sync_mode": "update", "json_schema": {}, "matching_keys": [["id"], ["site", "email"]]},
+    {"object_name": "contacts", "sync_mode": "append", "json_schema": {}},
+    {"object_name": "companies", "sync_mode": "append_dedup", "json_schema": {}, "matching_keys": None},
+    {"object_name": 7, "sync_mode": "append"},
+    "junk",
+]
+_MESSAGE = {"type": "DESTINATION_CATALOG", "destination_catalog": {"operations": _LISTED}}
+
+
+def test_a_catalog_is_found_among_other_lines() -> None:
+    output = b"\n".join([b"text", b"{", json.dumps(_MESSAGE).encode(), b'{"type":"LOG"}'])
+    events = AirbyteDestination().events_of_answer(Verb.DISCOVER, Transcript(output, ended_cleanly=True))
+    found = [event for event in events if isinstance(event, OperationsEvent)]
+    assert len(found) == 1
+    names = [each.object_name for each in AirbyteDestination().operations(found[0].message)]
+    assert names == ["contacts", "contacts", "companies"]
+
+
+@pytest.mark.parametrize("message", [b"null", b"{}", b'{"operations":{}}', b"[]"])
+def test_a_catalog_of_nothing_has_no_objects(message: bytes) -> None:
+    assert AirbyteDestination().operations(message) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "keys", "mismatch"),
+    [
+        ("contacts", PushMode.UPDATE, ("id",), None),
+        ("contacts", PushMode.UPDATE, ("email", "site"), None),
+        ("contacts", PushMode.APPEND, (), None),
+        ("contacts", PushMode.INSERT, ("name",), None),
+        ("companies", PushMode.MIRROR, ("domain",), None),
+        (
+            "contacts",
+            PushMode.UPDATE,
+            ("email",),
+            "object contacts finds its rows by id, site+email, and the stream has email",
+        ),
+        (
+            "contacts",
+            PushMode.UPSERT,
+            ("id",),
+            "mode upsert needs the sync mode append_dedup of object contacts, which has update, append",
+        ),
+        ("people", PushMode.APPEND, (), "the destination has no object people; it has contacts, companies"),
+    ],
+)
+def test_a_stream_fits_an_object(name: str, mode: PushMode, keys: tuple[str, ...], mismatch: str | None) -> None:
+    protocol = AirbyteDestination()
+    operations = protocol.operations(json.dumps({"operations": _LISTED}).encode())
+    assert protocol.mismatch(operations, PushedStream(StreamId.of(name), {}, mode, keys)) == mismatch
+
+
+def test_the_configured_stream_names_its_object() -> None:
+    for has_object in (True, False):
+        stream = PushedStream(StreamId.of("contacts"), {}, PushMode.UPDATE, ("id",), has_object=has_object)
+        catalog = json.loads(AirbyteDestination().write(WriteRequest({}, stream, 1)).files["catalog.json"])
+        assert catalog["streams"][0].get("destination_object_name") == ("contacts" if has_object else None)
