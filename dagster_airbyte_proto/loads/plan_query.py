@@ -32,9 +32,9 @@ class PlanQuery(NamedTuple):
     """The rows that a push asks for, of a `table` or a query in `sql`.
 
     Without `fields` the destination gets all columns. `delivered` is the table of what it has; without it all rows are
-    sent. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the hash of each row.
-    The table is read as it was `at` a snapshot. With `since` only what has changed after that one is compared with what
-    is delivered.
+    sent. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the hash of each row. With
+    `compares_keys` a table remembers what is delivered, though the first query asks it nothing. The table is read as it
+    was `at` a snapshot. With `since` only what has changed after that one is compared with what is delivered.
     """
 
     stream: str
@@ -49,6 +49,7 @@ class PlanQuery(NamedTuple):
     retries_rejected: bool = False
     cursor: str | None = None
     after: str | None = None
+    compares_keys: bool = True
     at: TableSnapshot | None = None
     since: TableSnapshot | None = None
 

@@ -30,16 +30,23 @@ class TableSnapshot(msgspec.Struct, frozen=True):
 
 
 class PlannedCounts(msgspec.Struct, frozen=True):
-    """The numbers of a plan, by what is to happen to the rows."""
+    """The numbers of a plan, by what is to happen to the rows. None where nobody looked: the plan cannot tell.
+
+    Where new rows cannot be told from changed ones, all that are to be written are `added`.
+    """
 
     added: int = 0
-    changed: int = 0
-    removed: int = 0
-    unchanged: int = 0
+    changed: int | None = 0
+    removed: int | None = 0
+    unchanged: int | None = 0
+
+    @property
+    def to_write(self) -> int:
+        return self.added + (self.changed or 0)
 
     @property
     def to_send(self) -> int:
-        return self.added + self.changed + self.removed
+        return self.to_write + (self.removed or 0)
 
 
 class SealedPlan(msgspec.Struct, frozen=True):
@@ -50,7 +57,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
     same rows differ: mapping, key and options. `cursor` is the greatest cursor value up to which rows are in the plan,
     and `after` the one of the plan before, both as text. So are `snapshot`, up to which the changes of the table are in
-    the plan, and `snapshot_before`.
+    the plan, and `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on.
     """
 
     plan_id: str
@@ -68,6 +75,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     after: str | None = None
     snapshot: TableSnapshot | None = None
     snapshot_before: TableSnapshot | None = None
+    keeps_snapshot: bool = False
 
     @property
     def rows(self) -> int:
@@ -80,7 +88,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
 
     @property
     def rows_to_write(self) -> int:
-        return self.counts.added + self.counts.changed
+        return self.counts.to_write
 
 
 def push_basis(mode: PushMode, fingerprint: str) -> str:
@@ -112,6 +120,12 @@ class Delivery(NamedTuple):
     @property
     def is_complete(self) -> bool:
         return self.acknowledged >= self.plan.rows
+
+    @property
+    def needed_snapshots(self) -> tuple[TableSnapshot, ...]:
+        """The snapshots from which the next push may look for changes: that of the plan, and until its end the last."""
+        ends = (self.plan.snapshot,) if self.is_complete else (self.plan.snapshot, self.plan.snapshot_before)
+        return tuple(each for each in ends if each is not None and self.plan.keeps_snapshot)
 
     @property
     def unknown(self) -> int:

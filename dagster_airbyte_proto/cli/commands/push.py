@@ -71,8 +71,11 @@ def _push(call: Call, connection_file: str, request: "PushRequest") -> Answer:
 
 
 def _rejected(call: Call, connection_file: str) -> Answer:
-    """Lists the rejected rows of each stream, from the table that remembers them."""
-    from dagster_airbyte_proto.model import StreamId
+    """Lists the rejected rows of each stream, from the table that remembers them.
+
+    Without such a table only those of the last push are known, by their places in it.
+    """
+    from dagster_airbyte_proto.model import BY_KEY, StreamId
     from dagster_airbyte_proto.sync.push.delivered_table import REJECTED, delivered_table_name
     from dagster_airbyte_proto.tables.sql_names import qualified
 
@@ -81,10 +84,15 @@ def _rejected(call: Call, connection_file: str) -> Answer:
     value: dict[str, list[dict[str, Any]]] = {}
     with call.engine() as engine:
         known = {str(stream) for stream in engine.store.landed_tables(connection.name)}
-        for name in connection.push or {}:
+        for name, options in (connection.push or {}).items():
             table = delivered_table_name(connection.name, StreamId.of(name))
             found: list[dict[str, Any]] = []
-            if name in known:
+            if options.changes_by not in BY_KEY:
+                delivery = engine.store.deliveries(connection.name).get(StreamId.of(name))
+                refused = engine.store.rejected_rows(delivery.plan) if delivery is not None else ()
+                text = "row {:,} of the last push"
+                found = [{"row": text.format(row + 1), "reason": why, "rejected_at": None} for row, why in refused]
+            elif name in known:
                 place = qualified(engine.settings.catalog.name, table)
                 sql = f"SELECT _row, _reason, _pushed_at FROM {place} WHERE _status = '{REJECTED}' ORDER BY 3"  # noqa: S608 - names of ours
                 rows = engine.query(sql).rows
@@ -106,12 +114,16 @@ def report_parts(report: "PushReport") -> list[str | Grid]:
     if report.is_plan:
         shown = [column for column in shown if column not in ("sent", "acknowledged")]
     for name, each in values.items():
-        rows.append([name, *(each[column] for column in shown[1:])])
+        rows.append([name, *(_shown(each[column], report) for column in shown[1:])])
     what = "planned, nothing was sent" if report.is_plan else report.status.value
     line = f"{report.connection}: {what}, {report.seconds:.1f} s"
     if report.recovered_loads:
         line += f", {counted(report.recovered_loads, 'load')} of a dead run recovered"
     return [Grid(shown, rows, counts=shown[3:], texts=("stream", "from")), line, *_samples(report), *_problems(report)]
+
+
+def _shown(value: Any, report: "PushReport") -> Any:
+    return "cannot tell" if value is None and report.is_plan else value
 
 
 def _samples(report: "PushReport") -> list[str | Grid]:

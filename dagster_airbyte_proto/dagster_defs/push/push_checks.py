@@ -106,11 +106,12 @@ def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
 
 def _removals(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
     planned = inputs.report.planned
-    there = planned.removed + planned.changed + planned.unchanged
-    share = planned.removed / there if there else 0.0
-    passed = planned.removed <= (checks.max_removed or 0) or share <= checks.max_removed_share
-    facts = (("removed", planned.removed), ("removed_share", share))
-    return _Finding(passed, f"{planned.removed:,} of the {there:,} rows that the destination had were removed.", facts)
+    removed = planned.removed or 0
+    there = removed + (planned.changed or 0) + (planned.unchanged or 0)
+    share = removed / there if there else 0.0
+    passed = removed <= (checks.max_removed or 0) or share <= checks.max_removed_share
+    facts = (("removed", removed), ("removed_share", share))
+    return _Finding(passed, f"{removed:,} of the {there:,} rows that the destination had were removed.", facts)
 
 
 def _freshness(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:

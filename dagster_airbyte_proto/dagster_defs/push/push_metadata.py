@@ -14,16 +14,17 @@ class PushMetadata(NamespacedMetadataSet):
     """The metadata of a stream in one push, in the order of the UI: how it ended, its rows, what it took.
 
     `planned` are the rows to send. Always `sent == acknowledged + rejected + unknown`; `unnamed` of the rejected rows
-    the destination only counted. `resumed` rows of the plan were acknowledged by runs before."""
+    the destination only counted. `resumed` rows of the plan were acknowledged by runs before. A number of planned rows
+    that is not there could not be found out."""
 
     status: str | None = None
     error: str | None = None
 
     planned: int
     planned_added: int
-    planned_changed: int
-    planned_removed: int
-    unchanged: int
+    planned_changed: int | None = None
+    planned_removed: int | None = None
+    unchanged: int | None = None
     sent: int
     acknowledged: int
     rejected: int

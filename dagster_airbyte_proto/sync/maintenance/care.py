@@ -6,7 +6,8 @@ snapshots expire from the oldest on, and the first of these and all later ones s
 - the snapshot that readers saw at the beginning of the keep time;
 - the last load that each connection had landed by then: a rollback to the version of that time goes back to it;
 - a load that is announced: it may be committed again, and the log must say whether it has landed;
-- a load that ended within the keep time.
+- a load that ended within the keep time;
+- the snapshot from which a push looks for changes. `state reset` frees that of a push that runs no more.
 
 The log is read before the store: a load that lands in between is younger than all snapshots that may expire. No lease
 is taken, so syncs go on meanwhile.
@@ -85,6 +86,7 @@ def clean(
     now = datetime.fromtimestamp(time.time(), UTC)
     history = care.history(name)
     old = expirable_snapshots(history, known_loads(store, history), store, now - timedelta(seconds=keep_seconds))
+    old -= frozenset(_since_pushed(store, history, name))
     expired = care.expire(name, old)
     # Running writers are looked up before files are listed: a writer that starts later writes younger files.
     protected = _protected_files(store, name)
@@ -130,6 +132,22 @@ def _needed_positions(
             number = last_landed.get(connection, last_rewound)
             if number >= 0:
                 yield number
+
+
+def _since_pushed(store: DeliveryStore, history: TableHistory, name: TableName) -> Iterator[str]:
+    """The snapshots of a table from the oldest on that a push needs."""
+    pushed = {
+        snapshot.snapshot_id
+        for connection in store.connections()
+        for delivery in store.deliveries(connection).values()
+        for snapshot in delivery.needed_snapshots
+        if f".{snapshot.table}".replace("`", "").endswith(f".{name}")
+    }
+    is_needed = False
+    for change in history.changes:
+        is_needed = is_needed or change.snapshot_id in pushed
+        if is_needed:
+            yield change.snapshot_id
 
 
 def _is_in_use(store: StateStore, connection: str, cutoff: datetime) -> bool:

@@ -59,6 +59,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         finds_removed=options.mode is PushMode.MIRROR,
         retries_rejected=context.request.retries_rejected,
         cursor=options.cursor,
+        compares_keys=options.changes_by in BY_KEY,
     )
     fields = context.engine.planner.fields(query)
     query = query._replace(fingerprint=_fingerprint(options, fields))
@@ -92,6 +93,7 @@ def make_plan(
         planned = _planned(context, query, folder)
         plan = _sealed(context, stream, options, query, folder, planned, storage)
         plan = _with_ends(plan, planned, query.at, None if starts_over else position)
+        plan = msgspec.structs.replace(plan, keeps_snapshot=options.changes_by is ChangesBy.SNAPSHOTS)
         _check_removals(options, plan, planned)
     except BaseException:
         remove_orphan_files(folder, (), storage)
@@ -148,7 +150,7 @@ def drop_plan(context: PushContext, plan: SealedPlan) -> None:
 
 def samples_of(plan: SealedPlan, storage: Storage, count: int) -> dict[str, list[Mapping[str, Any]]]:
     """Returns the first rows of each kind of a plan, for people."""
-    counts = {"added": plan.counts.added, "changed": plan.counts.changed, "removed": plan.counts.removed}
+    counts = {"added": plan.counts.added, "changed": plan.counts.changed or 0, "removed": plan.counts.removed or 0}
     found: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in counts}
     for batch in plan_batches(plan, storage, 0, plan.rows):
         for kind in ("removed",) if batch.is_removal else ("added", "changed"):
@@ -213,12 +215,19 @@ def _sealed(
         folder=folder,
         files=files,
         removal_files=removal_files,
-        counts=PlannedCounts(
-            written - changed, changed, removed, planned.rows - written if planned.has_compared_all else 0
-        ),
+        counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
         generation_id=context.sync_id,
     )
+
+
+def _counts(query: PlanQuery, planned: PlannedRows, written: int, changed: int, removed: int) -> PlannedCounts:
+    if not query.compares_keys:
+        return PlannedCounts(written, None, None, None)
+    unchanged: int | None = planned.rows - written
+    if not planned.has_compared_all:
+        unchanged = planned.delivered - changed - removed if planned.delivered else None
+    return PlannedCounts(written - changed, changed, removed if query.finds_removed else None, unchanged)
 
 
 def _with_ends(
@@ -237,7 +246,7 @@ def _with_ends(
 
 
 def _check_removals(options: PushOptions, plan: SealedPlan, planned: PlannedRows) -> None:
-    removed = plan.counts.removed
+    removed = plan.counts.removed or 0
     if options.mode is PushMode.OVERWRITE and not planned.rows and options.max_removed.share != 1.0:
         raise TableError(
             f"planning the rows of {options.table or 'a query'}",

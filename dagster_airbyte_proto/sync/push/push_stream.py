@@ -10,7 +10,7 @@ from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.errors import Cancelled, ConfigError, ProtoError, TableError
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
-from dagster_airbyte_proto.model import IDEMPOTENT, ChangesBy, PushMode, StreamId
+from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
@@ -48,7 +48,7 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
     plan = make_plan(context, stream, options, origin, position)
     if context.request.only_plans:
         return _only_planned(context, plan, options)
-    moves_snapshot = options.changes_by is ChangesBy.SNAPSHOTS and plan.moves_snapshot
+    moves_snapshot = plan.keeps_snapshot and plan.moves_snapshot
     if plan.rows or plan.starts_over or plan.mode is PushMode.OVERWRITE or moves_snapshot:
         context.store.seal_plan(context.lease, plan)
         reach("push.sealed")
@@ -128,7 +128,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     reach("push.folded")
     if delivery.is_complete:
         drop_plan(context, plan)
-        if options.changes_by is ChangesBy.SNAPSHOTS:
+        if plan.keeps_snapshot:
             _keep_snapshot(context, plan)
     rejected = sum(each.row >= start for each in context.store.rejected_rows(plan))
     proved = delivery.acknowledged - start - rejected

@@ -73,16 +73,17 @@ class SparkPlanner:
         keep_snapshot(self._session, tag, snapshot)
 
     def write(self, query: PlanQuery, folder: str) -> PlannedRows:
-        with _translated(query), _microseconds(self._session):
+        with _translated(query):
+            session = _with_microseconds(self._session)
             if query.since is None:
-                return _write_all(self._session, query, folder)
+                return _write_all(session, query, folder)
             try:
-                return _write_changes(self._session, query, folder)
+                return _write_changes(session, query, folder)
             except NoCommonHistory as reason:
                 note = str(reason)
             except CALL_ERRORS as error:  # Above all for files that somebody's expiry has taken meanwhile.
                 note = first_line(error)
-            return _write_all(self._session, query, folder)._replace(note=note)
+            return _write_all(session, query, folder)._replace(note=note)
 
 
 def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedRows:
@@ -283,15 +284,15 @@ def _translated(query: PlanQuery) -> Iterator[None]:
         raise TableError(_doing(query), first_line(error)) from error
 
 
-@contextmanager
-def _microseconds(session: SparkSession) -> Iterator[None]:
-    """Has times written as Parquet's own: of Spark's default form others can read the years 1677 to 2262 only."""
-    before = session.conf.get(_TIMESTAMPS_AS) or "INT96"
-    session.conf.set(_TIMESTAMPS_AS, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        session.conf.set(_TIMESTAMPS_AS, before)
+def _with_microseconds(session: SparkSession) -> SparkSession:
+    """Returns a copy of the session, with its views and settings, that writes times in Parquet's own form.
+
+    Of Spark's default form others can read the years 1677 to 2262 only. The session itself stays as it is: other
+    threads may write with it.
+    """
+    copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    copy.conf.set(_TIMESTAMPS_AS, "TIMESTAMP_MICROS")
+    return copy
 
 
 def _refused(query: PlanQuery, found: str) -> ConfigError:

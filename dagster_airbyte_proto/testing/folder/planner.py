@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
@@ -57,12 +58,11 @@ class FolderPlanner:
             gone = [dict(zip(query.keys, key, strict=True)) for key in there if key not in set(keys)]
             schema = pa.schema([mapped.schema.field(key) for key in query.keys])
             _write(pa.Table.from_pylist(gone, schema), Path(folder, "removed"))
-        return PlannedRows(
-            len(rows), len(there), note=None if query.since is None else "folder tables keep no snapshots"
-        )
+        note = None if query.since is None else "folder tables keep no snapshots"
+        return PlannedRows(len(rows), len(there), self._greatest(query), note=note)
 
     def _mapped(self, query: PlanQuery) -> pa.Table:
-        table = self._table(query.table)
+        table = self._after_cursor(query)
         names = [field.name for field in query.fields] or table.column_names
         if lacking := [key for key in query.keys if key not in names]:
             raise ConfigError("planning the rows", f"key {', '.join(lacking)} is no field that the destination gets")
@@ -75,6 +75,20 @@ class FolderPlanner:
             constant = pa.array([field.constant] * table.num_rows)
             columns[field.name] = constant if field.column is None else table.column(field.column)
         return pa.table(columns)
+
+    def _after_cursor(self, query: PlanQuery) -> pa.Table:
+        table = self._table(query.table)
+        if query.cursor is None or query.after is None:
+            return table
+        cursor = table.column(query.cursor)
+        return table.filter(pc.greater(cursor, pa.scalar(query.after).cast(cursor.type)))
+
+    def _greatest(self, query: PlanQuery) -> str | None:
+        """The greatest value of the cursor, as text."""
+        if query.cursor is None:
+            return None
+        greatest = pc.max(self._after_cursor(query).column(query.cursor)).as_py()
+        return None if greatest is None else str(greatest)
 
     def _delivered(self, query: PlanQuery) -> list[_Row]:
         found: list[_Row] = self._table(query.delivered).to_pylist() if query.delivered else []

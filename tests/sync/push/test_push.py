@@ -1,11 +1,13 @@
 """Pushes to a fake destination: what is sent, acknowledged, remembered and told."""
 
+import json
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.engine import Engine
@@ -139,7 +141,7 @@ def test_a_mode_that_is_changed_in_the_middle_begins_a_new_plan(table: PushedTab
     table.config |= {"dies_after": 3, "once": str(table.folder / "once")}
     table.contacts()
     table.push["mode"] = "upsert"
-    assert table.contacts().planned.removed == 0
+    assert table.contacts().planned.removed is None
     assert all("_ab_cdc_deleted_at" not in row and "_sdc_deleted_at" not in row for row in table.received())
 
 
@@ -303,3 +305,37 @@ def test_another_key_is_refused_and_changes_nothing(table: PushedTable, key: lis
     assert "another key" in (table.contacts().error or "")
     table.push["key"] = ["id"]
     assert table.contacts().planned.unchanged == 23
+
+
+def test_a_cursor_sends_what_came_after_it_and_cannot_tell_what_changed(table: PushedTable) -> None:
+    del table.push["key"]
+    table.push.update(mode="append", changes="cursor", cursor="id")
+    first = table.contacts()
+    assert (first.planned.added, first.planned.changed, first.planned.removed) == (23, None, None)
+    table.fill([person(number) for number in range(20, 30)])
+    second = table.contacts()
+    assert (second.planned.added, second.planned.unchanged, second.acknowledged) == (6, None, 6)
+    assert [row["id"] for row in table.received()[23:]] == [24, 25, 26, 27, 28, 29]
+
+
+def test_a_plan_cannot_tell_what_it_did_not_look_for(table: PushedTable) -> None:
+    assert table.contacts().planned.removed is None
+    table.push["mode"] = "mirror"
+    assert table.contacts(only_plans=True).planned.removed == 0
+
+
+def test_rows_that_a_cursor_push_rejects_are_listed_by_their_place(
+    table: PushedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.push.update(changes="cursor", cursor="id")
+    table.fill([person(1), person(2, score=float("nan")), person(3)])
+    assert table.contacts().rejected == 1
+    capsys.readouterr()
+    words = ["--home", str(table.home), "--settings", str(table.settings_file)]
+    assert main([*words, "push", "rejected", str(table.connection_file()), "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rejected"]["contacts"]
+    assert row == {
+        "row": "row 2 of the last push",
+        "reason": "score is nan, which JSON does not have",
+        "rejected_at": None,
+    }

@@ -1,23 +1,27 @@
 """Pushes with `changes: snapshots`: which snapshot they go on from, and what the table keeps for them."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.model import StreamId, TableName
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.maintenance.care import clean
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.tables.care import CompactionResult, ProtectedFiles, SnapshotChange, TableFacts, TableHistory
 from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from dagster_airbyte_proto.tables.writer import TableWriter
-from tests.sync.push.pushed_table import PushedTable, Row, person
+from tests.sync.push.pushed_table import PEOPLE, PushedTable, Row, person
 
 _COMPARED = "all rows of"
+DAY = 86400.0
 
 
 @pytest.fixture
@@ -98,6 +102,32 @@ def test_rejected_rows_are_looked_for_in_all_rows(table: PushedTable) -> None:
     assert retried.rejected == 1
 
 
+class _Care:
+    """The care of a table with this history, which notes what it is to expire."""
+
+    def __init__(self, history: TableHistory) -> None:
+        self._history, self.expired = history, frozenset[str]()
+
+    def history(self, name: TableName) -> TableHistory:  # noqa: ARG002 - as TableCare has it
+        return self._history
+
+    def expire(self, _: TableName, snapshot_ids: Collection[str]) -> int:
+        self.expired = frozenset(snapshot_ids)
+        return len(snapshot_ids)
+
+    def names(self) -> Sequence[TableName]:
+        return [PEOPLE]
+
+    def facts(self, name: TableName) -> TableFacts:
+        raise NotImplementedError
+
+    def compact(self, name: TableName) -> CompactionResult:
+        raise NotImplementedError
+
+    def remove_orphans(self, _: TableName, *, before: datetime, protected: ProtectedFiles) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+
 class _SparkTable(PushedTable):
     """The same, with a table of Iceberg or Delta in the test session."""
 
@@ -165,3 +195,24 @@ def test_a_real_table_is_pushed_from_snapshot_to_snapshot(
         engine.store.change_state(renewal.lease, StreamId.of("contacts"), None, who="ada")
     again, _ = _pushed(table)
     assert again.planned.added == 104
+
+
+def test_care_keeps_the_snapshot_from_which_a_push_goes_on(table: PushedTable) -> None:
+    """Delta has no tags, and its feed ends where the log does."""
+    pushed = _pushed(table)[0].snapshot
+    assert pushed is not None
+    moment = datetime.now(UTC)
+    changes = [
+        SnapshotChange(each, moment, "append", 1, 0, 0) for each in ("first", "second", pushed, "later", "current")
+    ]
+    shown = tuple((moment + timedelta(seconds=place), each.snapshot_id) for place, each in enumerate(changes))
+    care = _Care(TableHistory(tuple(changes), shown, "current"))
+    with table.engine() as engine:
+        clean(engine.store, care, PEOPLE, keep_seconds=-60, orphan_seconds=DAY)
+        assert care.expired == {"first", "second"}
+        clean(engine.store, care, TableName("shop", "others"), keep_seconds=-60, orphan_seconds=DAY)
+        assert care.expired == {"first", "second", pushed, "later"}
+        with acquire_lease(engine.store, "crm", "by-hand", 30) as renewal:
+            engine.store.change_state(renewal.lease, StreamId.of("contacts"), None, who="ada")
+        clean(engine.store, care, PEOPLE, keep_seconds=-60, orphan_seconds=DAY)
+        assert care.expired == {"first", "second", pushed, "later"}

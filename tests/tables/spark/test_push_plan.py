@@ -143,3 +143,12 @@ def test_keys_that_do_not_tell_rows_apart(plans: _Plans, sql: str, found: str) -
 def test_a_mapping_that_names_nothing(spark: SparkSession, changed: Mapping[str, Any], found: str) -> None:
     with pytest.raises(ConfigError, match=found):
         SparkPlanner(spark).fields(_query()._replace(**changed))
+
+
+def test_a_plan_leaves_the_settings_of_the_session_alone(spark: SparkSession, plans: _Plans) -> None:
+    """Other threads may write with it meanwhile. What it knows, views among it, the plan knows too."""
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    spark.range(3).createOrReplaceTempView("rows_of_a_view")
+    rows = plans.write(_query("SELECT id, timestamp'1500-01-01 00:00:00' AS at FROM rows_of_a_view"))
+    assert rows[2]["at"].year == 1500
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
