@@ -71,7 +71,8 @@ class PushOptions(StrictModel):
 
     `key` names the fields, as the destination gets them, that make a row the same row. `map` gives each field its
     column, a constant or an expression; without it the destination gets all columns. `changes` says how it is found out
-    which rows are new. `max_removed` is of the rows that the destination has, `max_rejected` of those that are sent.
+    which rows are new. A push of one partition sends the rows whose column `partition` has its key. `max_removed` is of
+    the rows that the destination has, `max_rejected` of those that are sent.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -82,6 +83,7 @@ class PushOptions(StrictModel):
     mode: PushMode = PushMode.UPSERT
     changes: ChangesBy | None = None
     cursor: Text | None = None
+    partition: Text | None = None
     map: Mapped | None = None
     options: Annotated[dict[str, Any], Field(default_factory=dict)]
     nulls: Literal["send", "omit"] = "send"

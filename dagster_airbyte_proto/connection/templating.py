@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster_airbyte_proto.connection.connection import Connection
@@ -33,6 +33,18 @@ def fill_templates(connection: Connection, window: Mapping[str, str]) -> Connect
     if filler.faults:
         raise config_error(_source(connection), filler.faults, remedy=_remedy(window))
     return connection.model_copy(update={"config": config, "config_file": None})
+
+
+def fill_sql_templates(sql: str, window: Mapping[str, str]) -> str:
+    """Returns the query of one partition. Raises ConfigError for a name that the `window` does not have.
+
+    The values are put in as they are: the caller escapes them.
+    """
+    filler = _TemplateFiller(window, escape=lambda value: value)
+    filled = filler.filled(sql, ("sql",))
+    if filler.faults:
+        raise config_error("query of a push", filler.faults, remedy=_remedy(window))
+    return filled
 
 
 def has_template(written: Any) -> bool:
@@ -73,8 +85,8 @@ def _is_misspelt(head: str) -> bool:
 class _TemplateFiller:
     """Fills the templates of one config. `faults` are the names that the window does not have."""
 
-    def __init__(self, window: Mapping[str, str]) -> None:
-        self._window = window
+    def __init__(self, window: Mapping[str, str], escape: Callable[[str], str] = escaped) -> None:
+        self._window, self._escape = window, escape
         self.faults: list[Fault] = []
 
     def filled(self, text: str, path: KeyPath) -> str:
@@ -85,7 +97,7 @@ class _TemplateFiller:
         if not _is_meant(match):
             return match[0]
         if match["head"] == _HEAD and name in self._window:
-            return escaped(self._window[name])
+            return self._escape(self._window[name])
         self.faults.append(Fault(path, f'"{match[0]}" {self._problem(match["head"], name)}'))
         return ""
 

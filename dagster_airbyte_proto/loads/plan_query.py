@@ -13,6 +13,9 @@ CHANGE = "_change"
 
 OWN_COLUMNS = frozenset((HASH, CHANGE))
 
+PARTITION = "_partition"
+"""The column of a delivered table with the partition in which the row was delivered last, if it was in one."""
+
 
 class RowChange(StrEnum):
     ADDED = "added"
@@ -28,13 +31,22 @@ class PlannedField(NamedTuple):
     constant: str | bool | int | float | None = None
 
 
+class PushedPartition(NamedTuple):
+    """The partition that a push is of: the rows whose `column` is the key. A query, without a `column`, selects them
+    itself."""
+
+    key: str
+    column: str | None = None
+
+
 class PlanQuery(NamedTuple):
     """The rows that a push asks for, of a `table` or a query in `sql`.
 
     Without `fields` the destination gets all columns. `delivered` is the table of what it has; without it all rows are
     sent. Of a `cursor` column only values greater than `after` are. `fingerprint` goes into the hash of each row. With
     `compares_keys` a table remembers what is delivered, though the first query asks it nothing. The table is read as it
-    was `at` a snapshot. With `since` only what has changed after that one is compared with what is delivered.
+    was `at` a snapshot. With `since` only what has changed after that one is compared with what is delivered. Of a
+    `partition` only its rows are, and removed is what was delivered in it last and is gone from it.
     """
 
     stream: str
@@ -52,6 +64,7 @@ class PlanQuery(NamedTuple):
     compares_keys: bool = True
     at: TableSnapshot | None = None
     since: TableSnapshot | None = None
+    partition: PushedPartition | None = None
 
     @property
     def key_columns(self) -> tuple[str, ...] | None:

@@ -57,7 +57,8 @@ class SealedPlan(msgspec.Struct, frozen=True):
     follow. A plan that `starts_over` takes nothing for delivered. `fingerprint` covers all that makes two plans of the
     same rows differ: mapping, key and options. `cursor` is the greatest cursor value up to which rows are in the plan,
     and `after` the one of the plan before, both as text. So are `snapshot`, up to which the changes of the table are in
-    the plan, and `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on.
+    the plan, and `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on. A plan of a
+    `partition` has the rows of that one alone.
     """
 
     plan_id: str
@@ -76,6 +77,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     snapshot: TableSnapshot | None = None
     snapshot_before: TableSnapshot | None = None
     keeps_snapshot: bool = False
+    partition: str | None = None
 
     @property
     def rows(self) -> int:

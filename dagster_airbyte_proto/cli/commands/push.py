@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.commands.partition_options import partition_options, partition_slice
 from dagster_airbyte_proto.cli.commands.sync import stream_names
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted
@@ -30,6 +31,7 @@ _COLUMNS_IF_NOT_ZERO = ("rejected", "unknown", "unchanged")
 @click.option("--full", is_flag=True, help="Take nothing for delivered: send all rows again.")
 @click.option("--retry-rejected", is_flag=True, help="Send the rejected rows again.")
 @click.option("--retry-unknown", is_flag=True, help="Send the rows again of which nobody knows whether they arrived.")
+@partition_options
 def push(
     call: Call,
     words: tuple[str, ...],
@@ -39,6 +41,8 @@ def push(
     full: bool,
     retry_rejected: bool,
     retry_unknown: bool,
+    partition: str | None,
+    window: tuple[str, ...],
 ) -> Answer:
     """Pushes rows of tables to a destination: what is new, changed or gone since the last time.
 
@@ -50,7 +54,8 @@ def push(
         raise click.UsageError("name one connection file, or `rejected` and one")
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
 
-    request = PushRequest(stream_names(streams), only_plans, sample, full, retry_rejected, retry_unknown)
+    part = partition_slice(partition, window)
+    request = PushRequest(stream_names(streams), only_plans, sample, full, retry_rejected, retry_unknown, part)
     return _push(call, words[0], request)
 
 

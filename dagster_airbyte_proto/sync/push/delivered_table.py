@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.encoding.sendable import readable_row
 from dagster_airbyte_proto.errors import ConfigError, SchemaRefused, TableError
 from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, StagedRows
-from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS
+from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS, PARTITION
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import SchemaPolicy, State, StreamId, TableName, WriteMode
@@ -44,6 +44,7 @@ _OWN = (
     pa.field("_status", pa.string(), metadata={"comment": "delivered, or rejected"}),
     pa.field("_reason", pa.string(), metadata={"comment": "Why the row was rejected"}),
     pa.field("_row", pa.string(), metadata={"comment": "The rejected row as JSON"}),
+    pa.field(PARTITION, pa.string(), metadata={"comment": "The partition in which the row was delivered last"}),
     pa.field("_pushed_at", pa.timestamp("us", "UTC"), metadata={"comment": "When this was written down"}),
 )
 _KEY_TYPES = (
@@ -194,6 +195,7 @@ class _FoldFiles:
         self._folder = StagingFolder.at(uri, target.storage)
         create_folder(self._folder)
         self._target, self._stream, self._suffix = target, str(plan.stream), secrets.token_hex(4)
+        self._partition = plan.partition
         self._rows: OpenFile | None = None
         self._deletes: OpenFile | None = None
         self.rows = self.removed = 0
@@ -242,6 +244,7 @@ class _FoldFiles:
             "_status": pc.if_else(reason.is_valid(), REJECTED, DELIVERED),
             "_reason": reason,
             "_row": pa.array(texts, pa.string()),
+            PARTITION: pa.array([self._partition] * count, pa.string()),
             "_pushed_at": pa.array([_now()] * count, pa.timestamp("us", "UTC")),
         }
         return pa.RecordBatch.from_pydict(columns)

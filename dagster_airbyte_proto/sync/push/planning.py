@@ -33,6 +33,7 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     sync_to_disk,
 )
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
+from dagster_airbyte_proto.sync.push.partition import pushed_partition, query_of
 from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
 
@@ -48,10 +49,11 @@ class PushOrigin(NamedTuple):
 
 def open_origin(context: PushContext, stream: StreamId, options: PushOptions) -> PushOrigin:
     """Looks at the origin without reading it, and prepares the delivered table. Raises ConfigError."""
+    partition = pushed_partition(context.request, stream, options)
     query = PlanQuery(
         stream=str(stream),
         table=options.table,
-        sql=options.sql,
+        sql=options.sql if context.request.partition is None else query_of(context.request.partition, options.sql),
         fields=_planned_fields(options),
         keys=options.key or (),
         fingerprint="",
@@ -60,6 +62,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         retries_rejected=context.request.retries_rejected,
         cursor=options.cursor,
         compares_keys=options.changes_by in BY_KEY,
+        partition=partition,
     )
     fields = context.engine.planner.fields(query)
     query = query._replace(fingerprint=_fingerprint(options, fields))
@@ -92,7 +95,9 @@ def make_plan(
     try:
         planned = _planned(context, query, folder)
         plan = _sealed(context, stream, options, query, folder, planned, storage)
-        plan = _with_ends(plan, planned, query.at, None if starts_over else position)
+        # What a table has up to a snapshot is not pushed with one partition of it.
+        snapshot = None if query.partition is not None else query.at
+        plan = _with_ends(plan, planned, snapshot, None if starts_over else position)
         plan = msgspec.structs.replace(plan, keeps_snapshot=options.changes_by is ChangesBy.SNAPSHOTS)
         _check_removals(options, plan, planned)
     except BaseException:
@@ -218,6 +223,7 @@ def _sealed(
         counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
         generation_id=context.sync_id,
+        partition=context.request.partition_key,
     )
 
 

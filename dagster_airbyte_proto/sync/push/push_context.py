@@ -11,6 +11,7 @@ from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
 
@@ -21,7 +22,8 @@ class PushRequest(NamedTuple):
     """The request for a push: all streams of the connection, or those that are named.
 
     With `only_plans` nothing is sent, and `samples` rows of each kind are shown. `is_full` takes nothing for delivered.
-    `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows.
+    `retries_rejected` sends the rejected rows again, `retries_unknown` those of which nobody knows. Of a `partition`
+    only its rows are pushed.
     """
 
     streams: Collection[str] | None = None
@@ -30,6 +32,11 @@ class PushRequest(NamedTuple):
     is_full: bool = False
     retries_rejected: bool = False
     retries_unknown: bool = False
+    partition: Slice | None = None
+
+    @property
+    def partition_key(self) -> str | None:
+        return self.partition.key if self.partition else None
 
 
 class PushContext(NamedTuple):

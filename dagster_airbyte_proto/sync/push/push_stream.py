@@ -63,7 +63,8 @@ def _take_up(
     """Folds what an earlier run had acknowledged. Returns the position then, and the delivery if it is to go on.
 
     A plan of another mapping, key or mode is given up where it stands: the next one finds the rows that it had left.
-    So is one whose rejected rows are to be sent again: the next one has these too.
+    So is one whose rejected rows are to be sent again: the next one has these too. And so is one of another partition:
+    the next one of that partition has them.
     (Whoever changes the state by hand has the store forget the plan.)
     """
     plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
@@ -83,7 +84,8 @@ def _take_up(
             remedy="Push once more with both as they were, or send all rows again: `airbyte-proto push --full`.",
             stream=str(plan.stream),
         )
-    plans_anew = is_changed or (context.request.retries_rejected and origin.delivered is not None)
+    is_elsewhere = plan.partition != context.request.partition_key
+    plans_anew = is_changed or is_elsewhere or (context.request.retries_rejected and origin.delivered is not None)
     if delivery.is_complete or context.request.is_full or plans_anew:
         drop_plan(context, plan)
         return position, None

@@ -47,7 +47,7 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a whole push. `log` is the run's log. With `is_plan` nothing was sent."""
+    """The report of a whole push, or of one `partition`. `log` is the run's log. With `is_plan` nothing was sent."""
 
     connection: str
     status: SyncStatus
@@ -59,6 +59,7 @@ class PushReport(msgspec.Struct, frozen=True, kw_only=True):
     is_plan: bool = msgspec.field(default=False, name="plan")
     warnings: tuple[str, ...] = ()
     log: str = ""
+    partition: str = ""
 
     def as_json(self) -> dict[str, Any]:
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)

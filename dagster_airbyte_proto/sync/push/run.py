@@ -60,10 +60,12 @@ def push_connection(
         destination.check_config()
         if refused := refused_streams(destination):
             raise refused[0]
-        sync_id = 0
+        sync_id, partition = 0, request.partition_key or ""
         if not request.only_plans:
             engine.store.note_protocol(renewal.lease, PUSH)
-            sync_id = engine.store.begin_run(renewal.lease, refreshed=(), streams=list(streams)).sync_id
+            sync_id = engine.store.begin_run(
+                renewal.lease, refreshed=(), streams=list(streams), partition=partition
+            ).sync_id
             reach("run.begun")
         context = PushContext(engine, destination, request, options, renewal, committer, log, sync_id)
         reports = {str(stream): _pushed(context, stream, each) for stream, each in streams.items()}
@@ -79,6 +81,7 @@ def push_connection(
             connector=destination.identity,
             is_plan=request.only_plans,
             log=str(log.path),
+            partition=partition,
         )
         renewal.check()
         if not request.only_plans:

@@ -31,14 +31,23 @@ from pyspark.sql.types import (
 )
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PlannedField, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.loads.plan_query import (
+    CHANGE,
+    HASH,
+    PARTITION,
+    PlannedField,
+    PlannedRows,
+    PlanQuery,
+    RowChange,
+)
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
 from dagster_airbyte_proto.tables.sql_names import quoted
 
-_CURSOR, _COPIES, _KNOWN_HASH, _KNOWN_STATUS = "_airbyte_proto_cursor", "_copies", "_known_hash", "_known_status"
+_CURSOR, _COPIES = "_airbyte_proto_cursor", "_copies"
+_KNOWN_HASH, _KNOWN_STATUS, _KNOWN_PARTITION = "_known_hash", "_known_status", "_known_partition"
 _TIMESTAMPS_AS = "spark.sql.parquet.outputTimestampType"
 _JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -98,7 +107,7 @@ def _write_all(session: SparkSession, query: PlanQuery, folder: str) -> PlannedR
         seen: dict[str, Any] = counts.get
         delivered = 0
         if query.finds_removed and query.delivered is not None:
-            there = _there(_delivered(session, query)).observe(removed, f.count(f.lit(1)).alias("delivered"))
+            there = _there(_delivered(session, query), query).observe(removed, f.count(f.lit(1)).alias("delivered"))
             gone = there.join(_mapped(session, query).select(*_keys(query)), list(query.keys), "left_anti")
             gone.select(*_keys(query)).write.mode("overwrite").parquet(f"{folder}/removed")
             delivered = int(removed.get["delivered"])
@@ -129,12 +138,12 @@ def _write_changes(session: SparkSession, query: PlanQuery, folder: str) -> Plan
             raise _refused_keys(last.filter(~f.col(IS_GONE)), query, seen)
         delivered = 0
         if query.finds_removed:
-            gone = last.filter(IS_GONE).select(*_keys(query)).join(_there(known), list(query.keys), "left_semi")
+            gone = last.filter(IS_GONE).select(*_keys(query)).join(_there(known, query), list(query.keys), "left_semi")
             removed = Observation("removed")
             gone = gone.distinct().observe(removed, f.count(f.lit(1)).alias("rows"))
             gone.write.mode("overwrite").parquet(f"{folder}/removed")
             if removed.get["rows"]:
-                delivered = _there(_delivered(session, query)).count()
+                delivered = _there(_delivered(session, query), query).count()
         return PlannedRows(int(seen["rows"]), delivered, has_compared_all=False)
 
 
@@ -154,6 +163,8 @@ def _mapped(session: SparkSession, query: PlanQuery, *, with_cursor: bool = Fals
     """Returns the rows of the origin as the destination gets them."""
     with _translated(query):
         origin = _origin(session, query)
+        if query.partition is not None and query.partition.column is not None:
+            origin = origin.filter(f.col(quoted(query.partition.column)).cast("string") == f.lit(query.partition.key))
         if query.cursor is None:
             return _mapped_frame(origin, query)
         cursor = f.col(quoted(query.cursor))
@@ -241,6 +252,9 @@ def _changed(rows: DataFrame, known: DataFrame, query: PlanQuery) -> DataFrame:
     keys = [f.col(f"new.{quoted(key)}") == f.col(f"known.{quoted(key)}") for key in query.keys]
     joined = rows.alias("new").join(known.alias("known"), keys, "left")
     differs = (f.col(_KNOWN_HASH) != f.col(HASH)) if query.sends_changed else f.lit(False)
+    if query.partition is not None and query.sends_changed:
+        # A row that came from another partition is sent again: else a push of that one would remove it.
+        differs = differs | ~f.col(_KNOWN_PARTITION).eqNullSafe(f.lit(query.partition.key))
     if query.retries_rejected:
         differs = differs | (f.col(_KNOWN_STATUS) == "rejected")
     is_new = f.col(_KNOWN_HASH).isNull()
@@ -252,13 +266,17 @@ def _delivered(session: SparkSession, query: PlanQuery) -> DataFrame:
     table = query.delivered or ""
     session.catalog.refreshTable(table)
     return session.read.table(table).select(
-        *map(quoted, query.keys), f.col("_hash").alias(_KNOWN_HASH), f.col("_status").alias(_KNOWN_STATUS)
+        *map(quoted, query.keys),
+        f.col(HASH).alias(_KNOWN_HASH),
+        f.col("_status").alias(_KNOWN_STATUS),
+        *([] if query.partition is None else [f.col(PARTITION).alias(_KNOWN_PARTITION)]),
     )
 
 
-def _there(known: DataFrame) -> DataFrame:
-    """Returns what the destination has, of what is known."""
-    return known.filter(f.col(_KNOWN_STATUS) == "delivered")
+def _there(known: DataFrame, query: PlanQuery) -> DataFrame:
+    """Returns what the destination has, of what is known: in the partition, where one is pushed."""
+    there = known.filter(f.col(_KNOWN_STATUS) == "delivered")
+    return there if query.partition is None else there.filter(f.col(_KNOWN_PARTITION) == query.partition.key)
 
 
 def _refused_keys(rows: DataFrame, query: PlanQuery, seen: dict[str, Any]) -> TableError:

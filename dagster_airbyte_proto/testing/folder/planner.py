@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PARTITION, PlannedRows, PlanQuery, RowChange
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.model import TableName
 
@@ -53,7 +53,12 @@ class FolderPlanner:
         found = mapped.append_column(HASH, pa.array(hashes, pa.int64()))
         found = found.append_column(CHANGE, pa.array(changes, pa.string()))
         _write(found.filter(pa.array([change is not None for change in changes], pa.bool_())), Path(folder, "rows"))
-        there = {key: row for key, row in known.items() if row["_status"] == "delivered"}
+        partition = query.partition.key if query.partition else None
+        there = {
+            key: row
+            for key, row in known.items()
+            if row["_status"] == "delivered" and partition in (None, row[PARTITION])
+        }
         if query.finds_removed:
             gone = [dict(zip(query.keys, key, strict=True)) for key in there if key not in set(keys)]
             schema = pa.schema([mapped.schema.field(key) for key in query.keys])
@@ -63,6 +68,9 @@ class FolderPlanner:
 
     def _mapped(self, query: PlanQuery) -> pa.Table:
         table = self._after_cursor(query)
+        if query.partition is not None and query.partition.column is not None:
+            in_it = [str(value) == query.partition.key for value in table.column(query.partition.column).to_pylist()]
+            table = table.filter(pa.array(in_it, pa.bool_()))
         names = [field.name for field in query.fields] or table.column_names
         if lacking := [key for key in query.keys if key not in names]:
             raise ConfigError("planning the rows", f"key {', '.join(lacking)} is no field that the destination gets")
@@ -104,7 +112,8 @@ def _change(query: PlanQuery, known: _Row | None, row_hash: int) -> str | None:
     if known is None:
         return RowChange.ADDED
     retries = query.retries_rejected and known["_status"] == "rejected"
-    return RowChange.CHANGED if retries or (query.sends_changed and known[HASH] != row_hash) else None
+    moved = query.partition is not None and known[PARTITION] != query.partition.key
+    return RowChange.CHANGED if retries or (query.sends_changed and (moved or known[HASH] != row_hash)) else None
 
 
 def _hash(fingerprint: str, row: _Row) -> int:

@@ -9,7 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PlannedField, PlannedRows, PlanQuery
+from dagster_airbyte_proto.loads.plan_query import (
+    CHANGE,
+    HASH,
+    PARTITION,
+    PlannedField,
+    PlannedRows,
+    PlanQuery,
+    PushedPartition,
+)
 from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
 
 pytestmark = pytest.mark.spark
@@ -152,3 +160,25 @@ def test_a_plan_leaves_the_settings_of_the_session_alone(spark: SparkSession, pl
     rows = plans.write(_query("SELECT id, timestamp'1500-01-01 00:00:00' AS at FROM rows_of_a_view"))
     assert rows[2]["at"].year == 1500
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+
+
+def test_a_partition_is_compared_with_what_was_delivered_in_it(plans: _Plans, spark: SparkSession) -> None:
+    rows = "SELECT id, name, day FROM VALUES (1, 'a', date'2026-11-01'), (2, 'b', date'2026-11-01'),"
+    spark.sql(f"{rows} (3, 'c', date'2026-11-02') AS t(id, name, day)").createOrReplaceTempView("days")
+    monday = _query(sql="SELECT * FROM days")._replace(
+        partition=PushedPartition("2026-11-01", "day"), finds_removed=True
+    )
+    assert plans.write(monday).keys() == {1, 2}
+    hashed = spark.read.parquet(str(plans.place / "rows"))
+    delivered = hashed.selectExpr("id", HASH, "'delivered' AS _status", f"'2026-11-01' AS {PARTITION}")
+    elsewhere = "SELECT {id} AS id, 0L AS {hash}, 'delivered' AS _status, '{day}' AS {partition}"
+    for number, day in ((3, "2026-11-02"), (4, "2026-11-01"), (5, "2026-11-02")):
+        row = elsewhere.format(id=number, hash=HASH, day=day, partition=PARTITION)
+        delivered = delivered.unionByName(spark.sql(row))
+    delivered.write.mode("overwrite").saveAsTable("delivered_days")
+    assert plans.write(monday._replace(delivered="delivered_days")) == {}
+    assert plans.removed() == [{"id": 4}]
+    assert plans.counted == PlannedRows(2, 3)
+    tuesday = monday._replace(partition=PushedPartition("2026-11-02", "day"), delivered="delivered_days")
+    assert plans.write(tuesday).keys() == {3}
+    assert plans.removed() == [{"id": 5}]
