@@ -253,6 +253,14 @@ class Shaping(msgspec.Struct, frozen=True):
     cluster: tuple[str, ...] = ()
 
 
+class RelayTarget(msgspec.Struct, frozen=True):
+    """The stream of a destination to which a relayed stream goes. `keys` are fields of its records."""
+
+    stream: StreamId
+    mode: PushMode
+    keys: tuple[str, ...] = ()
+
+
 class PlannedStream(msgspec.Struct, frozen=True):
     """A stream with all choices for one sync. `slice` is the partition that it is read for, if any.
 
@@ -261,6 +269,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     - `column_names` are the names that its columns have had before.
     - `formerly` maps each field that the source renamed to its old name.
     - With `sdc_columns` the table has the `_sdc_…` columns too.
+    - A stream with a `relay` goes to a destination in the place of a table.
     """
 
     stream: Stream
@@ -282,6 +291,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     formerly: Mapping[str, str] = {}
     sdc_columns: bool = False
     naming: NamingPolicy = NamingPolicy.SOURCE
+    relay: RelayTarget | None = None
 
     @property
     def id(self) -> StreamId:

@@ -2,19 +2,19 @@
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
 from dagster_airbyte_proto.connection.document import read_document
-from dagster_airbyte_proto.connection.faults import Fault, KeyPath, config_error, kind_of, path_text
+from dagster_airbyte_proto.connection.faults import Fault, config_error
 from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch
 from dagster_airbyte_proto.connection.push import Acknowledge, BatchOptions, OnError, Pushes, RateOptions
 from dagster_airbyte_proto.connection.references import ReferenceFiller, has_reference
+from dagster_airbyte_proto.connection.relay import JsonObject, RelayDestination
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.stream_names import streams_named
@@ -24,38 +24,15 @@ from dagster_airbyte_proto.connection.validation import RelativePath, StrictMode
 from dagster_airbyte_proto.model import NamingPolicy, PushMode, SchemaPolicy, StreamId
 
 _MIN_HASH_KEY_LENGTH = 16
-_OF_SYNCS = frozenset(("streams", "destination", "load", "types", "hash_key"))
-_OF_PUSHES = frozenset(("batch", "rate", "acknowledge", "checkpoint_rows", "on_error"))
+_OF_TABLES = frozenset(("destination", "types"))
+_OF_SYNCS = _OF_TABLES | {"streams", "load", "hash_key", "to"}
+_OF_DESTINATIONS = frozenset(("batch", "rate", "acknowledge", "checkpoint_rows", "on_error"))
 
 
 def _by_reference(key: str) -> str:
     if not has_reference(key):
         raise ValueError('must come from the environment: "${env:NAME}"; a key that is written in a file is no secret')
     return key
-
-
-def _json_object(config: Any) -> Any:
-    if not isinstance(config, Mapping):
-        raise ValueError(f"must be a mapping of keys to values; found {kind_of(config)}")
-    problem = _unfit_for_json(config, ())
-    if problem:
-        raise ValueError(problem)
-    return config
-
-
-def _unfit_for_json(value: Any, path: KeyPath) -> str | None:
-    """Describes the first value that JSON cannot hold. Other YAML readers than ours turn unquoted text into dates."""
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            return f"{path_text(path) or 'config'} has a key that is not text: put it in quotes"
-        return next(filter(None, (_unfit_for_json(inner, (*path, key)) for key, inner in value.items())), None)
-    if isinstance(value, list | tuple):
-        return next(filter(None, (_unfit_for_json(inner, (*path, i)) for i, inner in enumerate(value))), None)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{path_text(path)} is not a number that JSON can hold"
-    if value is None or isinstance(value, str | int | float):
-        return None
-    return f"{path_text(path)} is {kind_of(value)}: put it in quotes"
 
 
 class Destination(StrictModel):
@@ -109,7 +86,8 @@ class Connection(StrictModel):
     """A connector, its config, and the chosen streams and modes.
 
     A connection with a `push` sends rows of tables to its connector, which is a destination; any other reads its
-    connector into tables. `batch`, `rate`, `acknowledge`, `checkpoint_rows` and `on_error` are for a push.
+    connector, into tables or to the destination that `to` names. `batch`, `rate`, `acknowledge`, `checkpoint_rows` and
+    `on_error` say how rows are sent to a destination.
     `acknowledge: exit` is for destinations that never send a state back, `checkpoint_rows` for those that prove only at
     their end: each process gets so many rows.
 
@@ -120,7 +98,7 @@ class Connection(StrictModel):
 
     name: str
     connector: Connector
-    config: Annotated[dict[str, Any], BeforeValidator(_json_object)] | None = None
+    config: JsonObject | None = None
     config_file: RelativePath | None = None
     streams: Streams | None = None
     hash_key: Annotated[str, AfterValidator(_by_reference)] | None = None
@@ -128,6 +106,7 @@ class Connection(StrictModel):
     load: LoadLimits = LoadLimits()
     types: TypeOptions = TypeOptions()
     sandbox: bool = False
+    to: RelayDestination | None = None
     push: Pushes | None = None
     batch: BatchOptions = BatchOptions()
     rate: RateOptions | None = None
@@ -162,6 +141,14 @@ class Connection(StrictModel):
             return StreamOptions()
         own = sorted((name for name in self.streams if streams_named(name, (stream,))), key=len, reverse=True)
         return next((self.streams[name] for name in (*own, OTHERS) if name in self.streams), None)
+
+    @property
+    def relay_destination(self) -> "Connection | None":
+        """The connection to the destination of a relay, with the options of this one; None without a `to`."""
+        if self.to is None:
+            return None
+        own = {name: getattr(self.to, name) for name in type(self.to).model_fields}
+        return self.model_copy(update={**own, "to": None, "streams": None})
 
     def written_config(self) -> dict[str, Any]:
         """Returns the config as written, nothing filled.
@@ -230,10 +217,14 @@ class Connection(StrictModel):
     @model_validator(mode="after")
     def _one_direction(self) -> Self:
         fields = type(self).model_fields
-        of_others = _OF_SYNCS if self.push is not None else _OF_PUSHES
+        if self.push is not None:
+            of_others, fits = _OF_SYNCS, "one that reads its connector, and this one has a push"
+        elif self.to is not None:
+            of_others, fits = _OF_TABLES, "one that syncs into tables, and this one has a destination (`to`)"
+        else:
+            of_others, fits = _OF_DESTINATIONS, "one with a push, or with a destination (`to`)"
         stray = sorted(name for name in of_others if getattr(self, name) != fields[name].default)
         if stray:
-            fits = "one that syncs into tables, and this one has a push" if self.push is not None else "a push"
             raise ValueError(f"{', '.join(stray)}: only for {fits}")
         if self.push and self.checkpoint_rows and any(each.mode is PushMode.OVERWRITE for each in self.push.values()):
             raise ValueError("checkpoint_rows: a stream of mode overwrite goes to one process as a whole")

@@ -3,7 +3,8 @@
 1. `json_texts` gives one text for each value, null where the value is null. Numbers, decimals and times keep every
    digit. Only binary values, and values that kernels cannot escape, take a slower way.
 2. NaN, infinities and broken text have no JSON. Callers take such rows out first (`sendable.py`).
-3. A struct is one object for each row, with the names of its members in their order.
+3. A column of Arrow's JSON type holds JSON text, which is taken as it is.
+4. A struct is one object for each row, with the names of its members in their order.
 """
 
 import base64
@@ -38,6 +39,8 @@ def json_texts(array: pa.Array, *, omits_nulls: bool = False) -> pa.Array:
     With `omits_nulls` a struct leaves out the members that are null.
     """
     kind = array.type
+    if isinstance(kind, pa.JsonType):
+        return array.storage.cast(TEXT)
     if pa.types.is_dictionary(kind):
         return json_texts(array.dictionary, omits_nulls=omits_nulls).take(array.indices)
     if pa.types.is_null(kind):

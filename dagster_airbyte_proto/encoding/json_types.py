@@ -17,6 +17,37 @@ def json_schema(schema: pa.Schema, dialect: JsonDialect, required: tuple[str, ..
     return {"type": "object", "properties": properties}
 
 
+_WELL_KNOWN = {
+    "String": {"type": "string"},
+    "BinaryData": {"type": "string", "contentEncoding": "base64"},
+    "Date": {"type": "string", "format": "date"},
+    "TimestampWithTimezone": {"type": "string", "format": "date-time"},
+    "TimestampWithoutTimezone": {"type": "string", "format": "date-time"},
+    "TimeWithTimezone": {"type": "string", "format": "time"},
+    "TimeWithoutTimezone": {"type": "string", "format": "time"},
+    "Number": {"type": "number"},
+    "Integer": {"type": "integer"},
+    "Boolean": {"type": "boolean"},
+}
+
+
+def translated(schema: Any, dialect: JsonDialect) -> Any:
+    """Returns a schema that a source declared, in the words of a destination's protocol.
+
+    Airbyte's own words are no JSON Schema: a Singer target gets JSON Schema in their place. Airbyte takes any.
+    """
+    if dialect is JsonDialect.AIRBYTE:
+        return schema
+    if isinstance(schema, list):
+        return [translated(part, dialect) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and "WellKnownTypes" in reference:
+        return _WELL_KNOWN.get(reference.rpartition("/")[2], {})
+    return {name: translated(part, dialect) for name, part in schema.items() if name != "airbyte_type"}
+
+
 def _described(kind: pa.DataType, dialect: JsonDialect, path: str) -> dict[str, Any]:
     name, extra = _type(kind, dialect, path)
     return {"type": ["null", name], **extra}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dagster_airbyte_proto.encoding.json_text import object_texts
+from dagster_airbyte_proto.encoding.json_text import TEXT, joined, literal, object_texts
 
 
 class RecordFrame(NamedTuple):
@@ -16,11 +16,24 @@ class RecordFrame(NamedTuple):
 
 
 def record_lines(batch: pa.RecordBatch, frame: RecordFrame, *, omits_nulls: bool = False) -> memoryview:
-    """Returns the lines of all rows of a batch, each with its newline. They share Arrow's memory: nothing is copied."""
+    """Returns the lines of all rows of a batch, each with its newline."""
     if not batch.num_rows:
         return memoryview(b"")
     around = (frame.before, f"{frame.after}\n")
-    texts = object_texts(batch.schema.names, batch.columns, batch.num_rows, around=around, omits_nulls=omits_nulls)
+    return _bytes_of(
+        object_texts(batch.schema.names, batch.columns, batch.num_rows, around=around, omits_nulls=omits_nulls)
+    )
+
+
+def framed_lines(objects: pa.Array, frame: RecordFrame) -> memoryview:
+    """Returns the lines of records that are JSON text already."""
+    return _bytes_of(joined(literal(frame.before), objects.cast(TEXT), literal(f"{frame.after}\n")))
+
+
+def _bytes_of(texts: pa.Array) -> memoryview:
+    """Returns the texts one after the other. They share Arrow's memory: nothing is copied."""
+    if not len(texts):
+        return memoryview(b"")
     _, offsets, data = texts.buffers()
     places = np.frombuffer(offsets, np.int64)
     return memoryview(data)[places[texts.offset] : places[texts.offset + len(texts)]]

@@ -145,7 +145,7 @@ class CommittedRows(msgspec.Struct, frozen=True):
     """The result of a commit, as the table's log has it. `was_there` is true if an earlier attempt landed the part.
 
     `table_rows` is the number of rows that readers see. `totals` is None for formats that do not have these numbers at
-    hand.
+    hand. `rejected` counts, by reason, the rows that a destination did not take.
     """
 
     stream: StreamId
@@ -154,3 +154,4 @@ class CommittedRows(msgspec.Struct, frozen=True):
     deleted: int = 0
     table_rows: int | None = None
     totals: TableTotals | None = None
+    rejected: Mapping[str, int] = {}

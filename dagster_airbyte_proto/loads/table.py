@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
+from dagster_airbyte_proto.loads.record_form import RecordForm
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage
 from dagster_airbyte_proto.model import Ordering, PartitionField, TableName
 from dagster_airbyte_proto.schema.evolution import (
@@ -55,6 +56,7 @@ class TableSpec(NamedTuple):
     replaces: bool = False
     resumed_branch: str | None = None
     resumed_schema_id: int | None = None
+    record_form: RecordForm | None = None
 
 
 def spec_digest(spec: TableSpec, place: str) -> str:
@@ -62,7 +64,7 @@ def spec_digest(spec: TableSpec, place: str) -> str:
     fields = [
         (field.name, str(field.type), field.nullable, sorted((field.metadata or {}).items())) for field in spec.schema
     ]
-    values = (place, fields, spec._replace(schema=None, resumed_branch=None)[:-1])  # No digest ever had the last one.
+    values = (place, fields, spec._replace(schema=None, resumed_branch=None)[:-2])  # No digest ever had the last two.
     return hashlib.sha256(msgspec.msgpack.encode(values, order="deterministic")).hexdigest()[:16]
 
 

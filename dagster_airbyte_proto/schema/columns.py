@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
+from dagster_airbyte_proto.loads.record_form import RecordForm
 from dagster_airbyte_proto.model import FieldPath, Ordering, PartitionField
 from dagster_airbyte_proto.schema.conditions import Condition
 
@@ -222,6 +223,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     - `partitioning` and `ordering` use names in the table.
     - A stream that `is_schemaless` has one field, WHOLE_RECORD, which holds each record.
     - `sdc` are the names of the SDC columns that the table has.
+    - A stream of a relay has the form of the records that its rows become again.
     """
 
     all: tuple[Column, ...]
@@ -232,6 +234,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     ordering: Ordering = Ordering()
     is_schemaless: bool = False
     sdc: tuple[str, ...] = ()
+    record_form: RecordForm | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -101,7 +101,17 @@ class Engine:
     def tables_place(self) -> str:
         """The format, catalog and warehouse of the tables. Two engines with the same text have the same tables."""
         catalog = self.settings.catalog
-        return f"{self._format.abilities.format} {catalog.name} {catalog.warehouse}"
+        return f"{self.abilities.format} {catalog.name} {catalog.warehouse}"
+
+    def with_tables(self, tables: TableWriter) -> "Engine":
+        """Returns an engine with the same store and settings, and other tables."""
+        return Engine(
+            self.settings,
+            store=self.store,
+            tables=tables,
+            deployment=self._deployment,
+            stop_grace_seconds=self._stop_grace_seconds,
+        )
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
         """The connection's connector. Its stderr goes to the log; `window` fills the templates of its config. Raises

@@ -30,6 +30,7 @@ from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
 from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_early, prepare_sync
 from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
 from dagster_airbyte_proto.sync.read.pull import Pull
+from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, engine_of_run
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -69,20 +70,22 @@ def _run_sync(
     with RunLog(
         engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
     ) as log:
-        with (
-            acquire_lease(
-                engine.store, connection.name, run_id, engine.settings.lease_seconds, _lease_wait(options, log)
-            ) as renewal,
-            Committer(
-                engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
-            ) as committer,
-        ):
+        with acquire_lease(
+            engine.store, connection.name, run_id, engine.settings.lease_seconds, _lease_wait(options, log)
+        ) as renewal:
             reach("run.leased")
-            recovered = len(committer.recover())
-            source = engine.source(connection, log, request.slice.template_values if request.slice else {})
-            profiles = StreamProfiles(engine.store, renewal.lease, log)
-            context = SyncContext(engine, source, request, options, renewal, committer, profiles, log)
-            finished = _sync(context, recovered)
+            run = LeasedRun(options, renewal, log)
+            engine = engine_of_run(engine, connection, run, retries_unknown=request.retries_unknown)
+            with Committer(
+                engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
+            ) as committer:
+                recovered = len(committer.recover())
+                source = engine.source(connection, log, request.slice.template_values if request.slice else {})
+                profiles = StreamProfiles(engine.store, renewal.lease, log)
+                context = SyncContext(engine, source, request, options, renewal, committer, profiles, log)
+                finished = _sync(context, recovered)
+        if connection.to is not None:
+            return finished.report
         return _with_compactions(finished, auto_compact(engine, finished.runs, log, options.cancel))
 
 

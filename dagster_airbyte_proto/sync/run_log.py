@@ -77,7 +77,7 @@ class RunLog:
             # A retry has the run id of the attempt before it, whose lines stay.
             self._file = self.path.open("a", encoding="utf-8", errors="replace")
             self.path.chmod(0o600)
-        self._mask = mask
+        self._masks = {0: mask}
         self._bytes_left = max_bytes
         self._bytes_for_errors = max_bytes // _ERRORS_SHARE
         self._skipped_lines = 0
@@ -85,13 +85,18 @@ class RunLog:
         self._on_line = on_line
         self._lock = threading.Lock()
 
-    def set_mask(self, mask: Mask) -> None:
-        """Masks by this one from now on. Secrets may turn up in the middle of a run."""
-        self._mask = mask
+    def set_mask(self, mask: Mask, owner: object = None) -> None:
+        """Masks by this one from now on, in the place of its owner's older one. Secrets may turn up during a run."""
+        self._masks = {**self._masks, id(owner): mask}
+
+    def _masked(self, text: str) -> str:
+        for mask in self._masks.values():
+            text = mask.text(text)
+        return text
 
     def write(self, level: str, text: str) -> None:
         # Cut before it is masked, for that takes time, and after it: a secret that the first cut divides is not shown.
-        text = _cut(_printable(self._mask.text(text[: 2 * _MAX_LINE_CHARACTERS])))
+        text = _cut(_printable(self._masked(text[: 2 * _MAX_LINE_CHARACTERS])))
         self._on_line(level, text)
         with self._lock:
             least = -self._bytes_for_errors if level in ("ERROR", "FATAL") else 0

@@ -91,7 +91,8 @@ class CommitOutcome:
         self.load_ids.append(load_id)
         self.rows_on_branch += part.rows
         if part.is_shown:
-            self.committed += self.rows_on_branch
+            self.committed += self.rows_on_branch - sum(committed.rejected.values())
+            self.rejections.update(committed.rejected)
             self.rows_on_branch = 0
             # A replacement removes all older rows, those of deleted keys among them.
             self.deleted += committed.deleted if part.write in REPLACING else part.deleted

@@ -24,6 +24,7 @@ _COLUMNS_IF_NOT_ZERO = ("uncommitted", "rejected", "unknown", "changed", "delete
 @click.option("--streams", metavar="A,B", help="Only these streams of the connection.")
 @click.option("--refresh", is_flag=True, help="Read everything from the start, as a new generation.")
 @click.option("--merge", is_flag=True, help="With --refresh: keep the existing rows, and append or upsert.")
+@click.option("--retry-unknown", is_flag=True, help="Of a relay: send the rows again of which nobody knows.")
 @partition_options
 def sync(
     call: Call,
@@ -31,10 +32,11 @@ def sync(
     streams: str | None,
     refresh: bool,
     merge: bool,
+    retry_unknown: bool,
     partition: str | None,
     window: tuple[str, ...],
 ) -> Answer:
-    """Runs one sync: reads the connector and loads its records into the tables."""
+    """Runs one sync: reads the connector, and loads its records into the tables or the destination."""
     from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
     from dagster_airbyte_proto.sync.run import sync_connection
     from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -42,7 +44,13 @@ def sync(
     if merge and (partition is not None or not refresh):
         raise click.UsageError("--merge needs --refresh, and no --partition: a partition is always replaced")
     connection = call.open(connection_file)
-    request = SyncRequest(stream_names(streams), refresh, slice=partition_slice(partition, window), merges=merge)
+    request = SyncRequest(
+        stream_names(streams),
+        refresh,
+        slice=partition_slice(partition, window),
+        merges=merge,
+        retries_unknown=retry_unknown,
+    )
     cancel = threading.Event()
     with (
         call.engine() as engine,

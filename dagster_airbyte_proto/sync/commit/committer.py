@@ -259,6 +259,8 @@ def _find(tables: TableWriter, load: Load, part: StagedRows) -> CommittedRows | 
     try:
         return tables.find_load(load.load_id, part)
     except ProtoError as error:
+        if isinstance(error, CommitUnknown) and error.remedy:
+            raise
         raise CommitUnknown(
             f"recovering load {load.load_id} of connection {load.connection}",
             f"it is unknown whether its rows are in table {part.table}: {error.found}",

@@ -184,4 +184,5 @@ def table_spec(
         ordering=columns.ordering,
         replaces=may_land_on_branch(planned),
         resumed_branch=open_generation.branch if open_generation else None,
+        record_form=columns.record_form,
     )

@@ -51,7 +51,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.mask = Mask(config.secrets)
         self.cache = cache
         self.log = log
-        log.set_mask(self.mask)
+        log.set_mask(self.mask, self)
 
     @property
     def protocol(self) -> AnyConversation:
@@ -215,4 +215,4 @@ class ConfiguredConnector(Generic[AnyConversation]):
 
     def mask_more(self, secrets: Iterable[str]) -> None:
         self.mask = self.mask.extended(secrets)
-        self.log.set_mask(self.mask)
+        self.log.set_mask(self.mask, self)

@@ -101,5 +101,6 @@ def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -
             planned, generation_id=0, minimum_generation_id=0, preferred_table=None, column_names=()
         )
     )
-    del plan["naming"]  # likewise: its effect is in `fields`, and generations that began without it go on
+    for name in ("naming", "relay"):  # Generations that began before these were there go on.
+        del plan[name]
     return hashlib.sha256(msgspec.json.encode((plan, fields, columns.keys, config_digest))).hexdigest()[:16]

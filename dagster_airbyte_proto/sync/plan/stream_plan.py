@@ -43,6 +43,7 @@ from dagster_airbyte_proto.schema.names import (
     table_name,
     unique_names,
 )
+from dagster_airbyte_proto.sync.plan.relayed_stream import relayed_stream
 
 _NEEDS_KEY = DEDUPLICATING | {WriteMode.SOFT_DELETE}
 _TABLE_MODES = {WriteMode.SOFT_DELETE: WriteMode.APPEND_DEDUP}
@@ -85,6 +86,7 @@ class SyncRequest(NamedTuple):
     `only` has streams, or names as a person writes them; None means all of them. A `catalog` takes the place of what
     the connector offers today. `shared_state` says what to do about streams that were not requested and share a state
     with requested ones.
+    With `retries_unknown` a relay sends the rows again of which nobody knows whether its destination has them.
     A `slice` is read from the start and replaced as a whole once its stream is complete; its states are saved only for
     people to look at. A `refresh` replaces the tables' rows too, unless it `merges`: then the rows of the new
     generation are written in the stream's usual write mode.
@@ -96,6 +98,7 @@ class SyncRequest(NamedTuple):
     shared_state: SharedStatePolicy = SharedStatePolicy.REFUSE
     slice: Slice | None = None
     merges: bool = False
+    retries_unknown: bool = False
 
     @property
     def replaces(self) -> bool:
@@ -264,7 +267,7 @@ def _planned_stream(
             "Add primary_key: [...]",
         )
     in_table = _TABLE_MODES.get(write, write)
-    return PlannedStream(
+    planned = PlannedStream(
         stream=stream,
         table=_preferred_table(connection, stream, options),
         read=read,
@@ -281,6 +284,7 @@ def _planned_stream(
         sdc_columns=connection.destination.sdc_columns,
         naming=connection.destination.names,
     )
+    return planned if connection.to is None else relayed_stream(connection, planned, options)
 
 
 def _shaping(options: StreamOptions) -> Shaping | None:

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.schema.record_columns import stream_columns
 from dagster_airbyte_proto.sync.commit.target_tables import table_spec
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
@@ -76,7 +76,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
     source.save_config(context.store, context.lease)
-    columns = {planned.id: table_columns(planned) for planned in chosen}
+    columns = {planned.id: stream_columns(planned) for planned in chosen}
     has_hashed_columns = any(each.shaping_plan and each.shaping_plan.hashed for each in columns.values())
     hash_key = source.hash_key() if has_hashed_columns else ""
     rules = {each.id: evolution_rules(context, each, columns[each.id]) for each in chosen}

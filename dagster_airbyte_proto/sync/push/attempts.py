@@ -16,10 +16,11 @@ MAX_ATTEMPTS = len(_WAIT_SECONDS) + 1
 
 
 class PlanPart(NamedTuple):
-    """The rows of a plan that one process gets, and the stream as it is described to it."""
+    """The rows of a plan that one process gets, the stream as it is described to it, and how rows become lines."""
 
     rows: RowRange
     stream: PushedStream
+    rules: RowRules
 
 
 class DeliveryAttempts:
@@ -33,10 +34,9 @@ class DeliveryAttempts:
         context: DeliveryContext,
         plan: SealedPlan,
         parts: Callable[[int], Iterable[PlanPart]],
-        rules: RowRules,
         storage: Storage,
     ) -> None:
-        self._context, self._plan, self._parts, self._rules, self._storage = context, plan, parts, rules, storage
+        self._context, self._plan, self._parts, self._storage = context, plan, parts, storage
         self.sent = self.unnamed = 0
         self.rejections: Counter[str] = Counter()
         self.error: ProtoError | None = None
@@ -53,7 +53,7 @@ class DeliveryAttempts:
                 return
 
     def _deliver(self, part: PlanPart) -> None:
-        process = ProcessDelivery(self._context, self._plan, part.stream, self._rules, self._storage)
+        process = ProcessDelivery(self._context, self._plan, part.stream, part.rules, self._storage)
         try:
             process.run(part.rows)
         except (InternalError, StateConflict):

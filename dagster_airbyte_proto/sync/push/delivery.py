@@ -19,13 +19,15 @@ from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.push import RowLimit
-from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
+from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
+from dagster_airbyte_proto.loads.record_form import RecordForm
 from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
@@ -72,10 +74,40 @@ class RowRange(NamedTuple):
 
 
 class RowRules(NamedTuple):
-    """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused."""
+    """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused.
+
+    Rows with a `form` were staged from records, and become such again.
+    """
 
     omits_nulls: bool = False
     max_rejected: RowLimit = RowLimit(share=0.01)
+    form: RecordForm | None = None
+
+    def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the rows with the columns that are sent."""
+        if self.form is None:
+            return rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
+        sent = rows.select([self.form.record_column] if self.form.record_column else [*self.form.columns])
+        return sent.cast(
+            pa.schema([_with_json(field) if field.name in self.form.json_columns else field for field in sent.schema])
+        )
+
+    def lines(self, rows: pa.RecordBatch, frame: RecordFrame) -> memoryview:
+        """Returns the line of each row."""
+        if self.form is not None and self.form.record_column:
+            return framed_lines(rows.column(0), frame)
+        return record_lines(rows, frame, omits_nulls=self.omits_nulls)
+
+
+def _with_json(field: pa.Field) -> pa.Field:
+    """The field with JSON in the place of text, in lists too."""
+    kind, depth = field.type, 0
+    while pa.types.is_list(kind):
+        kind, depth = kind.value_type, depth + 1
+    kind = pa.json_(kind)
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return field.with_type(kind)
 
 
 class ProcessDelivery:
@@ -90,6 +122,7 @@ class ProcessDelivery:
         self._acks = Acknowledgements(plan.plan_id, 0)
         self._output = DestinationOutput(context.destination, self._acks)
         self._noted_at = 0.0
+        self._has_ended_well = False
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
         self.rejected = 0
@@ -140,7 +173,7 @@ class ProcessDelivery:
 
     def _encoded(self, batch: PlanBatch) -> memoryview | bytes:
         """Returns the lines of a batch, without the rows that are refused here."""
-        rows = batch.rows.select([name for name in batch.rows.schema.names if name not in OWN_COLUMNS])
+        rows = self._rules.columns_of(batch.rows)
         if batch.is_removal:
             deleted_at = pa.array([time.time_ns() // 1000] * rows.num_rows, pa.timestamp("us", "UTC"))
             rows = rows.append_column(self._protocol.deletion_column, deleted_at)
@@ -149,7 +182,7 @@ class ProcessDelivery:
             self._reject([RejectedRow(batch.start + place, reason) for place, reason in faults.items()])
             rows = rows.take(pa.array([place for place in range(rows.num_rows) if place not in faults], pa.int64()))
         before, after = self._protocol.record_frame(self._stream, _milliseconds())
-        return record_lines(rows, RecordFrame(before, after), omits_nulls=self._rules.omits_nulls)
+        return self._rules.lines(rows, RecordFrame(before, after))
 
     def _reject(self, rows: list[RejectedRow]) -> None:
         self._refused += rows
@@ -202,6 +235,8 @@ class ProcessDelivery:
     def _note(self, *, force: bool = False) -> None:
         """Writes down the acknowledged position, with the rows that were refused before it."""
         proved = self._acks.rows
+        if self._plan.mode is PushMode.OVERWRITE and not self._has_ended_well:
+            return  # The rows are shown at the end, if at all.
         if proved <= self.acknowledged or (not force and time.monotonic() - self._noted_at < _ACKNOWLEDGE_SECONDS):
             return
         refused = [each for each in self._refused if each.row < proved]
@@ -230,7 +265,8 @@ class ProcessDelivery:
                 "WARN", f"the destination's counts of {self._plan.stream} are odd: {self._acks.miscount}"
             )
         report = running.wait(self._context.options.timeouts.exit_seconds)
-        if report is not None and report.ended_cleanly and self._context.connection.acknowledge == "exit":
+        self._has_ended_well = report is not None and report.ended_cleanly
+        if self._has_ended_well and self._context.connection.acknowledge == "exit":
             self._acks.rows = part.end
         return report
 

@@ -109,16 +109,16 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     start = first_position(context, plan)
     # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
     generations = count(context.sync_id * MAX_ATTEMPTS)
+    rules = RowRules(options.nulls == "omit", options.max_rejected)
 
     def parts(start: int) -> Iterator[PlanPart]:
         stream = _described(context, plan, options, origin.fields)._replace(generation_id=next(generations))
-        return (PlanPart(rows, stream) for rows in row_ranges(plan, start, context.connection.checkpoint_rows))
+        return (PlanPart(rows, stream, rules) for rows in row_ranges(plan, start, context.connection.checkpoint_rows))
 
     attempts = DeliveryAttempts(
         context,
         plan,
         parts,
-        RowRules(options.nulls == "omit", options.max_rejected),
         context.engine.tables.storage,
     )
     attempts.run()

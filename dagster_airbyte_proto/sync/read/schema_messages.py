@@ -20,7 +20,7 @@ from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
-from dagster_airbyte_proto.schema.json_schema import table_columns
+from dagster_airbyte_proto.schema.record_columns import stream_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
@@ -62,7 +62,7 @@ class SchemaUpdates:
             return
         planned = with_schema(self._with_whole_record_column(run.planned, event), event)
         [planned] = self._profiles.with_column_names([planned])
-        columns = table_columns(planned)
+        columns = stream_columns(planned)
         has_rows = self._stage.emitted(stream) > 0
         has_changed = _comparable(columns) != _comparable(self._columns[stream])
         if has_changed and has_rows:
@@ -108,7 +108,7 @@ def _comparable(columns: Columns) -> object:
     """The parts of the columns that must be equal for nothing to have changed: all but the comments."""
     every = tuple(column._replace(comment="") for column in columns.all)
     read = tuple(column._replace(comment="") for column in columns.parsed_columns)
-    return every, read, columns.keys, columns.cursor, columns.skipped_fields
+    return every, read, columns.keys, columns.cursor, columns.skipped_fields, columns.record_form
 
 
 def _incompatibilities(before: Columns, now: Columns) -> list[str]:

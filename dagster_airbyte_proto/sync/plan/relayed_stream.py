@@ -1,0 +1,54 @@
+"""Plans a stream of a relay: its rows are staged as they come, and the destination does what the write mode says."""
+
+import msgspec
+
+from dagster_airbyte_proto.connection import Connection, StreamOptions
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import (
+    DEDUPLICATING,
+    REPLACING,
+    PlannedStream,
+    PushMode,
+    RelayTarget,
+    StreamId,
+    TypeChoices,
+    WriteMode,
+)
+
+_OF_TABLES = ("partition_by", "sort_by", "cluster", "merge", "formerly", "types", "schema_policy")
+_DEFAULTS = StreamOptions()
+
+
+def relayed_stream(connection: Connection, planned: PlannedStream, options: StreamOptions) -> PlannedStream:
+    """Returns the stream as a relay stages it. Raises ConfigError for what only a table can do."""
+    doing, stream = f"planning the sync of connection {connection.name}", str(planned.id)
+    if stray := [name for name in _OF_TABLES if getattr(options, name) != getattr(_DEFAULTS, name)]:
+        raise ConfigError(doing, f"{', '.join(stray)}: only for tables, and this one has a destination", stream=stream)
+    if options.write is WriteMode.SOFT_DELETE:
+        remedy = "Use write: append_dedup. What happens to a deleted row is up to the destination."
+        raise ConfigError(doing, "write: soft_delete is only for tables", remedy=remedy, stream=stream)
+    if planned.write in REPLACING:
+        mode = PushMode.OVERWRITE
+    else:
+        mode = PushMode.UPSERT if planned.write in DEDUPLICATING else PushMode.APPEND
+    nested = [path for path in planned.primary_key if len(path) > 1]
+    if nested and mode is PushMode.UPSERT:
+        found = f"its key {'.'.join(nested[0])} lies within an object, and destinations take fields of the record only"
+        raise ConfigError(doing, found, remedy="Use write: append, or another primary_key.", stream=stream)
+    keys = () if nested else tuple(path[0] for path in planned.primary_key)
+    return msgspec.structs.replace(
+        planned,
+        write=WriteMode.OVERWRITE if mode is PushMode.OVERWRITE else WriteMode.APPEND,
+        keeps_deleted=False,
+        types=TypeChoices(),
+        sdc_columns=False,
+        relay=RelayTarget(_target_stream(connection, planned, options), mode, keys),
+    )
+
+
+def _target_stream(connection: Connection, planned: PlannedStream, options: StreamOptions) -> StreamId:
+    """The stream's name at the destination. Singer has no namespaces: there they are part of the name."""
+    name, namespace = options.rename or planned.id.name, planned.id.namespace
+    if connection.to is not None and connection.to.connector.protocol == "singer" and namespace:
+        return StreamId(None, f"{namespace}-{name}")
+    return StreamId(namespace, name)

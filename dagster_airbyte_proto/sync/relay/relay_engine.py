@@ -1,0 +1,30 @@
+"""Gives one run of a connection its tables: those of the engine, or the destination of a relay."""
+
+from typing import NamedTuple
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import LeaseRenewal
+from dagster_airbyte_proto.sync.relay.relay_context import RelayContext
+from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.run_options import RunOptions
+
+
+class LeasedRun(NamedTuple):
+    """A run that has its lease and has not begun to plan."""
+
+    options: RunOptions
+    renewal: LeaseRenewal
+    log: RunLog
+
+
+def engine_of_run(engine: Engine, connection: Connection, run: LeasedRun, *, retries_unknown: bool) -> Engine:
+    """Returns the engine with the tables of this run. Raises ConfigError for a destination that cannot be used."""
+    to = connection.relay_destination
+    if to is None:
+        return engine
+    destination = engine.destination(to, run.log)
+    destination.check_config()
+    context = RelayContext(destination, run.options, run.renewal, engine.store, retries_unknown)
+    return engine.with_tables(RelayTables(context, engine.settings.staging_folder / "relay" / connection.name))

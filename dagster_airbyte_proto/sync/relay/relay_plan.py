@@ -1,0 +1,91 @@
+"""Makes a sealed plan of a part of a load, and cuts it where the form of its records changes."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dagster_airbyte_proto.encoding.json_types import translated
+from dagster_airbyte_proto.errors import StagingError
+from dagster_airbyte_proto.loads.load import FileContent, StagedRows
+from dagster_airbyte_proto.loads.push import PlanFile, PlannedCounts, SealedPlan
+from dagster_airbyte_proto.loads.record_form import RecordForm
+from dagster_airbyte_proto.loads.storage import LOCAL
+from dagster_airbyte_proto.model import PushMode
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
+from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
+from dagster_airbyte_proto.sync.push.delivery import RowRange, RowRules
+
+
+class FormedRows(NamedTuple):
+    """The rows of a plan up to a position, from the end of those before on, which have one form."""
+
+    end: int
+    form: RecordForm
+
+
+class RelayPlan(NamedTuple):
+    """The plan of a part, and the forms of its rows in their order."""
+
+    plan: SealedPlan
+    formed: Sequence[FormedRows]
+
+    def parts(self, start: int, protocol: DestinationProtocol, max_rows: int | None) -> Iterator[PlanPart]:
+        """The parts from a position on, for one process each. Rows of two forms go to two processes."""
+        # A replacement has to go to one process as a whole.
+        max_rows = None if self.plan.mode is PushMode.OVERWRITE else max_rows
+        for rows in row_ranges(self.plan, start, max_rows):
+            begin = rows.start
+            for formed in self.formed:
+                end = min(formed.end, rows.end)
+                if end > begin or self.plan.rows == 0:
+                    stream = _described(self.plan, formed.form, protocol)
+                    yield PlanPart(RowRange(begin, end), stream, RowRules(form=formed.form))
+                    begin = end
+
+
+def plan_of_part(load_id: str, part: StagedRows, form_without_rows: RecordForm) -> RelayPlan:
+    """Returns the plan of a part. Raises StagingError where its files are gone."""
+    files = [file for file in part.files if file.content is FileContent.ROWS]
+    formed: list[FormedRows] = []
+    end = 0
+    for file in files:
+        end += file.rows
+        form = _form_of(file.path)
+        if formed and formed[-1].form == form:
+            formed.pop()
+        formed.append(FormedRows(end, form))
+    formed = formed or [FormedRows(0, form_without_rows)]
+    plan = SealedPlan(
+        plan_id=load_id,
+        connection=part.connection,
+        stream=part.stream,
+        mode=formed[0].form.target.mode,
+        folder="",
+        files=tuple(PlanFile(file.path, file.rows) for file in files),
+        removal_files=(),
+        counts=PlannedCounts(added=end),
+        fingerprint="",
+        generation_id=part.generation_id,
+    )
+    return RelayPlan(plan, formed)
+
+
+def _described(plan: SealedPlan, form: RecordForm, protocol: DestinationProtocol) -> PushedStream:
+    target = form.target
+    schema = translated(form.json_schema, protocol.dialect)
+    return PushedStream(target.stream, schema, target.mode, target.keys, plan.generation_id)
+
+
+def _form_of(path: str) -> RecordForm:
+    doing = "reading the staged rows of a relay"
+    try:
+        filesystem, place = LOCAL.at(path)
+        with filesystem.open_input_file(place) as opened:
+            form = RecordForm.of_schema(pq.read_schema(opened))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StagingError(doing, f"{path}: {error}") from error
+    if form is None:
+        raise StagingError(doing, f"{path} was not staged for a relay")
+    return form

@@ -1,0 +1,186 @@
+"""The streams of a destination in the place of tables: to commit a part is to deliver it.
+
+- One part is delivered at a time, by processes of its own: destinations lock the file or the table that they write.
+- A part that the destination does not take fails its stream. Where rows may be at the destination and must not be sent
+  twice, the load stays announced instead, and a person decides (`--retry-unknown`, `loads resolve`).
+- The staged files go once all their rows are acknowledged.
+"""
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from dagster_airbyte_proto.atomic_files import write_atomically
+from dagster_airbyte_proto.connection.launch import Connector, DockerLaunch, LocalLaunch, PypiLaunch
+from dagster_airbyte_proto.errors import CommitUnknown, InternalError, ProtoError, StagingError, TableError
+from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
+from dagster_airbyte_proto.loads.push import Delivery
+from dagster_airbyte_proto.loads.record_form import RecordForm
+from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
+from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
+from dagster_airbyte_proto.model import IDEMPOTENT, TableName, WriteMode
+from dagster_airbyte_proto.points import reach
+from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
+from dagster_airbyte_proto.sync.relay.relay_context import RelayContext
+from dagster_airbyte_proto.sync.relay.relay_plan import RelayPlan, plan_of_part
+from dagster_airbyte_proto.tables.abilities import Abilities
+
+RELAY_ABILITIES = Abilities(
+    "relay", modes=frozenset((WriteMode.APPEND, WriteMode.OVERWRITE)), has_slices=False, has_renames=False
+)
+_REJECTED = "refused by the destination, which does not say which row"
+_ID_PREFIX = "relay "
+_FORM_FILE = "record_form.json"
+
+
+class RelayTables:
+    """The TableWriter of one run of a relay. `folder` is for its staged files."""
+
+    abilities = RELAY_ABILITIES
+    storage = LOCAL
+
+    def __init__(self, context: RelayContext, folder: Path) -> None:
+        self._context = context
+        self._folder = folder.absolute()
+        self._spec = context.destination.spec()
+        self._one_at_a_time = threading.Lock()
+
+    def prepare(self, spec: TableSpec) -> TableTarget:
+        form = spec.record_form
+        if form is None:
+            raise InternalError(f"preparing stream {spec.name} of a relay", "nobody says which form its records have")
+        refusal = self._context.destination.protocol.refusal(self._spec, form.target.mode)
+        if refusal is not None:
+            raise TableError(
+                f"preparing stream {form.target.stream} of the destination",
+                refusal,
+                remedy="Choose another `write` for the stream.",
+            )
+        folder = self._folder_of(spec.name)
+        with _staging_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / _FORM_FILE, msgspec.json.encode(form))
+        landed = {name: str(spec.schema.field(name).type) for name in form.columns}
+        return TableTarget(
+            spec.name,
+            form.in_schema(spec.schema),
+            str(folder),
+            str(form.target.stream),
+            fit=TableFit(landed=landed),
+            table_id=_identity(self._context.connection.connector),
+        )
+
+    def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
+        with self._one_at_a_time:
+            return self._deliver(load_id, part)
+
+    def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
+        doing = f"looking for load {load_id} of connection {part.connection}"
+        if not part.table_id.startswith(_ID_PREFIX):
+            raise TableError(doing, "it was staged for a table, and the connection has a destination now (`to`)")
+        delivery = self._delivery(load_id, part)
+        if delivery is None:
+            return None
+        if part.rows and delivery.is_complete:
+            return self._delivered(part, delivery, {}, was_there=True)
+        if delivery.unknown and delivery.plan.mode not in IDEMPOTENT and not self._context.retries_unknown:
+            raise _unknown_error(doing, delivery, "an earlier run ended in the midst of it")
+        return None
+
+    def witness(self, name: TableName, connection: str) -> Witness:  # noqa: ARG002 - a destination cannot be asked
+        return Witness(_identity(self._context.connection.connector), None, is_whole=False)
+
+    def close(self) -> None:
+        pass
+
+    def _deliver(self, load_id: str, part: StagedRows) -> CommittedRows:
+        context, plan = self._context, self._plan(load_id, part)
+        if self._delivery(load_id, part) is None:
+            context.store.seal_plan(context.lease, plan.plan)
+            reach("push.sealed")
+        max_rows = context.connection.checkpoint_rows
+        attempts = DeliveryAttempts(
+            context, plan.plan, lambda start: plan.parts(start, context.destination.protocol, max_rows), LOCAL
+        )
+        attempts.run()
+        delivery = self._delivery(load_id, part)
+        if delivery is None:
+            raise InternalError(f"delivering load {load_id}", "its plan is gone", stream=str(part.stream))
+        if attempts.error is not None:
+            raise self._failure(load_id, delivery, attempts.error)
+        return self._delivered(part, delivery, {_REJECTED: min(attempts.unnamed, part.rows)}, was_there=False)
+
+    def _plan(self, load_id: str, part: StagedRows) -> RelayPlan:
+        file = self._folder_of(part.table) / _FORM_FILE
+        with _staging_errors(file):
+            form = msgspec.json.decode(file.read_bytes(), type=RecordForm)
+        return plan_of_part(load_id, part, form)
+
+    def _delivery(self, load_id: str, part: StagedRows) -> Delivery | None:
+        delivery = self._context.store.deliveries(part.connection).get(part.stream)
+        return delivery if delivery is not None and delivery.plan.plan_id == load_id else None
+
+    def _failure(self, load_id: str, delivery: Delivery, error: ProtoError) -> ProtoError:
+        """The error of a part that was not delivered to its end."""
+        doing = f"delivering load {load_id} of connection {delivery.plan.connection}"
+        found = self._context.destination.mask.text(str(error))
+        if delivery.plan.mode in IDEMPOTENT or delivery.announced == 0:
+            return TableError(doing, found, remedy="The next sync reads its rows again.", stream=error.stream)
+        return _unknown_error(doing, delivery, found)
+
+    def _delivered(
+        self, part: StagedRows, delivery: Delivery, rejected: Mapping[str, int], *, was_there: bool
+    ) -> CommittedRows:
+        """What came of a part that is delivered. Its files are needed no more."""
+        reasons = dict(rejected)
+        for row in self._context.store.rejected_rows(delivery.plan):
+            reasons[row.reason] = reasons.get(row.reason, 0) + 1
+        for file in part.files:
+            with suppress(OSError):  # What stays of them is an orphan, which the next run removes.
+                Path(file.path).unlink(missing_ok=True)
+        found = {reason: rows for reason, rows in reasons.items() if rows}
+        return CommittedRows(part.stream, delivery.plan.plan_id, was_there, rejected=found)
+
+    def _folder_of(self, name: TableName) -> Path:
+        return self._folder / folder_name(name.namespace) / folder_name(name.name)
+
+
+def _unknown_error(doing: str, delivery: Delivery, found: str) -> CommitUnknown:
+    """The error of a part that the destination may have taken further than it has acknowledged."""
+    plan = delivery.plan
+    return CommitUnknown(
+        doing,
+        f"{found}; {delivery.acknowledged:,} of {plan.rows:,} rows are acknowledged, and nobody knows of"
+        f" {delivery.unknown:,} whether the destination has them",
+        remedy=f"In mode {plan.mode} a row that is sent twice may be there twice. Look at the destination, then run"
+        f" `airbyte-proto sync {plan.connection} --retry-unknown` (they are sent again),"
+        f" `airbyte-proto loads resolve {plan.plan_id} --as landed` (all are there), or `--as lost` (none is there: the"
+        " source sends all rows of the load again).",
+        stream=str(plan.stream),
+    )
+
+
+@contextmanager
+def _staging_errors(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = "Make room there, or make it writable; running again is safe."
+        raise StagingError("staging a relay", f"{place}: {error.strerror or error}", remedy=remedy) from error
+
+
+def _identity(connector: Connector) -> str:
+    """The destination as far as it is known: its protocol and program, without the version."""
+    launch = connector.launch
+    program = ""
+    if isinstance(launch, DockerLaunch):
+        program = re.sub(r"(?<=[^/]):[^:/]+$|@.*$", "", launch.image)
+    elif isinstance(launch, PypiLaunch):
+        program = launch.package.partition("==")[0]
+    elif isinstance(launch, LocalLaunch):
+        program = " ".join(launch.command)
+    return f"{_ID_PREFIX}{connector.protocol} {launch.kind} {program}".strip()
