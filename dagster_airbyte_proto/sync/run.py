@@ -30,7 +30,7 @@ from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
 from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_early, prepare_sync
 from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
 from dagster_airbyte_proto.sync.read.pull import Pull
-from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, engine_of_run
+from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, check_needs_no_destination, engine_of_run
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -100,7 +100,8 @@ def _lease_wait(options: RunOptions, log: RunLog) -> LeaseWait:
 
 def recover_connection(engine: Engine, name: str) -> int:
     """Recovers a connection without a sync: ends the loads that dead runs announced, and removes the files that they
-    left. Returns the number of ended loads."""
+    left. Returns the number of ended loads. Raises ConfigError for a load that goes to a destination."""
+    check_needs_no_destination(engine.store, name)
     with (
         acquire_lease(engine.store, name, new_run_id(), engine.settings.lease_seconds) as renewal,
         Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,

@@ -7,7 +7,8 @@ It writes records to a file, a line each, and puts them there before it sends th
 - `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
-- `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1.
+- `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1; where there is a
+  `fails_stream`, only if that came last.
 """
 
 import json
@@ -43,6 +44,7 @@ class _Destination:
         self._waiting: list[str] = []
         self._states: list[Any] = []
         self._records = self._rejected = 0
+        self._stream = ""
 
     def run(self, lines: TextIO) -> None:
         for line in lines:
@@ -58,7 +60,7 @@ class _Destination:
             elif kind in ("ACTIVATE_VERSION", "TRACE", "SCHEMA"):
                 self._waiting.append(json.dumps({"message": message}))
         self._flush(self._states[-1:] if self._config.get("echo") == "end" else [])
-        if self._config.get("fails"):
+        if self._config.get("fails") and self._config.get("fails_stream") in (None, self._stream):
             error = {"message": "it cannot go on", "failure_type": self._config["fails"]}
             _say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
             sys.exit(1)
@@ -75,6 +77,7 @@ class _Destination:
             self._flush([])
             os._exit(0)
         record = message if self._is_singer else message["record"]
+        self._stream = record["stream"]
         row = record["record" if self._is_singer else "data"]
         if self._config.get("rejects") and row.get("bad"):
             self._rejected += 1

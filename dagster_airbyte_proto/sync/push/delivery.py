@@ -11,6 +11,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ from dagster_airbyte_proto.sync.run_options import RunOptions
 
 _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
+_LAST_WORDS_SECONDS = 2.0
 
 
 class DeliveryContext(Protocol):
@@ -143,10 +145,27 @@ class ProcessDelivery:
         try:
             self._send(running, part)
             report = self._end(running, part)
+        except ConnectorError as error:
+            raise self._explained(error, running) from error
         finally:
             running.stop()
             self._note(force=True)
         self._check_end(report, part)
+
+    def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
+        """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
+        with suppress(ConnectorError):
+            ends_at = time.monotonic() + _LAST_WORDS_SECONDS
+            while time.monotonic() < ends_at and (chunk := running.read(_WAIT_SECONDS)) != b"":
+                self._output.feed(chunk or b"")
+            self._output.finish()
+        report = running.wait(0)
+        found = self._output.error or (report.how_it_ended_and_why if report else "")
+        if not found:
+            return error
+        text = self._context.destination.mask.text(f"{error.found}: {found}")
+        retryable = error.retryable or self._output.is_transient
+        return ConnectorError(error.doing, text, remedy=error.remedy, retryable=retryable)
 
     def _send(self, running: RunningConnector, part: RowRange) -> None:
         self._write(running, self._protocol.opening_lines(self._stream))

@@ -80,7 +80,7 @@ class RelayTables:
 
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
         doing = f"looking for load {load_id} of connection {part.connection}"
-        if not part.table_id.startswith(_ID_PREFIX):
+        if not is_relayed(part):
             raise TableError(doing, "it was staged for a table, and the connection has a destination now (`to`)")
         delivery = self._delivery(load_id, part)
         if delivery is None:
@@ -147,6 +147,11 @@ class RelayTables:
 
     def _folder_of(self, name: TableName) -> Path:
         return self._folder / folder_name(name.namespace) / folder_name(name.name)
+
+
+def is_relayed(part: StagedRows) -> bool:
+    """True if the part goes to a destination, and not to a table."""
+    return part.table_id.startswith(_ID_PREFIX)
 
 
 def _unknown_error(doing: str, delivery: Delivery, found: str) -> CommitUnknown:

@@ -1,0 +1,57 @@
+"""A fake source whose records go to a fake destination, for tests of relays."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from dagster_airbyte_proto.checkpoints.store import Resolution
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
+from tests.sync.shop import Shop
+
+Row = dict[str, Any]
+_DESTINATION = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+
+
+class RelayedShop(Shop):
+    """`shop`, with a destination in the place of tables. `to` is the destination's config, `options` are the
+    connection's."""
+
+    def __init__(
+        self, folder: Path, *, protocol: str = "airbyte", target: str = "airbyte", write: str = "append", **more: Any
+    ) -> None:
+        super().__init__(folder, write=write, **more)
+        self.protocol = protocol
+        self.out = folder / "out.jsonl"
+        self.to: Row = {"path": str(self.out)}
+        self.options: Row = {"batch": {"rows": 5}}
+        self.target = target
+
+    def offer(self, scenario: Row) -> None:
+        launch = {"kind": "local", "command": _DESTINATION}
+        self.more = {
+            **self.options,
+            "to": {"connector": {"protocol": self.target, "launch": launch}, "config": self.to},
+        }
+        super().offer(scenario)
+
+    def resolve(self, *, as_landed: bool) -> str:
+        """Ends the announced load by the word of a person, and returns its status."""
+        [load] = self.store.announced_loads("shop")
+        with Engine(Settings.load(self.home, self.home / "settings.yaml")) as engine:
+            return resolve_load(engine, load.load_id, Resolution(as_landed, "a person")).status
+
+    def received(self, stream: str) -> list[Row]:
+        """The records of a stream that the destination has written, in their order."""
+        return [line["row"] for line in self._lines() if line.get("stream") == stream]
+
+    def ids(self, stream: str) -> list[int]:
+        return [row["id"] for row in self.received(stream)]
+
+    def messages(self, kind: str) -> list[Row]:
+        return [line["message"] for line in self._lines() if line.get("message", {}).get("type") == kind]
+
+    def _lines(self) -> list[Row]:
+        return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []

@@ -1,0 +1,229 @@
+"""A relay: the records of a source reach a destination, and a state moves when its records are acknowledged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.sync.relay.relayed_shop import RelayedShop
+from tests.sync.shop import REFRESH
+
+_PROTOCOLS = [(source, target) for source in ("airbyte", "singer") for target in ("airbyte", "singer")]
+_STREAMS = {"streams": {"users": {"records": 25}, "orders": {"records": 7}}}
+_MORE = {"streams": {"users": {"records": 31}, "orders": {"records": 7}}}
+_RETRY = SyncRequest(retries_unknown=True)
+
+
+@pytest.mark.parametrize(("protocol", "target"), _PROTOCOLS)
+@pytest.mark.parametrize("write", ["append", "append_dedup"])
+def test_each_record_arrives_and_its_state_moves(quick_folder: Path, protocol: str, target: str, write: str) -> None:
+    shop = RelayedShop(quick_folder, protocol=protocol, target=target, write=write)
+    report = shop.sync_of(_STREAMS)
+    assert report.status is SyncStatus.COMPLETE, report
+    assert shop.ids("users") == list(range(25))
+    assert shop.ids("orders") == list(range(7))
+    assert shop.positions() == {"users": 25, "orders": 7}
+    assert report.streams["users"].committed == 25
+    assert shop.sync_of(_MORE).status is SyncStatus.COMPLETE
+    assert shop.ids("users") == list(range(31))
+    assert shop.positions() == {"users": 31, "orders": 7}
+
+
+def test_a_shared_state_moves_once_all_its_streams_are_acknowledged(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder)
+    assert shop.sync_of({**_STREAMS, "state": "global"}).status is SyncStatus.COMPLETE
+    assert shop.positions() == {"users": 25, "orders": 7}
+    assert (shop.ids("users"), shop.ids("orders")) == (list(range(25)), list(range(7)))
+
+
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+def test_records_arrive_as_they_were_sent(quick_folder: Path, target: str) -> None:
+    values = {
+        "amount": 12345678901234567890123,
+        "rate": 0.1,
+        "nested": {"list": [1, None, {"a": '"\\ü\n'}]},
+        "time": "2024-02-30 25:00",
+        "undeclared": [True, False],
+    }
+    properties = {"amount": {"type": "integer"}, "time": {"type": "string", "format": "date-time"}}
+    shop = RelayedShop(quick_folder, target=target)
+    shop.sync_of({"streams": {"users": {"records": 2, "values": values, "properties": properties}}})
+    for row in shop.received("users"):
+        assert {name: row[name] for name in values} == values
+
+
+@pytest.mark.parametrize(("protocol", "target"), _PROTOCOLS)
+def test_chosen_fields_are_sent_alone_renamed_and_hashed(quick_folder: Path, protocol: str, target: str) -> None:
+    shop = RelayedShop(quick_folder, protocol=protocol, target=target, write="append_dedup")
+    shop.modes = {
+        "users": {
+            "write": "append_dedup",
+            "exclude": ["key"],
+            "rename_columns": {"id": "number"},
+            "hash": ["name"],
+            "filter": "id < 3",
+            "rename": "people",
+        }
+    }
+    shop.options["hash_key"] = "${env:RELAY_KEY}"
+    values = {"tags": ["a", "b"], "nested": {"x": [1, {"y": None}]}, "many": [{"z": 1}]}
+    properties = {
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "nested": {"type": "object"},
+        "many": {"type": "array", "items": {"type": "object"}},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELAY_KEY", "a key that is long enough")
+        report = shop.sync_of({"streams": {"users": {"records": 5, "values": values, "properties": properties}}})
+    assert report.status is SyncStatus.COMPLETE, report
+    rows = shop.received("people")
+    assert [row["number"] for row in rows] == [0, 1, 2]
+    for row in rows:
+        assert {name: row[name] for name in values} == values
+        assert len(row["name"]) == 64
+        assert "key" not in row
+
+
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+def test_a_full_refresh_replaces_what_the_destination_has(quick_folder: Path, target: str) -> None:
+    shop = RelayedShop(quick_folder, target=target, write="overwrite", read="full_refresh")
+    for round_number in (1, 2):
+        assert shop.sync_of(_STREAMS).status is SyncStatus.COMPLETE
+        assert shop.ids("users") == list(range(25)) * round_number
+    if target == "singer":
+        versions = [each["version"] for each in shop.messages("ACTIVATE_VERSION") if each["stream"] == "users"]
+        assert versions == sorted(set(versions))
+        assert len(versions) == 2
+
+
+def test_an_empty_full_refresh_empties_the_destination(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, target="singer", write="overwrite", read="full_refresh")
+    shop.sync_of(_STREAMS)
+    assert shop.sync_of({"streams": {"users": {"records": 0}, "orders": {"records": 7}}}).status is SyncStatus.COMPLETE
+    assert len([each for each in shop.messages("ACTIVATE_VERSION") if each["stream"] == "users"]) == 2
+
+
+def test_a_refresh_reads_all_again_and_replaces(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, target="singer", write="append_dedup")
+    shop.sync_of(_STREAMS)
+    assert shop.sync_of(_STREAMS, REFRESH).status is SyncStatus.COMPLETE
+    assert shop.ids("orders") == list(range(7)) * 2
+    assert len(shop.messages("ACTIVATE_VERSION")) == 2
+    assert shop.sync_of(_MORE).status is SyncStatus.COMPLETE
+    assert shop.ids("users")[-6:] == list(range(25, 31))
+
+
+def test_a_stream_that_the_destination_refuses_does_not_stop_the_others(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    shop.to |= {"fails": "config_error", "once": str(quick_folder / "once"), "fails_stream": "users"}
+    report = shop.sync_of(_STREAMS)
+    assert report.streams["users"].status is SyncStatus.FAILED
+    assert "it cannot go on" in str(report.streams["users"].error)
+    assert report.streams["orders"].status is SyncStatus.COMPLETE
+    assert shop.positions() == {"orders": 7}
+    del shop.to["fails"]
+    assert shop.sync_of(_STREAMS).status is SyncStatus.COMPLETE
+    assert set(shop.ids("users")) == set(range(25))
+
+
+class TestUnknownRows:
+    """A destination that died with rows in hand, in a mode in which a row that comes twice is there twice."""
+
+    @staticmethod
+    def _broken(folder: Path) -> RelayedShop:
+        shop = RelayedShop(folder, max_bytes=1 << 20)
+        shop.to |= {"dies_after": 13, "once": str(folder / "once")}
+        shop.modes = {"users": {"write": "append"}}
+        report = shop.sync_of(_STREAMS)
+        users = report.streams["users"]
+        assert (users.status, users.unknown) == (SyncStatus.UNKNOWN, 25)
+        assert "--retry-unknown" in str(report.error)
+        return shop
+
+    def test_the_next_sync_asks_a_person(self, quick_folder: Path) -> None:
+        shop = self._broken(quick_folder)
+        had = shop.ids("users")
+        with pytest.raises(CommitUnknown, match="--retry-unknown"):
+            shop.sync()
+        assert shop.ids("users") == had
+
+    def test_they_are_sent_again_on_request_and_none_that_is_acknowledged(self, quick_folder: Path) -> None:
+        shop = self._broken(quick_folder)
+        [delivery] = shop.store.deliveries("shop").values()
+        acknowledged, had = delivery.acknowledged, len(shop.ids("users"))
+        assert acknowledged >= 5
+        assert shop.sync(_RETRY).status is SyncStatus.COMPLETE
+        assert shop.ids("users")[had:] == list(range(acknowledged, 25))
+        assert shop.positions() == {"users": 25}
+
+    def test_a_person_ends_them_as_landed(self, quick_folder: Path) -> None:
+        shop = self._broken(quick_folder)
+        had = shop.ids("users")
+        assert shop.resolve(as_landed=True) == "done"
+        assert shop.sync().status is SyncStatus.COMPLETE
+        assert shop.ids("users") == had
+        assert shop.positions() == {"users": 25}
+
+    def test_a_person_ends_them_as_lost(self, quick_folder: Path) -> None:
+        shop = self._broken(quick_folder)
+        had = len(shop.ids("users"))
+        assert shop.resolve(as_landed=False) == "dropped"
+        assert shop.sync().status is SyncStatus.COMPLETE
+        assert shop.ids("users")[had:] == list(range(25))
+
+
+def test_rows_that_the_destination_counts_as_rejected_are_told(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, max_bytes=1 << 20)
+    shop.to["rejects"] = True
+    rows = [{"id": number, "bad": number % 4 == 0} for number in range(12)]
+    stream = {"rows": rows, "properties": {"id": {"type": "integer"}, "bad": {"type": "boolean"}}}
+    report = shop.sync_of({"streams": {"users": stream}})
+    users = report.streams["users"]
+    assert (users.committed, users.rejected) == (9, 3)
+    assert shop.ids("users") == [number for number in range(12) if number % 4]
+
+
+def test_a_tap_that_gains_a_field_between_rows_declares_it_before_it_is_sent(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, protocol="singer", target="singer", max_bytes=1 << 20)
+    stream = {"records": 6, "declared_at": [[3, {"city": {"type": "string"}}]], "values": {"city": "Rome"}}
+    assert shop.sync_of({"streams": {"users": stream}}).status is SyncStatus.COMPLETE
+    assert shop.ids("users") == list(range(6))
+    schemas = [each["schema"]["properties"] for each in shop.messages("SCHEMA")]
+    assert ["city" in each for each in schemas] == [False, True]
+
+
+def test_another_destination_is_not_given_the_state_of_the_first(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder)
+    shop.sync_of(_STREAMS)
+    shop.target = "singer"
+    report = shop.sync_of(_MORE)
+    assert report.streams["users"].status is SyncStatus.FAILED
+    assert "--refresh" in str(report.streams["users"].error)
+
+
+_CONNECTOR = {"protocol": "airbyte", "launch": {"kind": "local", "command": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"destination": {"namespace": "x"}}, "destination: only for one that syncs into tables"),
+        ({"push": {"a": {"from": "t", "key": ["id"]}}}, "to: only for one that reads its connector"),
+        ({"to": {"connector": _CONNECTOR, "config": {}, "config_file": "x.json"}}, "give config or config_file"),
+    ],
+)
+def test_a_file_that_means_no_relay_is_refused(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Connection(**{"name": "shop", "connector": _CONNECTOR, "to": {"connector": _CONNECTOR}, **more})
+
+
+@pytest.mark.parametrize("option", [{"write": "soft_delete"}, {"partition_by": ["id"]}, {"merge": "copy_on_write"}])
+def test_a_stream_option_that_only_tables_have_is_refused(quick_folder: Path, option: dict[str, Any]) -> None:
+    shop = RelayedShop(quick_folder)
+    shop.modes = {"users": option}
+    with pytest.raises(ConfigError, match="only for tables"):
+        shop.sync_of(_STREAMS)

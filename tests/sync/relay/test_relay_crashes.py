@@ -1,0 +1,77 @@
+"""A relay that is killed at any point: no record is skipped, no state is ahead of what the destination has, and nothing
+that it acknowledged is sent again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.points import PUSH_POINTS
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.relay.relayed_shop import RelayedShop
+
+_KILLED = -9
+_SYNC_POINTS = ("run.begun", "stage.file_closed", "load.staged", "load.announced", "load.committed", "load.promoted")
+_POINTS = [
+    *((point, 1) for point in (*PUSH_POINTS[:-1], *_SYNC_POINTS, "run.delivered", "run.ended")),
+    *(
+        (point, number)
+        for point in ("push.announced", "push.sent", "push.noted", "load.announced")
+        for number in (2, 3)
+    ),
+]
+_CASES = [
+    (protocol, target, write, scope)
+    for protocol, target in (("airbyte", "airbyte"), ("singer", "singer"))
+    for write in ("append_dedup", "append")
+    for scope in ("stream", "global")
+    if (protocol, scope) != ("singer", "global")
+]
+_EVERY_TIME = (("airbyte", "airbyte", "append_dedup", "global"),)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SyncForkServer]:
+    opened = SyncForkServer()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "target", "write", "scope"),
+    [pytest.param(*case, marks=[] if case in _EVERY_TIME else [pytest.mark.nightly]) for case in _CASES],
+)
+def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
+    server: SyncForkServer, quick_folder: Path, protocol: str, target: str, write: str, scope: str
+) -> None:
+    shop = RelayedShop(quick_folder, protocol=protocol, target=target, write=write)
+    records, kills = 12, 0
+    for turn, kill in enumerate(_POINTS, start=1):
+        records += 12
+        shop.offer({"streams": {"users": {"records": records}, "orders": {"records": turn}}, "state": scope})
+        where = f"killed at {kill}"
+        kills += server.sync(shop, kill) == _KILLED
+        had = len(shop.ids("users"))
+        proved = _acknowledged(shop)
+        for stream, position in shop.positions().items():
+            assert set(shop.ids(stream)) >= set(range(position)), where
+        report = shop.sync(SyncRequest(retries_unknown=True))
+        assert report.status is SyncStatus.COMPLETE, (where, report)
+        assert set(shop.ids("users")) == set(range(records)), where
+        assert set(shop.ids("orders")) == set(range(turn)), where
+        assert shop.positions() == {"users": records, "orders": turn}, where
+        assert proved.isdisjoint(shop.ids("users")[had:]), where
+    assert kills > len(_POINTS) / 2
+    assert not list((shop.home / "staging").rglob("*.parquet"))
+
+
+def _acknowledged(shop: RelayedShop) -> set[int]:
+    """The ids of users that the store knows as acknowledged: those of its state, and of the load under way."""
+    done = shop.positions().get("users", 0)
+    announced = {load.load_id for load in shop.store.announced_loads("shop")}
+    for delivery in shop.store.deliveries("shop").values():
+        if delivery.plan.stream.name == "users" and delivery.plan.plan_id in announced:
+            done += delivery.acknowledged
+    return set(range(done))
