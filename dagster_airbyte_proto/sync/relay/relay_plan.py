@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dagster_airbyte_proto.connection.push import RowLimit
 from dagster_airbyte_proto.encoding.json_types import translated
 from dagster_airbyte_proto.errors import StagingError
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
@@ -17,6 +18,8 @@ from dagster_airbyte_proto.protocols.destination import DestinationProtocol, Pus
 from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
 from dagster_airbyte_proto.sync.push.delivery import RowRange, RowRules
 
+_ALL_ROWS = RowLimit(share=1.0)
+
 
 class FormedRows(NamedTuple):
     """The rows of a plan up to a position, from the end of those before on, which have one form."""
@@ -25,23 +28,30 @@ class FormedRows(NamedTuple):
     form: RecordForm
 
 
+class RelayedTo(NamedTuple):
+    """The destination of a relay: its protocol, and the rows that one of its processes gets at most."""
+
+    protocol: DestinationProtocol
+    max_rows: int | None
+
+
 class RelayPlan(NamedTuple):
     """The plan of a part, and the forms of its rows in their order."""
 
     plan: SealedPlan
     formed: Sequence[FormedRows]
 
-    def parts(self, start: int, protocol: DestinationProtocol, max_rows: int | None) -> Iterator[PlanPart]:
+    def parts(self, start: int, destination: RelayedTo, generation_id: int) -> Iterator[PlanPart]:
         """The parts from a position on, for one process each. Rows of two forms go to two processes."""
         # A replacement has to go to one process as a whole.
-        max_rows = None if self.plan.mode is PushMode.OVERWRITE else max_rows
+        max_rows = None if self.plan.mode is PushMode.OVERWRITE else destination.max_rows
         for rows in row_ranges(self.plan, start, max_rows):
             begin = rows.start
             for formed in self.formed:
                 end = min(formed.end, rows.end)
                 if end > begin or self.plan.rows == 0:
-                    stream = _described(self.plan, formed.form, protocol)
-                    yield PlanPart(RowRange(begin, end), stream, RowRules(form=formed.form))
+                    stream = _described(formed.form, destination.protocol)._replace(generation_id=generation_id)
+                    yield PlanPart(RowRange(begin, end), stream, RowRules(max_rejected=_ALL_ROWS, form=formed.form))
                     begin = end
 
 
@@ -67,15 +77,13 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: RecordForm) 
         removal_files=(),
         counts=PlannedCounts(added=end),
         fingerprint="",
-        generation_id=part.generation_id,
     )
     return RelayPlan(plan, formed)
 
 
-def _described(plan: SealedPlan, form: RecordForm, protocol: DestinationProtocol) -> PushedStream:
+def _described(form: RecordForm, protocol: DestinationProtocol) -> PushedStream:
     target = form.target
-    schema = translated(form.json_schema, protocol.dialect)
-    return PushedStream(target.stream, schema, target.mode, target.keys, plan.generation_id)
+    return PushedStream(target.stream, translated(form.json_schema, protocol.dialect), target.mode, target.keys)
 
 
 def _form_of(path: str) -> RecordForm:

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -22,11 +23,11 @@ from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.record_form import RecordForm
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
-from dagster_airbyte_proto.model import IDEMPOTENT, TableName, WriteMode
+from dagster_airbyte_proto.model import IDEMPOTENT, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.relay.relay_context import RelayContext
-from dagster_airbyte_proto.sync.relay.relay_plan import RelayPlan, plan_of_part
+from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
 from dagster_airbyte_proto.tables.abilities import Abilities
 
 RELAY_ABILITIES = Abilities(
@@ -34,6 +35,7 @@ RELAY_ABILITIES = Abilities(
 )
 _REJECTED = "refused by the destination, which does not say which row"
 _ID_PREFIX = "relay "
+_GENERATIONS_OF_A_RUN = 1000
 _FORM_FILE = "record_form.json"
 
 
@@ -47,6 +49,7 @@ class RelayTables:
         self._context = context
         self._folder = folder.absolute()
         self._spec = context.destination.spec()
+        self._generations: dict[StreamId, Iterator[int]] = {}
         self._one_at_a_time = threading.Lock()
 
     def prepare(self, spec: TableSpec) -> TableTarget:
@@ -102,10 +105,10 @@ class RelayTables:
         if self._delivery(load_id, part) is None:
             context.store.seal_plan(context.lease, plan.plan)
             reach("push.sealed")
-        max_rows = context.connection.checkpoint_rows
-        attempts = DeliveryAttempts(
-            context, plan.plan, lambda start: plan.parts(start, context.destination.protocol, max_rows), LOCAL
-        )
+        to = RelayedTo(context.destination.protocol, context.connection.checkpoint_rows)
+        # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
+        generations = self._generations.setdefault(part.stream, count(context.sync_id * _GENERATIONS_OF_A_RUN))
+        attempts = DeliveryAttempts(context, plan.plan, lambda start: plan.parts(start, to, next(generations)), LOCAL)
         attempts.run()
         delivery = self._delivery(load_id, part)
         if delivery is None:
