@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from dagster_airbyte_proto.loads.record_form import RecordForm
 from dagster_airbyte_proto.model import FieldPath, Ordering, PartitionField
 from dagster_airbyte_proto.schema.conditions import Condition
+from dagster_airbyte_proto.schema.record_form import RecordForm
 
 RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"

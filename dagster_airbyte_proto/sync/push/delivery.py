@@ -26,12 +26,12 @@ from dagster_airbyte_proto.errors import Cancelled, ConnectorError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
-from dagster_airbyte_proto.loads.record_form import RecordForm
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
+from dagster_airbyte_proto.schema.record_form import RecordForm
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import Destination
