@@ -13,6 +13,7 @@ import pyarrow as pa
 from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage
 from dagster_airbyte_proto.model import Ordering, PartitionField, TableName
+from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.schema.evolution import (
     ColumnMismatch,
     EvolutionDecision,
@@ -22,7 +23,6 @@ from dagster_airbyte_proto.schema.evolution import (
     column_types,
 )
 from dagster_airbyte_proto.schema.names import case_folded
-from dagster_airbyte_proto.schema.record_form import RecordForm
 
 SLICE_COLUMN = "_airbyte_partition"
 """The column that holds a row's slice, in a table with slices."""

@@ -8,14 +8,13 @@ one to the other.
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from dagster_airbyte_proto.model import FieldPath, Ordering, PartitionField
+from dagster_airbyte_proto.model import FieldPath, Ordering, PartitionField, RelayTarget
 from dagster_airbyte_proto.schema.conditions import Condition
-from dagster_airbyte_proto.schema.record_form import RecordForm
 
 RAW_ID = "_airbyte_raw_id"
 EXTRACTED_AT = "_airbyte_extracted_at"
@@ -73,6 +72,8 @@ SDC = pa.schema(
 )
 """Optional metadata columns with the names and the meaning that Singer targets give them, for users who come from
 those."""
+
+_RECORD_FORM_KEY = b"airbyte_proto.record_form"
 
 
 class ValueKind(StrEnum):
@@ -215,6 +216,30 @@ class ShapingPlan(NamedTuple):
     hashed: frozenset[str] = frozenset()
     pruned: Mapping[str, Pruning] = {}
     condition: Condition | None = None
+
+
+class RecordForm(msgspec.Struct, frozen=True):
+    """The form of the records that staged rows become again, for a relay, and the schema that their destination gets.
+
+    Each row is sent with the fields of `columns`. Those of `json_columns` hold JSON text, which is sent as it is. With
+    a `record_column` that column holds the JSON text of whole records, and there are no others.
+    """
+
+    target: RelayTarget
+    json_schema: Mapping[str, Any]
+    columns: tuple[str, ...] = ()
+    json_columns: frozenset[str] = frozenset()
+    record_column: str = ""
+
+    def in_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Returns the schema of files whose rows have this form."""
+        return schema.with_metadata({**(schema.metadata or {}), _RECORD_FORM_KEY: msgspec.json.encode(self)})
+
+    @classmethod
+    def of_schema(cls, schema: pa.Schema) -> "RecordForm | None":
+        """The form of the rows of a file; None for a file that was not staged for a relay."""
+        encoded = (schema.metadata or {}).get(_RECORD_FORM_KEY)
+        return None if encoded is None else msgspec.json.decode(encoded, type=cls)
 
 
 class Columns(msgspec.Struct, frozen=True, dict=True):

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.model import PlannedStream, RelayTarget
-from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Column, Columns, ValueKind
+from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Column, Columns, RecordForm, ValueKind
 from dagster_airbyte_proto.schema.json_schema import table_columns
-from dagster_airbyte_proto.schema.record_form import RecordForm
 from dagster_airbyte_proto.schema.value_types import Schema, declared_properties, value_type
 
 

@@ -31,7 +31,7 @@ from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
-from dagster_airbyte_proto.schema.record_form import RecordForm
+from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import Destination

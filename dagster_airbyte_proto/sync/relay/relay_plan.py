@@ -14,7 +14,7 @@ from dagster_airbyte_proto.loads.push import PlanFile, PlannedCounts, SealedPlan
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
-from dagster_airbyte_proto.schema.record_form import RecordForm
+from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
 from dagster_airbyte_proto.sync.push.delivery import RowRange, RowRules
 

@@ -24,7 +24,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import IDEMPOTENT, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.record_form import RecordForm
+from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.relay.relay_context import RelayContext
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
