@@ -11,16 +11,15 @@ from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_
 
 from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.faults import Fault, config_error
-from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch
+from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch, RelayDestination
 from dagster_airbyte_proto.connection.push import Acknowledge, BatchOptions, OnError, Pushes, RateOptions
 from dagster_airbyte_proto.connection.references import ReferenceFiller, has_reference
-from dagster_airbyte_proto.connection.relay import JsonObject, RelayDestination
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
 from dagster_airbyte_proto.connection.types import TypeOptions
-from dagster_airbyte_proto.connection.validation import RelativePath, StrictModel, validated
+from dagster_airbyte_proto.connection.validation import JsonObject, RelativePath, StrictModel, validated
 from dagster_airbyte_proto.model import NamingPolicy, PushMode, SchemaPolicy, StreamId
 
 _MIN_HASH_KEY_LENGTH = 16

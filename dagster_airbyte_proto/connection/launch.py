@@ -1,4 +1,4 @@
-"""The launch section of a connection file. `launchers` decides which of these kinds can run on this machine."""
+"""The connectors of a connection file. `launchers` decides which kinds of launch can run on this machine."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from dagster_airbyte_proto.connection.references import first_scheme
 from dagster_airbyte_proto.connection.secrets.schemes import known_schemes
-from dagster_airbyte_proto.connection.validation import AlternativeForm, RelativePath, StrictModel
+from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObject, RelativePath, StrictModel
 
 
 def _without_references(text: str) -> str:
@@ -210,4 +210,25 @@ class Connector(StrictModel):
     def _has_a_catalog(self) -> Self:
         if self.catalog_file is not None and self.protocol != "singer":
             raise ValueError("catalog_file is for taps (protocol: singer); other connectors list their streams")
+        return self
+
+
+class RelayDestination(StrictModel):
+    """A destination connector in the place of tables, and its config."""
+
+    connector: Connector
+    config: JsonObject | None = None
+    config_file: RelativePath | None = None
+    sandbox: bool = False
+
+    @model_validator(mode="after")
+    def _one_config(self) -> Self:
+        if self.config is not None and self.config_file is not None:
+            raise ValueError("give config or config_file, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _sandbox_of_a_program(self) -> Self:
+        if self.sandbox and isinstance(self.connector.launch, DockerLaunch):
+            raise ValueError("sandbox is for programs of this machine; an image is confined without it")
         return self

@@ -1,16 +1,25 @@
 """Validates a document against a pydantic model, and translates pydantic's errors to plain words."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_core import CoreSchema, ErrorDetails
 
 from dagster_airbyte_proto.connection.document import Document
-from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, not_allowed, unknown_key
+from dagster_airbyte_proto.connection.faults import Fault, KeyPath, kind_of, not_allowed, path_text, unknown_key
 
 
 class StrictModel(BaseModel):
@@ -153,3 +162,30 @@ def _literals(models: Iterable[type[BaseModel]], name: str | None = None) -> Ite
         for key, field in model.model_fields.items():
             if get_origin(field.annotation) is Literal and name in (None, key):
                 yield from get_args(field.annotation)
+
+
+def _json_object(config: Any) -> Any:
+    if not isinstance(config, Mapping):
+        raise ValueError(f"must be a mapping of keys to values; found {kind_of(config)}")
+    problem = _unfit_for_json(config, ())
+    if problem:
+        raise ValueError(problem)
+    return config
+
+
+def _unfit_for_json(value: Any, path: KeyPath) -> str | None:
+    """Describes the first value that JSON cannot hold. Other YAML readers than ours turn unquoted text into dates."""
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            return f"{path_text(path) or 'config'} has a key that is not text: put it in quotes"
+        return next(filter(None, (_unfit_for_json(inner, (*path, key)) for key, inner in value.items())), None)
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_unfit_for_json(inner, (*path, i)) for i, inner in enumerate(value))), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{path_text(path)} is not a number that JSON can hold"
+    if value is None or isinstance(value, str | int | float):
+        return None
+    return f"{path_text(path)} is {kind_of(value)}: put it in quotes"
+
+
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_json_object)]

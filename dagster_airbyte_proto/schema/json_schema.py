@@ -1,6 +1,8 @@
 """Derives the columns of a table from its stream's JSON Schema (draft 7, as Airbyte uses it).
 
 - Nothing here fails on an odd schema. Only a key or a cursor that the schema does not declare is refused.
+- A relayed stream about whose fields the user chose nothing is staged as one column of JSON text, and sent as it came,
+  byte for byte. Any other is staged in columns as for a table, and only declared fields are sent.
 - If a schema declares no fields at all, each record lands whole, as JSON text in one column. Its key and cursor, and
   the fields that a user selects or excludes, are then inside of that column.
 """
@@ -13,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import FieldPath, PlannedStream, WriteMode
+from dagster_airbyte_proto.model import FieldPath, PlannedStream, RelayTarget, WriteMode
 from dagster_airbyte_proto.schema.columns import (
     METADATA,
     SDC,
@@ -21,6 +23,7 @@ from dagster_airbyte_proto.schema.columns import (
     WHOLE_RECORD,
     Column,
     Columns,
+    RecordForm,
     ValueKind,
     ValueType,
     member_at,
@@ -201,3 +204,40 @@ def _key_type(planned: PlannedStream, owner: Column, path: FieldPath) -> ValueTy
     reached, beyond = member_at(owner.type, path[1:])
     root = planned.stream.json_schema
     return value_type(_schema_at(root, path), root, planned.types) if beyond else reached
+
+
+def stream_columns(planned: PlannedStream) -> Columns:
+    """Returns the columns in which the stream is staged. Raises ConfigError as `table_columns` does."""
+    if planned.relay is None:
+        return table_columns(planned)
+    return _whole_records(planned, planned.relay) if planned.shaping is None else _fields(planned, planned.relay)
+
+
+def _whole_records(planned: PlannedStream, target: RelayTarget) -> Columns:
+    stream = msgspec.structs.replace(planned.stream, json_schema={}, primary_key=(), cursor=())
+    columns = table_columns(msgspec.structs.replace(planned, stream=stream, primary_key=(), cursor=()))
+    form = RecordForm(target, planned.stream.json_schema, record_column=WHOLE_RECORD)
+    return msgspec.structs.replace(columns, record_form=form)
+
+
+def _fields(planned: PlannedStream, target: RelayTarget) -> Columns:
+    columns = table_columns(planned)
+    root = planned.stream.json_schema
+    declared = declared_properties(root, root)
+    sent = [column for column in columns.all if not column.is_nested]
+    properties = {column.name: _described(column, declared.get(column.path[0], {}), root) for column in sent}
+    names = {column.path[0]: column.name for column in sent}
+    form = RecordForm(
+        msgspec.structs.replace(target, keys=tuple(names.get(key, key) for key in target.keys)),
+        {**{name: part for name, part in root.items() if name != "required"}, "properties": properties},
+        columns=tuple(properties),
+        json_columns=frozenset(column.name for column in sent if column.type.kind is ValueKind.JSON),
+    )
+    return msgspec.structs.replace(columns, record_form=form)
+
+
+def _described(column: Column, declared: Any, root: Schema) -> Any:
+    """The schema of a field. A hashed one is text, whatever it was."""
+    was = value_type(declared, root)
+    is_hashed = column.type.kind is ValueKind.STRING and was.kind is not ValueKind.STRING
+    return {"type": ["null", "string"]} if is_hashed else declared

@@ -13,7 +13,7 @@ from dagster_airbyte_proto.connection.streams import StreamOptions
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
-from dagster_airbyte_proto.schema.record_columns import stream_columns
+from dagster_airbyte_proto.schema.json_schema import stream_columns
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.schema.record_columns import stream_columns
+from dagster_airbyte_proto.schema.json_schema import stream_columns
 from dagster_airbyte_proto.sync.commit.target_tables import table_spec
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints

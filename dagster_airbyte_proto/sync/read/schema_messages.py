@@ -20,7 +20,7 @@ from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
-from dagster_airbyte_proto.schema.record_columns import stream_columns
+from dagster_airbyte_proto.schema.json_schema import stream_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec

@@ -138,7 +138,7 @@ class RelayTables:
     def _delivered(
         self, part: StagedRows, delivery: Delivery, rejected: Mapping[str, int], *, was_there: bool
     ) -> CommittedRows:
-        """What came of a part that is delivered. Its files are needed no more."""
+        """The result of a part that is delivered. Its files are needed no more."""
         reasons = dict(rejected)
         for row in self._context.store.rejected_rows(delivery.plan):
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
