@@ -87,7 +87,7 @@ def connector_assets(
             else None,
             can_subset=True,
             partitions_def=partitions_def,
-            backfill_policy=backfill_policy or _backfill_policy(partitions_def),
+            backfill_policy=backfill_policy or default_backfill_policy(partitions_def),
             pool=pool or f"connector_{connection.name}",
             op_tags=op_tags,
             retry_policy=retry_policy,
@@ -145,6 +145,7 @@ def _completed(
     return completed.with_io_manager_key(definition.io_manager_key)
 
 
-def _backfill_policy(partitions_def: dg.PartitionsDefinition[Any] | None) -> dg.BackfillPolicy | None:
+def default_backfill_policy(partitions_def: dg.PartitionsDefinition[Any] | None) -> dg.BackfillPolicy | None:
+    """A single run for time windows, which come in an order; Dagster's own policy for other partitions."""
     is_time = isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
     return dg.BackfillPolicy.single_run() if is_time else None

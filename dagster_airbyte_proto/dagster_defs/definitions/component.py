@@ -58,14 +58,7 @@ from dagster_airbyte_proto.sync.connector.answer_cache import write_message
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
-_FOR_SYNCS = (
-    "partitions",
-    "partition_discovery",
-    "backfill_policy",
-    "include_metadata",
-    "sample_rows",
-    "spark_catalog",
-)
+_FOR_SYNCS = ("partition_discovery", "include_metadata", "sample_rows", "spark_catalog")
 _LOG = logging.getLogger("dagster.airbyte_proto")
 
 
@@ -291,6 +284,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             deps={
                 name: [dg.AssetKey.from_user_string(key) for key in keys] for name, keys in (self.deps or {}).items()
             },
+            partitions_def=self.partitions,
+            backfill_policy=self.backfill_policy,
             pool=self.pool,
             op_tags=self.op_tags,
             retry_policy=self.retry_policy,

@@ -7,6 +7,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, key_paths
+from dagster_airbyte_proto.dagster_defs.definitions.assets import default_backfill_policy
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
@@ -27,6 +28,8 @@ class PushAssetOptions(TypedDict, total=False):
     translator: PushTranslator | None
     deps: UpstreamAssets | None
     name: str | None
+    partitions_def: dg.PartitionsDefinition[Any] | None
+    backfill_policy: dg.BackfillPolicy | None
     pool: str | None
     op_tags: Mapping[str, Any] | None
     retry_policy: dg.RetryPolicy | None
@@ -40,6 +43,8 @@ def push_assets(
     translator: PushTranslator | None = None,
     deps: UpstreamAssets | None = None,
     name: str | None = None,
+    partitions_def: dg.PartitionsDefinition[Any] | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
     pool: str | None = None,
     op_tags: Mapping[str, Any] | None = None,
     retry_policy: dg.RetryPolicy | None = None,
@@ -51,7 +56,10 @@ def push_assets(
 
     An asset depends on the asset of the table that it reads: of `lake.shop.users` that is `shop/users`. `deps` names
     other ones, by stream; a stream that reads a query has none without it. Runs of the step wait for each other in the
-    pool `connector_<name>`, if the instance limits it. `checks=None` leaves out every check. Raises ConfigError.
+    pool `connector_<name>`, if the instance limits it. `checks=None` leaves out every check.
+
+    With `partitions_def` a run pushes the rows of its partitions. Time windows are backfilled in a single run by
+    default. Raises ConfigError.
     """
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
@@ -70,6 +78,8 @@ def push_assets(
             ],
             check_specs=list(_check_specs(connection, specs, checks)) if checks else None,
             can_subset=True,
+            partitions_def=partitions_def,
+            backfill_policy=backfill_policy or default_backfill_policy(partitions_def),
             pool=pool or f"connector_{connection.name}",
             op_tags=op_tags,
             retry_policy=retry_policy,

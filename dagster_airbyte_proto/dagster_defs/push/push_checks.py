@@ -80,7 +80,7 @@ def _chosen(options: PushOptions, checks: StreamChecks) -> Iterator[str]:
         yield REJECTS
     if checks.max_removed is not None and options.mode is PushMode.MIRROR:
         yield REMOVALS
-    if checks.freshness is not None and options.changes_by in (ChangesBy.DIFF, ChangesBy.CURSOR):
+    if checks.freshness is not None and options.changes_by is not ChangesBy.ALL:
         yield FRESHNESS
 
 
@@ -107,7 +107,10 @@ def _rejects(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
 def _removals(inputs: PushCheckInput, checks: StreamChecks) -> _Finding:
     planned = inputs.report.planned
     removed = planned.removed or 0
-    there = removed + (planned.changed or 0) + (planned.unchanged or 0)
+    if planned.unchanged is None:  # Nobody has counted what is there.
+        passed = removed <= (checks.max_removed or 0)
+        return _Finding(passed, f"{removed:,} rows were removed at the destination.", (("removed", removed),))
+    there = removed + (planned.changed or 0) + planned.unchanged
     share = removed / there if there else 0.0
     passed = removed <= (checks.max_removed or 0) or share <= checks.max_removed_share
     facts = (("removed", removed), ("removed_share", share))

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
 from dagster_airbyte_proto.dagster_defs.deployment import run_deployment
 from dagster_airbyte_proto.dagster_defs.engines import opened_engine, table_io_manager
+from dagster_airbyte_proto.dagster_defs.partitions import slice_of
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.step import (
     PushWait,
@@ -21,8 +22,9 @@ from dagster_airbyte_proto.dagster_defs.push.step import (
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
 from dagster_airbyte_proto.dagster_defs.step.failures import failing_the_step
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import ChangesBy
+from dagster_airbyte_proto.model import BY_KEY
 from dagster_airbyte_proto.sync.commit_listener import CommitListener
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
 from dagster_airbyte_proto.sync.push.report import PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
@@ -38,6 +40,7 @@ class RetryRejectedConfig(dg.Config):
     streams: list[str] = Field(
         default_factory=list, description="Names of streams; empty for all that remember their rejected rows."
     )
+    partition: str = Field(default="", description="The key of a partition, for assets that have partitions.")
     unknown: bool = Field(
         default=False,
         description="Send the rows again too of which nobody knows whether they arrived. Some may then be there twice.",
@@ -65,10 +68,13 @@ def retry_rejected_op(pushed: PushedConnection) -> dg.OpDefinition:
         connector = getattr(context.resources, pushed.connector_key)
         with failing_the_step():
             streams = _remembering(connection, config.streams)
+            partition = _partition(pushed, config.partition)
             tables = table_io_manager(context.resources, pushed.io_manager_key, connection.name).tables(
                 {"dagster-run": context.run_id}
             )
-        request = PushRequest(streams=streams, retries_rejected=True, retries_unknown=config.unknown)
+        request = PushRequest(
+            streams=streams, retries_rejected=True, retries_unknown=config.unknown, partition=partition
+        )
 
         def run(cancel: Event, listener: CommitListener) -> PushReport:  # noqa: ARG001 - a push has no gate
             options = RunOptions(cancel, run_id=context.run_id, lease_wait_seconds=connector.lease_wait_seconds)
@@ -93,15 +99,27 @@ def retry_rejected_op(pushed: PushedConnection) -> dg.OpDefinition:
 
 def _remembering(connection: Connection, wanted: list[str]) -> list[str]:
     """The streams to push. Raises ConfigError for one whose rejected rows are remembered nowhere."""
-    known = [name for name, each in (connection.push or {}).items() if each.changes_by is ChangesBy.DIFF]
+    known = [name for name, each in (connection.push or {}).items() if each.changes_by in BY_KEY]
     lacking = [name for name in wanted if name not in known]
     if lacking or not known:
         raise ConfigError(
             f"sending the rejected rows of connection {connection.name} again",
             f"no rejected rows are remembered of {', '.join(lacking) or 'its streams'}",
-            remedy=f"Streams with changes: diff do. Here these are: {', '.join(known) or 'none'}.",
+            remedy=f"Streams with changes: diff or snapshots do. Here these are: {', '.join(known) or 'none'}.",
         )
     return wanted or known
+
+
+def _partition(pushed: PushedConnection, key: str) -> Slice | None:
+    """The partition of that key. Raises ConfigError where the assets have partitions and none is named."""
+    partitions_def = pushed.assets.partitions_def if pushed.assets is not None else None
+    if partitions_def is None:
+        return Slice(key) if key else None
+    if not key:
+        name = pushed.definition.connection.name
+        found = "its assets have partitions, and the form names none"
+        raise ConfigError(f"sending the rejected rows of connection {name} again", found, remedy="Set `partition`.")
+    return slice_of(partitions_def, key)
 
 
 def _record(context: dg.OpExecutionContext, pushed: PushedConnection, report: PushReport) -> None:
@@ -113,8 +131,11 @@ def _record(context: dg.OpExecutionContext, pushed: PushedConnection, report: Pu
         )
     if pushed.assets is None:
         return
+    partition = report.partition or None
     for key, stream_id in pushed.definition.streams.items():
         found = report.streams.get(str(stream_id))
         if found is not None and found.status is SyncStatus.COMPLETE:
             upstream = source_table(pushed.definition.connection, stream_id, pushed.assets, key)
-            context.log_event(dg.AssetMaterialization(key, metadata=push_metadata(report, found, upstream)))
+            context.log_event(
+                dg.AssetMaterialization(key, metadata=push_metadata(report, found, upstream), partition=partition)
+            )

@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.push_checks import PushCheckInput, push_check_results
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
 from dagster_airbyte_proto.dagster_defs.push.translator import table_asset
@@ -33,7 +34,7 @@ PushEvents = Iterator[dg.MaterializeResult[None]]
 
 
 class PushedAssets(NamedTuple):
-    """The streams that a step pushes, by their assets, and the IO manager of the tables.
+    """The streams that a step pushes, by their assets, the IO manager of the tables, and the pushes themselves.
 
     `connection` is the one of the definition, or another for this run.
     """
@@ -42,6 +43,7 @@ class PushedAssets(NamedTuple):
     definition: ConnectionDefinition
     streams: dict[dg.AssetKey, StreamId]
     io_manager: object
+    pushes: PartitionPushes
 
 
 class PushStep:
@@ -88,6 +90,7 @@ class PushStep:
     def _materialization(
         self, key: dg.AssetKey, report: PushReport, pushed: PushedStreamReport
     ) -> dg.MaterializeResult[None]:
+        self._log_partitions(key)
         checks = self._pushed.definition.checks
         options = (self._pushed.connection.push or {})[str(self._pushed.streams[key])]
         query = self._query if isinstance(self._pushed.io_manager, QueryableIOManager) else None
@@ -98,6 +101,15 @@ class PushStep:
             metadata=push_metadata(report, pushed, self._upstream(key)),
             check_results=push_check_results(key, inputs, checks, selected) if checks else [],
         )
+
+    def _log_partitions(self, key: dg.AssetKey) -> None:
+        """Adds the numbers of each partition to its own event."""
+        if self._pushed.pushes.is_partitioned:
+            for partition, report in self._pushed.pushes.reports.items():
+                pushed = report.streams.get(str(self._pushed.streams[key]))
+                if pushed is not None:
+                    metadata = push_metadata(report, pushed, None)
+                    self._context.add_asset_metadata(metadata, asset_key=key, partition_key=partition)
 
     def _upstream(self, key: dg.AssetKey) -> dg.AssetKey | None:
         return source_table(self._pushed.connection, self._pushed.streams[key], self._context.assets_def, key)

@@ -21,7 +21,7 @@ from dagster_airbyte_proto.dagster_defs.engines import (
     table_io_manager,
 )
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
-from dagster_airbyte_proto.dagster_defs.push.earlier_attempts import pushed_streams
+from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
@@ -91,8 +91,10 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
             definition = definition_of(context.assets_def)
             connection = connection or definition.connection
             io_manager = table_io_manager(context.resources, definition.io_manager_key, connection.name)
+            slices = slices_of(context)
             with opened_store(self) as store:
-                done = pushed_streams(store, connection.name, context.run.run_id)
+                pushes = PartitionPushes(slices, store, connection.name, context.run.run_id)
+            done = pushes.completed_streams
         selected = {
             key: each
             for key, each in definition.streams.items()
@@ -101,7 +103,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         if not selected:
             context.log.info("An earlier attempt of this run has pushed every selected stream.")
             return
-        request = PushRequest(streams=[str(stream) for stream in selected.values()])
+        names = [str(stream) for stream in selected.values()]
         labels = {"dagster-run": context.run.run_id, "dagster-step": step_key(context)}
         deployment = partial(run_deployment, context)
         progress = RunProgress(context, interval_seconds=self.progress_seconds)
@@ -112,11 +114,16 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
             )
             tables = io_manager.tables(labels)
             with opened_engine(self, tables, deployment, _STOP_GRACE_SECONDS) as engine:
-                return push_connection(engine, connection, request, options)
+
+                def push(partition: Slice | None, streams: Sequence[str]) -> PushReport:
+                    request = PushRequest(streams=streams, partition=partition)
+                    return push_connection(engine, connection, request, options)
+
+                return pushes.run(names, push, cancel)
 
         background = BackgroundSync(run)
         self._running_syncs.append(background)
-        pushed = PushedAssets(connection, definition, selected, io_manager)
+        pushed = PushedAssets(connection, definition, selected, io_manager, pushes)
         yield from PushStep(context, pushed, background, progress.report_progress).events()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it

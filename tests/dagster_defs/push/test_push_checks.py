@@ -79,6 +79,8 @@ def test_removals_are_a_number_or_a_share_of_what_was_there() -> None:
     found = _found(StreamChecks(max_removed=0, max_removed_share=0.2), _MIRROR, report)["removals"]
     assert found.passed
     assert "2 of the 10 rows" in (found.description or "")
+    uncounted = _report(planned=PlannedCounts(added=5, changed=None, removed=2, unchanged=None))
+    assert not _found(StreamChecks(max_removed=1, max_removed_share=1.0), _MIRROR, uncounted)["removals"].passed
 
 
 @pytest.mark.parametrize(("hours", "passed"), [(0.1, True), (2, False)])

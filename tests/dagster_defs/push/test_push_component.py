@@ -89,3 +89,16 @@ def test_a_project_lists_its_pushes(tmp_path: Path) -> None:
     assert contacts["owners"] == [{"team": "sales"}]
     assert (contacts["group_name"], contacts["kinds"]) == ("crm", ["airbyte"])
     assert "rows of table `lake.shop.people`, in mode mirror with the key id" in contacts["description"]
+
+
+def test_a_pushed_component_may_have_partitions() -> None:
+    component = _component(
+        {"contacts": _CONTACTS},
+        partitions={"type": "daily", "start_date": "2026-01-01"},
+        backfill_policy={"type": "multi_run", "max_partitions_per_run": 3},
+        checks={"max_removed": 5, "freshness": "P1D"},
+    )
+    assets = _step(component)
+    assert assets.partitions_def == dg.DailyPartitionsDefinition("2026-01-01")
+    assert assets.backfill_policy == dg.BackfillPolicy.multi_run(3)
+    assert {key.name for key in assets.check_keys} == {"counts", "rejects", "removals", "freshness"}

@@ -70,7 +70,7 @@ def test_streams_that_remember_nothing_have_nothing_to_retry(
     table.push |= {"mode": "append", "changes": "all"}
     run = _launch(table, "retry_rejected_crm", dagster_instance, {})
     assert not run.succeeded
-    assert "Streams with changes: diff do. Here these are: none." in run.descriptions[0]
+    assert "Streams with changes: diff or snapshots do. Here these are: none." in run.descriptions[0]
 
 
 def test_a_reset_push_sends_all_rows_again(table: PushedTable, dagster_instance: dg.DagsterInstance) -> None:

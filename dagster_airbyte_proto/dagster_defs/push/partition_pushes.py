@@ -1,0 +1,112 @@
+"""Pushes the partitions of one step, one after the other, and reports them as one push.
+
+- Each partition is a push of its own. A step without partitions runs one push.
+- A stream that fails in a partition is left out of the later ones, and gets no materialization: with one, Dagster would
+  not run its failed partitions again.
+- A retry leaves out what an earlier attempt of the same run has pushed to its end.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from dagster_airbyte_proto.checkpoints.store import StateStore
+from dagster_airbyte_proto.loads.push import PlannedCounts
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
+from dagster_airbyte_proto.sync.report import SyncStatus
+
+PushOfPartition = Callable[[Slice | None, Sequence[str]], PushReport]
+"""Pushes the named streams in one partition, or without a partition."""
+
+_SUMMED = ("sent", "acknowledged", "rejected", "unknown", "unnamed", "resumed")
+
+
+class _EarlierStream(msgspec.Struct, frozen=True):
+    status: SyncStatus
+
+
+class _EarlierPush(msgspec.Struct, frozen=True):
+    """The fields that are read from the stored report of an earlier attempt."""
+
+    streams: Mapping[str, _EarlierStream]
+    partition: str = ""
+
+
+_EARLIER_PUSH = msgspec.json.Decoder(_EarlierPush)
+
+
+class PartitionPushes:
+    """The pushes of one step. `run` belongs to the thread of the push; `reports` are read once it has ended."""
+
+    def __init__(self, slices: Sequence[Slice], store: StateStore, connection: str, run_id: str) -> None:
+        self.is_partitioned = bool(slices)
+        self.reports: dict[str, PushReport] = {}
+        self._slices: Sequence[Slice | None] = slices or (None,)
+        self._done: dict[str, set[str]] = {_key(each): set() for each in self._slices}
+        for attempt in map(_EARLIER_PUSH.decode, store.reports(connection, run_id)):
+            complete = {name for name, each in attempt.streams.items() if each.status is SyncStatus.COMPLETE}
+            self._done.get(attempt.partition, set()).update(complete)
+
+    @property
+    def completed_streams(self) -> frozenset[str]:
+        """The streams that earlier attempts have completed in each partition: their events are written."""
+        return frozenset(set.intersection(*self._done.values()))
+
+    def run(self, names: Sequence[str], push: PushOfPartition, cancel: threading.Event) -> PushReport:
+        """Pushes the partitions one after the other, and returns one report for all."""
+        remaining, missed = list(names), ""
+        for each in self._slices:
+            if self.reports and cancel.is_set():
+                missed = _key(each)
+                break
+            wanted = [name for name in remaining if name not in self._done[_key(each)]]
+            if wanted:
+                report = self.reports[_key(each)] = push(each, wanted)
+                failed = {name for name, one in report.streams.items() if one.status is not SyncStatus.COMPLETE}
+                remaining = [name for name in remaining if name not in failed]
+        if not self.is_partitioned:
+            return self.reports[""]
+        return _merged(self.reports, remaining if missed else (), missed)
+
+
+def _key(partition: Slice | None) -> str:
+    return partition.key if partition else ""
+
+
+def _merged(reports: Mapping[str, PushReport], unsent: Sequence[str], missed: str) -> PushReport:
+    """One report for all partitions. After a cancel, the `unsent` streams are cancelled too: they never reached the
+    `missed` partition."""
+    streams: dict[str, list[PushedStreamReport]] = {}
+    for key, report in reports.items():
+        for name, each in report.streams.items():
+            error = each.error and f"partition {key}: {each.error}"
+            streams.setdefault(name, []).append(msgspec.structs.replace(each, error=error))
+    combined = {name: _combined(each) for name, each in streams.items()}
+    for name in unsent:
+        found = {"status": SyncStatus.CANCELLED, "error": f"cancelled before partition {missed}", "retryable": True}
+        combined[name] = msgspec.structs.replace(combined[name], **found)
+    worst = next((each for each in reports.values() if each.status is not SyncStatus.COMPLETE), None)
+    last = worst or list(reports.values())[-1]
+    seconds = sum(each.seconds for each in reports.values())
+    return msgspec.structs.replace(last, streams=combined, partition="", seconds=seconds)
+
+
+def _combined(reports: Sequence[PushedStreamReport]) -> PushedStreamReport:
+    """One report of a stream: the numbers summed, everything else from the last partition."""
+    rejections: Counter[str] = Counter()
+    for each in reports:
+        rejections.update(each.rejections)
+    sums = {name: sum(getattr(each, name) for each in reports) for name in _SUMMED}
+    planned = PlannedCounts(
+        sum(each.planned.added for each in reports),
+        *(_sum([getattr(each.planned, name) for each in reports]) for name in ("changed", "removed", "unchanged")),
+    )
+    return msgspec.structs.replace(reports[-1], **sums, planned=planned, rejections=dict(rejections))
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
