@@ -38,6 +38,27 @@ def plan_batches(plan: SealedPlan, storage: Storage, start: int, end: int) -> It
 
 
 def _rows(files: Sequence[PlanFile], storage: Storage, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Joins the rows of small files, of which Spark writes many. Each batch is a transaction here, and often one at the
+    destination."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = 0
+    for rows in _rows_of_files(files, storage, start, end):
+        if waiting and waiting_rows + rows.num_rows > _READ_ROWS:
+            yield from _joined(waiting)
+            waiting, waiting_rows = [], 0
+        waiting.append(rows)
+        waiting_rows += rows.num_rows
+    yield from _joined(waiting)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    if len(batches) <= 1:
+        return batches
+    joined: Sequence[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _rows_of_files(files: Sequence[PlanFile], storage: Storage, start: int, end: int) -> Iterator[pa.RecordBatch]:
     before = 0
     for file in files:
         first, last = max(start - before, 0), min(end - before, file.rows)

@@ -16,6 +16,7 @@ from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.model import TableName
 
 _Row = Mapping[str, Any]
+_MAX_FILES = 30
 _FILE_ROWS = 7  # Small, so that tests cross the border of a file.
 
 
@@ -123,5 +124,6 @@ def _hash(fingerprint: str, row: _Row) -> int:
 
 def _write(rows: pa.Table, folder: Path) -> None:
     folder.mkdir(parents=True)
-    for number, start in enumerate(range(0, rows.num_rows, _FILE_ROWS)):
-        pq.write_table(rows.slice(start, _FILE_ROWS), folder / f"part-{number:05d}.parquet")
+    file_rows = max(_FILE_ROWS, rows.num_rows // _MAX_FILES)
+    for number, start in enumerate(range(0, rows.num_rows, file_rows)):
+        pq.write_table(rows.slice(start, file_rows), folder / f"part-{number:05d}.parquet")

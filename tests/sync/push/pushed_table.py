@@ -49,6 +49,7 @@ class PushedTable:
         self.home, self.out = folder / "home", folder / "out.jsonl"
         self.config: Row = {}
         self.connector: Row = {}
+        self.heartbeat_seconds: float | None = None
         self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
         if mode not in ("overwrite",):
             self.push["key"] = ["id"]
@@ -98,7 +99,8 @@ class PushedTable:
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
-        timeouts = Timeouts(heartbeat_seconds=2.0 if self.is_fake else 60.0, exit_seconds=2.0 if self.is_fake else 30.0)
+        seconds = 2.0 if self.is_fake else 60.0
+        timeouts = Timeouts(heartbeat_seconds=self.heartbeat_seconds or seconds, exit_seconds=seconds)
         options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
         with self.engine() as engine:
             connection = Connection.from_file(file or self.connection_file())
