@@ -13,11 +13,12 @@ from dagster_airbyte_proto.sync.report import StreamReport
 
 
 class CommittedStream(NamedTuple):
-    """A complete stream, all of whose rows are in its table.
+    """A complete stream, all of whose rows are in its table, or at the destination of a relay.
 
-    `part` is the stream's part of the last load, which is `load_id`. `connector` names the connector and its version.
-    `location` is the table's folder or URI, as in a TableTarget. The rows of this sync have `sync_id` in their
-    `_airbyte_meta`. `missing_columns` are columns of the stream that the table lacks, by the stream's schema policy.
+    `part` is the stream's part of the last load, which is `load_id`; a relay has none that a table could confirm.
+    `connector` names the connector and its version. `location` is the table's folder or URI, as in a TableTarget. The
+    rows of this sync have `sync_id` in their `_airbyte_meta`. `missing_columns` are columns of the stream that the
+    table lacks, by the stream's schema policy.
     """
 
     stream: StreamId
@@ -30,6 +31,11 @@ class CommittedStream(NamedTuple):
     location: str = ""
     sync_id: int = 0
     missing_columns: frozenset[str] = frozenset()
+
+    @property
+    def is_relayed(self) -> bool:
+        """True if its rows went to a destination, and not to a table."""
+        return self.planned is not None and self.planned.relay is not None
 
 
 class CommitListener(Protocol):

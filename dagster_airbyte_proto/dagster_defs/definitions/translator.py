@@ -51,7 +51,15 @@ class StreamTranslator:
     def get_asset_spec(self, data: StreamTranslatorData) -> dg.AssetSpec:
         """Returns the asset of a stream. Change the result with `replace_attributes` and `merge_attributes`."""
         connection, columns = data.connection, data.columns
-        metadata: dict[str, object] = {"dagster/table_name": data.table_name}
+        relay = data.planned.relay
+        kinds: set[str] = {connection.connector.protocol}
+        metadata: dict[str, object] = {}
+        if relay is None or connection.to is None:
+            metadata["dagster/table_name"] = data.table_name
+            kinds |= {"spark", data.table_format}
+        else:
+            metadata["airbyte_proto/destination_stream"] = str(relay.stream)
+            kinds |= {connection.to.connector.protocol}
         if columns is not None:
             metadata["dagster/column_schema"] = table_schema(
                 columns, write=data.planned.write, is_partitioned=data.is_partitioned
@@ -59,7 +67,7 @@ class StreamTranslator:
         return dg.AssetSpec(
             dg.AssetKey([connection.name, *data.key_path]),
             description=_description(data),
-            kinds={connection.connector.protocol, "spark", data.table_format},
+            kinds=kinds,
             group_name=connection.name,
             code_version=None if columns is None else code_version(connection, data.planned),
             metadata=metadata,

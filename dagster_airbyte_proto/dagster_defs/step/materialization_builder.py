@@ -110,7 +110,7 @@ class MaterializationBuilder:
             return {}
 
     def _synced_table(self, committed: CommittedStream) -> SyncedTable | None:
-        if self._tables is None or committed.planned is None:
+        if self._tables is None or committed.planned is None or committed.is_relayed:
             return None
         return SyncedTable(
             self._tables.sql_name(committed.table),

@@ -107,7 +107,12 @@ def observation(key: dg.AssetKey, report: StreamReport, partition: str | None = 
 
 
 def _table_place(committed: CommittedStream) -> dict[str, Any]:
-    """The table's place, and its size after the last commit. The IO manager's values, read later, win."""
+    """The place of the table, and its size after the last commit; or the stream of the destination.
+
+    The IO manager's values, read later, win.
+    """
+    if committed.is_relayed:
+        return {"airbyte_proto/destination_stream": committed.report.table}
     report, uri = committed.report, table_uri(committed.location)
     rows = {} if report.table_rows is None else {"dagster/row_count": report.table_rows}
     return {"dagster/table_name": report.table, **rows, **({"dagster/uri": uri} if uri else {})}

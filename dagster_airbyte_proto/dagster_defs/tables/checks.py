@@ -151,7 +151,7 @@ def _chosen(planned: PlannedStream, checks: StreamChecks) -> Iterator[str]:
         yield SCHEMA
     if checks.primary_key and planned.primary_key and planned.write in _UNIQUE:
         yield PRIMARY_KEY
-    if checks.freshness is not None and _time_column(planned) is not None:
+    if checks.freshness is not None and planned.relay is None and _time_column(planned) is not None:
         yield FRESHNESS
 
 

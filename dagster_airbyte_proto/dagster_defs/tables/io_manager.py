@@ -127,6 +127,8 @@ class SparkTableIOManager(dg.ConfigurableIOManager):
         return qualified(self.catalog_name, table)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        if isinstance(obj, CommittedStream) and obj.is_relayed:
+            return  # Its rows are at a destination, and not in a table.
         if isinstance(obj, CommittedStream):
             with _no_retry_when_interrupted():
                 context.add_output_metadata(self._confirm_rows(context, obj))

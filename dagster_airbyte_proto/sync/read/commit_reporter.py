@@ -5,6 +5,7 @@ from typing import NamedTuple
 from dagster_airbyte_proto.sync.commit_listener import CommittedStream
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan
 from dagster_airbyte_proto.sync.preparation import PreparedSync
+from dagster_airbyte_proto.sync.relay.relay_tables import is_relayed
 from dagster_airbyte_proto.sync.report import SyncStatus
 from dagster_airbyte_proto.sync.stream_run import stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
@@ -20,7 +21,7 @@ class CommitReporter(NamedTuple):
     def notify(self) -> None:
         """Reports every complete stream, with the state that is about to be saved."""
         last = self.prepared.loader.last_landed
-        parts = {part.stream: part for part in last.load.parts} if last else {}
+        parts = {part.stream: part for part in last.load.parts if not is_relayed(part)} if last else {}
         self.context.options.commit_listener.committed(
             [
                 CommittedStream(
@@ -31,7 +32,7 @@ class CommitReporter(NamedTuple):
                     parts.get(stream),
                     self.context.source.identity,
                     run.planned,
-                    run.table.location,
+                    run.table.location if run.planned.relay is None else "",
                     self.plan.read_request.sync_id,
                     run.table.missing_columns,
                 )
