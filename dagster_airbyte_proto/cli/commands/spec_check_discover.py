@@ -17,8 +17,10 @@ from dagster_airbyte_proto.cli.progress import log_line
 from dagster_airbyte_proto.stack_traces import without_stack_traces
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.errors import ConfigError
     from dagster_airbyte_proto.model import Catalog, FieldPath, Stream
+    from dagster_airbyte_proto.protocols.events import CheckEvent
     from dagster_airbyte_proto.sync.connector.source import Source
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.plan.stream_plan import Slice
@@ -114,6 +116,9 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
         verdict = source.check()
         message = source.mask.text(verdict.message)
         faults = _stream_faults(engine, source)
+        to = source.connection.relay_destination
+        if to is not None and verdict.succeeded:
+            verdict, message = _destination_verdict(call, engine, to)
     shown = message if call.is_verbose else without_stack_traces(message)
     status = "succeeded" if verdict.succeeded and not faults else "failed"
     lines = [f"{call.connection}: check {status}" + (f": {shown}" if shown else "")]
@@ -135,9 +140,21 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
     return Answer(value, tuple(lines), 2 if faults else 0 if verdict.succeeded else 1)
 
 
+def _destination_verdict(call: Call, engine: "Engine", connection: "Connection") -> "tuple[CheckEvent, str]":
+    """The verdict of the destination of a relay, and its words."""
+    from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
+
+    on_line = partial(show_log_line, is_verbose=call.is_verbose)
+    with opened_destination(engine, connection, on_line=on_line) as destination:
+        verdict = destination.check()
+        message = destination.mask.text(verdict.message)
+    return verdict, message if verdict.succeeded else f"the destination: {message or 'it refuses'}"
+
+
 def _stream_faults(engine: "Engine", source: "Source") -> "list[ConfigError] | None":
     """The faults of the connection's streams by its saved catalog, or the file that it names; None without either."""
     from dagster_airbyte_proto.sync.plan.stream_check import StreamCheck
+    from dagster_airbyte_proto.sync.relay.relay_tables import RELAY_ABILITIES
 
     connection = source.connection
     if connection.connector.catalog_file is not None:
@@ -150,7 +167,8 @@ def _stream_faults(engine: "Engine", source: "Source") -> "list[ConfigError] | N
             return None
         catalog = source.protocol.catalog(saved.message)
     schemas = source.stream_schemas() if source.protocol.sends_schemas else {}
-    return StreamCheck(connection, catalog, engine.abilities, schemas).faults()
+    abilities = engine.abilities if connection.to is None else RELAY_ABILITIES
+    return StreamCheck(connection, catalog, abilities, schemas).faults()
 
 
 @command_in(program, "discover")
