@@ -134,11 +134,19 @@ def cluster(tmp_path: Path) -> Iterator[str]:
                     [Path(sys.executable).with_name(program), *arguments], stderr=output, stdout=output,
                     env={**os.environ, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
                 )  # fmt: skip
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
+            stack.callback(_end, process)
             until(partial(_says, log, is_up), f"{is_up} ({name})")
         assert "REST server" not in (tmp_path / "spark").read_text()
         yield address
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:  # Seen on a busy machine: the JVM's shutdown waits for ever.
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.nightly

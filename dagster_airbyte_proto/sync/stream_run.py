@@ -17,6 +17,7 @@ from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED, StreamReport
 from dagster_airbyte_proto.sync.stream_progress import CommitOutcome, GenerationProgress, ReaderCounts, TableState
 
 REFUSED = "the table refused the load"
+NOT_TAKEN = "the destination did not take the load"
 
 _MAX_TEXTS = 100
 
@@ -95,9 +96,9 @@ class StreamRun:
         self.fail(error)
 
     def record_refusal(self, part: StagedRows, error: ProtoError) -> None:
-        """Counts the rows of a load that the table refused as rejected, and fails the stream."""
+        """Counts the rows of a load that the table or destination refused as rejected, and fails the stream."""
         self.outcome.add_counts(part)
-        self.outcome.reject(part.rows, REFUSED)
+        self.outcome.reject(part.rows, REFUSED if self.planned.relay is None else NOT_TAKEN)
         self.fail_table(error)
 
     def record_unknown(self, part: StagedRows) -> None:

@@ -305,7 +305,7 @@ class ProcessDelivery:
 
     def _check_cancelled(self) -> None:
         if self._context.is_cancelled():
-            raise Cancelled("delivering rows to the destination", "the push was cancelled")
+            raise Cancelled("delivering rows to the destination", "it was cancelled")
 
 
 def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part: RowRange) -> Iterator[PlanBatch]:
