@@ -49,6 +49,8 @@ def translated(schema: Any, dialect: JsonDialect) -> Any:
 
 
 def _described(kind: pa.DataType, dialect: JsonDialect, path: str) -> dict[str, Any]:
+    if isinstance(kind, pa.JsonType):
+        return {"type": ["null", "object", "array", "string", "number", "boolean"]}
     name, extra = _type(kind, dialect, path)
     return {"type": ["null", name], **extra}
 

@@ -58,7 +58,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     same rows differ: mapping, key and options. `cursor` is the greatest cursor value up to which rows are in the plan,
     and `after` the one of the plan before, both as text. So are `snapshot`, up to which the changes of the table are in
     the plan, and `snapshot_before`. With `keeps_snapshot` the next push looks for changes from there on. A plan of a
-    `partition` has the rows of that one alone.
+    `partition` has the rows of that one alone. The text of `json_fields` is JSON already.
     """
 
     plan_id: str
@@ -78,6 +78,7 @@ class SealedPlan(msgspec.Struct, frozen=True):
     snapshot_before: TableSnapshot | None = None
     keeps_snapshot: bool = False
     partition: str | None = None
+    json_fields: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:

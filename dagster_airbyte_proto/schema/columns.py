@@ -359,6 +359,8 @@ _SQL_TYPES = {
 
 def column_type(kind: pa.DataType) -> str:
     """The Spark SQL name of an Arrow type."""
+    if isinstance(kind, pa.JsonType):
+        return "variant"
     if (plain := _SQL_TYPES.get(kind)) is not None:
         return plain
     if pa.types.is_decimal(kind):

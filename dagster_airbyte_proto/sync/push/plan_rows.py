@@ -29,12 +29,21 @@ def plan_batches(plan: SealedPlan, storage: Storage, start: int, end: int) -> It
     """Yields the rows of a plan from `start` up to `end`. Raises StagingError where its files are gone."""
     removals_begin = plan.rows_to_write
     for rows in _rows(plan.files, storage, start, min(end, removals_begin)):
-        yield PlanBatch(start, rows, is_removal=False)
+        yield PlanBatch(start, _with_json(rows, plan.json_fields), is_removal=False)
         start += rows.num_rows
     first = max(start - removals_begin, 0)
     for rows in _rows(plan.removal_files, storage, first, end - removals_begin):
         yield PlanBatch(removals_begin + first, rows, is_removal=True)
         first += rows.num_rows
+
+
+def _with_json(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Marks the columns whose text is JSON: Spark has no type for it in Parquet."""
+    for name in names:
+        place = rows.schema.get_field_index(name)
+        texts = pa.ExtensionArray.from_storage(pa.json_(pa.string()), rows.column(place).cast(pa.string()))
+        rows = rows.set_column(place, name, texts)
+    return rows
 
 
 def _rows(files: Sequence[PlanFile], storage: Storage, start: int, end: int) -> Iterator[pa.RecordBatch]:

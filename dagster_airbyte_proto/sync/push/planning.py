@@ -99,6 +99,8 @@ def make_plan(
         snapshot = None if query.partition is not None else query.at
         plan = _with_ends(plan, planned, snapshot, None if starts_over else position)
         plan = msgspec.structs.replace(plan, keeps_snapshot=options.changes_by is ChangesBy.SNAPSHOTS)
+        json_fields = tuple(field.name for field in origin.fields if isinstance(field.type, pa.JsonType))
+        plan = msgspec.structs.replace(plan, json_fields=json_fields)
         _check_removals(options, plan, planned)
     except BaseException:
         remove_orphan_files(folder, (), storage)

@@ -73,7 +73,14 @@ class SparkPlanner:
             if isinstance(field.dataType, _NO_JSON):
                 kind = field.dataType.simpleString()
                 raise _refused(query, f"field {field.name} is of type {kind}, which JSON has not")
-        return to_arrow_schema(frame.schema)
+        fields = _mapped_frame(_origin(self._session, query), query, as_text=False).schema
+        texts = [field.name for field in fields if isinstance(field.dataType, VariantType)]
+        return pa.schema(
+            [
+                field.with_type(pa.json_(pa.string())) if field.name in texts else field
+                for field in to_arrow_schema(frame.schema)
+            ]
+        )
 
     def snapshot(self, table: str) -> TableSnapshot | None:
         return newest_snapshot(self._session, table)
@@ -175,8 +182,13 @@ def _mapped(session: SparkSession, query: PlanQuery, *, with_cursor: bool = Fals
         return _mapped_frame(origin.withColumn(_CURSOR, cursor), query, carried=(_CURSOR,))
 
 
-def _mapped_frame(frame: DataFrame, query: PlanQuery, carried: tuple[str, ...] = ()) -> DataFrame:
-    """Returns rows as the destination gets them, with the columns of ours that are carried along."""
+def _mapped_frame(
+    frame: DataFrame, query: PlanQuery, carried: tuple[str, ...] = (), *, as_text: bool = True
+) -> DataFrame:
+    """Returns rows as the destination gets them, with the columns of ours that are carried along.
+
+    A VARIANT is the text of its JSON.
+    """
     if not query.fields:
         fields = [f.col(quoted(name)) for name in frame.columns if name not in carried]
     else:
@@ -187,7 +199,8 @@ def _mapped_frame(frame: DataFrame, query: PlanQuery, carried: tuple[str, ...] =
         raise _refused(query, f"key {', '.join(lacking)} is no field that the destination gets ({', '.join(names)})")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise _refused(query, f"fields that differ by case at most: {', '.join(twice)}")
-    return mapped
+    variants = [field.name for field in mapped.schema if isinstance(field.dataType, VariantType)] if as_text else []
+    return mapped.withColumns({name: f.to_json(f.col(quoted(name))) for name in variants}) if variants else mapped
 
 
 def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
@@ -216,7 +229,11 @@ def _field(field: PlannedField) -> Column:
 def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFrame:
     """Adds the hash, and counts rows, rows without a key, and rows whose key others have too."""
     fields = [field for field in frame.schema.fields if field.name != _CURSOR]
-    frame = frame.withColumn(HASH, _row_hash(query.fingerprint, [(each.name, each.dataType) for each in fields]))
+    # JSON of nested fields is the dearest part of a plan, and where nobody compares rows nobody needs it.
+    kinds = [(each.name, each.dataType) for each in fields]
+    frame = frame.withColumn(
+        HASH, _row_hash(query.fingerprint, kinds) if query.compares_keys else f.lit(0).cast("long")
+    )
     copies: Column = f.lit(0)
     if query.keys:
         # A join with what is delivered needs the rows grouped by key anyway.
@@ -240,9 +257,7 @@ def _row_hash(fingerprint: str, fields: list[tuple[str, DataType]]) -> Column:
     parts: list[Column] = [f.lit(fingerprint)]
     for name, kind in fields:
         column = f.col(quoted(name))
-        if isinstance(kind, VariantType):
-            column = f.to_json(column)
-        elif isinstance(kind, StructType | ArrayType | MapType):
+        if isinstance(kind, StructType | ArrayType | MapType):
             column = f.to_json(f.struct(column), _JSON_OPTIONS)
         parts += [column, column.isNull()]
     return f.xxhash64(*parts)

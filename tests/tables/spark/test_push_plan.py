@@ -1,13 +1,17 @@
 """The plans of pushes that Spark makes: which rows are new, and how they are written."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.encoding.json_types import json_schema
+from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.loads.plan_query import (
     CHANGE,
@@ -18,6 +22,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     PlanQuery,
     PushedPartition,
 )
+from dagster_airbyte_proto.protocols.destination import JsonDialect
 from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
 
 pytestmark = pytest.mark.spark
@@ -182,3 +187,17 @@ def test_a_partition_is_compared_with_what_was_delivered_in_it(plans: _Plans, sp
     tuesday = monday._replace(partition=PushedPartition("2026-11-02", "day"), delivered="delivered_days")
     assert plans.write(tuesday).keys() == {3}
     assert plans.removed() == [{"id": 5}]
+
+
+def test_a_variant_is_the_json_that_it_is(spark: SparkSession, plans: _Plans) -> None:
+    query = _query("""SELECT 1 AS id, parse_json('{"a": [1, null, "b\\\\"c"]}') AS v UNION ALL SELECT 2, NULL""")
+    fields = SparkPlanner(spark).fields(query)
+    assert fields.field("v").type == pa.json_(pa.string())
+    assert json_schema(fields, JsonDialect.AIRBYTE)["properties"]["v"]["type"][:2] == ["null", "object"]
+    rows = plans.write(query)
+    assert json.loads(rows[1]["v"]) == {"a": [1, None, 'b"c']}
+    table = plans.deliver()
+    assert plans.write(query._replace(delivered=table)) == {}
+    texts = pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array([rows[1]["v"], rows[2]["v"]]))
+    lines = bytes(record_lines(pa.record_batch({"v": texts}), RecordFrame("", ""))).splitlines()
+    assert [json.loads(line) for line in lines] == [{"v": {"a": [1, None, 'b"c']}}, {"v": None}]
