@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.dagster_defs.definitions.component import ConnectorComponent
     from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, StreamTranslatorData
     from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets, push_assets
+    from dagster_airbyte_proto.dagster_defs.push.delivered_tables import build_push_tables
     from dagster_airbyte_proto.dagster_defs.push.table_sensor import build_table_sensor
     from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
     from dagster_airbyte_proto.dagster_defs.step.resources import ConnectorResource, SqlStateStore
@@ -85,6 +86,7 @@ __all__ = [
     "build_connector_assets",
     "build_partition_discovery_sensor",
     "build_push_assets",
+    "build_push_tables",
     "build_schema_drift_checks",
     "build_schema_drift_sensor",
     "build_state_staleness_sensor",
@@ -120,6 +122,7 @@ _MODULES = {
     "build_connector_assets": "dagster_defs.definitions.assets",
     "build_partition_discovery_sensor": "dagster_defs.automation.discovery",
     "build_push_assets": "dagster_defs.push.assets",
+    "build_push_tables": "dagster_defs.push.delivered_tables",
     "build_schema_drift_checks": "dagster_defs.automation.drift",
     "build_schema_drift_sensor": "dagster_defs.automation.sensors",
     "build_state_staleness_sensor": "dagster_defs.automation.sensors",

@@ -147,7 +147,7 @@ def _component(snippet: Snippet, project: Path) -> None:
     component = ConnectorComponent.from_attributes_dict(attributes=written["attributes"])
     catalog = project / ".airbyte-proto" / "catalogs" / f"{component.connected.name}.json"
     made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, catalog)
-    [assets] = made.assets or ()
+    assets, *_ = made.assets or ()
     assert isinstance(assets, dg.AssetsDefinition)
     assert assets.keys
 

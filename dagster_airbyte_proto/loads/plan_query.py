@@ -13,8 +13,10 @@ CHANGE = "_change"
 
 OWN_COLUMNS = frozenset((HASH, CHANGE))
 
-PARTITION = "_partition"
-"""The column of a delivered table with the partition in which the row was delivered last, if it was in one."""
+PARTITION = "_pushed_partition"
+"""The column of a delivered table with the partition in which the row was delivered last, if it was in one.
+
+`_partition` is a name that Iceberg keeps for itself: a table with such a column is created, and cannot be read."""
 
 
 class RowChange(StrEnum):

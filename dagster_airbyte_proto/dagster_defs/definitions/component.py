@@ -49,6 +49,7 @@ from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.dagster_defs.partitions import newest_slice
 from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets
+from dagster_airbyte_proto.dagster_defs.push.delivered_tables import build_push_tables
 from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
@@ -251,7 +252,8 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         state_path: Path | None,
     ) -> dg.Definitions:
         if self.connected.push is not None:
-            return dg.Definitions(assets=[self._push_assets()])
+            pushes = self._push_assets()
+            return dg.Definitions(assets=[pushes, *build_push_tables(pushes)])
         if state_path is None:
             _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, {self._before_refresh}.")
             if not self._names_streams:
@@ -289,6 +291,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             pool=self.pool,
             op_tags=self.op_tags,
             retry_policy=self.retry_policy,
+            records_tables=True,
             checks=ONLY_REJECTS if self.checks is ONLY_NULLED else self.checks,
             io_manager_key=self.io_manager_key,
         )

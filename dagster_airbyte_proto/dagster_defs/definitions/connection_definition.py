@@ -22,13 +22,17 @@ _KEY = "airbyte_proto/connection"
 
 @dataclass(frozen=True)
 class ConnectionDefinition:
-    """A connection with its planned streams. `catalog` is the saved one, None if none was saved at definition time."""
+    """A connection with its planned streams. `catalog` is the saved one, None if none was saved at definition time.
+
+    A push that `records_tables` records a materialization of the tables that remember what was delivered.
+    """
 
     connection: Connection
     streams: Mapping[dg.AssetKey, StreamId]
     catalog: Catalog | None
     io_manager_key: str = "io_manager"
     checks: StreamChecks | None = None
+    records_tables: bool = False
 
     @property
     def metadata(self) -> dict[str, ObjectMetadataValue]:

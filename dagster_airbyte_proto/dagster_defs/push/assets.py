@@ -34,6 +34,7 @@ class PushAssetOptions(TypedDict, total=False):
     op_tags: Mapping[str, Any] | None
     retry_policy: dg.RetryPolicy | None
     checks: StreamChecks | None
+    records_tables: bool
     io_manager_key: str
 
 
@@ -50,6 +51,7 @@ def push_assets(
     retry_policy: dg.RetryPolicy | None = None,
     required_resource_keys: Set[str] | None = None,
     checks: StreamChecks | None = ONLY_REJECTS,
+    records_tables: bool = False,
     io_manager_key: str = "io_manager",
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Decorates the step of a connection with a `push`: each of its streams becomes an asset that can be run alone.
@@ -58,14 +60,19 @@ def push_assets(
     other ones, by stream; a stream that reads a query has none without it. Runs of the step wait for each other in the
     pool `connector_<name>`, if the instance limits it. `checks=None` leaves out every check.
 
-    With `partitions_def` a run pushes the rows of its partitions. Time windows are backfilled in a single run by
-    default. Raises ConfigError.
+    With `records_tables` a run records the tables of `build_push_tables` too. With `partitions_def` a run pushes the
+    rows of its partitions. Time windows are backfilled in a single run by default. Raises ConfigError.
     """
 
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
         specs = _specs(connection, translator or PushTranslator(), deps or {})
         definition = ConnectionDefinition(
-            connection, {spec.key: stream for stream, spec in specs.items()}, None, io_manager_key, checks
+            connection,
+            {spec.key: stream for stream, spec in specs.items()},
+            None,
+            io_manager_key,
+            checks,
+            records_tables,
         )
         references = code_references(connection, None if function.__module__ == __name__ else function)
         return dg.multi_asset(

@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.push.delivered_tables import record_table
 from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
 from dagster_airbyte_proto.dagster_defs.push.push_checks import PushCheckInput, push_check_results
 from dagster_airbyte_proto.dagster_defs.push.push_metadata import push_metadata
@@ -82,6 +83,8 @@ class PushStep:
                 continue
             if pushed.status is SyncStatus.COMPLETE:
                 yield self._materialization(key, report, pushed)
+                if self._pushed.definition.records_tables:
+                    record_table(self._context, key, self._pushed.connection.name, stream, pushed)
             else:
                 # Not a materialization: with one, Dagster's re-execution from failure would skip the stream.
                 metadata = push_metadata(report, pushed, self._upstream(key))

@@ -22,7 +22,8 @@ def _component(push: dict[str, Any], **attributes: Any) -> ConnectorComponent:
 
 def _step(component: ConnectorComponent) -> dg.AssetsDefinition:
     made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, None)
-    [assets] = made.assets or ()
+    [assets, *tables] = made.assets or ()
+    assert all(isinstance(each, dg.AssetSpec) for each in tables)
     assert isinstance(assets, dg.AssetsDefinition)
     return assets
 

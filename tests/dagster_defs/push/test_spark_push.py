@@ -1,0 +1,85 @@
+"""A push from Dagster on real Iceberg tables: its checks, its partitions, and the table that remembers."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_airbyte_proto import (
+    ConnectorResource,
+    SparkSessionResource,
+    SparkTableIOManager,
+    StreamChecks,
+    build_push_assets,
+    build_push_tables,
+)
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.sync.push.pushed_table import PushedTable
+
+pytestmark = pytest.mark.spark
+
+_DELIVERED = dg.AssetKey(["_pushes", "crm__contacts"])
+_DAYS = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-04")
+
+
+@dg.asset(ins={"delivered": dg.AssetIn(_DELIVERED)}, io_manager_def=dg.mem_io_manager)
+def known(delivered: DataFrame) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["_status"]) for row in delivered.collect())
+
+
+def test_a_push_on_iceberg(
+    spark: SparkSession,
+    spark_settings: SparkSettings,
+    tmp_path: Path,
+    dagster_instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SparkSessionResource, "spark_session", property(lambda _: spark))
+    spark.sql("DROP TABLE IF EXISTS lake.pushed.people")
+    spark.sql("DROP TABLE IF EXISTS lake._pushes.crm__contacts")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.pushed")
+    spark.sql("CREATE TABLE lake.pushed.people (id INT, score DOUBLE, day DATE) USING iceberg")
+    spark.sql("INSERT INTO lake.pushed.people VALUES (1, 0.5D, date'2026-11-01'), (2, double('NaN'), date'2026-11-01')")
+    spark.sql("INSERT INTO lake.pushed.people VALUES (3, 0.5, date'2026-11-02')")
+    place = PushedTable(tmp_path, mode="mirror")
+    path = place.connection_file()
+    written = yaml.safe_load(path.read_text())
+    written["push"]["contacts"] |= {"from": "lake.pushed.people", "partition": "day"}
+    path.write_text(yaml.safe_dump(written))
+    checks = StreamChecks(max_removed=0, freshness=timedelta(hours=1), severity="warn")
+    pushes = build_push_assets(Connection.from_file(path), partitions_def=_DAYS, checks=checks, records_tables=True)
+    session = SparkSessionResource(warehouse=spark_settings.warehouse)
+    job = dg.Definitions(
+        assets=[pushes, *build_push_tables(pushes), known],
+        jobs=[dg.define_asset_job("push", [pushes]), dg.define_asset_job("read", [known])],
+        resources={
+            "connector": ConnectorResource(home=str(place.home)),
+            "io_manager": SparkTableIOManager(spark=session),
+        },
+    )
+
+    def push(day: str) -> dg.ExecuteInProcessResult:
+        return job.resolve_job_def("push").execute_in_process(instance=dagster_instance, partition_key=day)
+
+    first = push("2026-11-01")
+    assert {each.check_name: each.passed for each in first.get_asset_check_evaluations()} == {
+        "counts": True,
+        "rejects": False,
+        "removals": True,
+        "freshness": True,
+    }
+    push("2026-11-02")
+    spark.sql("DELETE FROM lake.pushed.people WHERE day = date'2026-11-01'")
+    events = push("2026-11-01").asset_materializations_for_node("crm")
+    [again] = [event for event in events if event.asset_key != _DELIVERED]
+    assert again.metadata["airbyte_proto/planned_removed"].value == 1
+    [record] = dagster_instance.fetch_materializations(_DELIVERED, limit=1).records
+    assert record.asset_materialization is not None
+    assert record.asset_materialization.metadata["dagster/table_name"].value == "lake._pushes.crm__contacts"
+    read = job.resolve_job_def("read").execute_in_process(instance=dagster_instance)
+    assert (3, "delivered") in read.output_for_node("known")
+    assert place.held().keys() == {3}
