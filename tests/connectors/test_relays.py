@@ -72,7 +72,7 @@ def test_a_singer_tap_to_an_airbyte_destination(
     file, held = quick_folder / "people.jsonl", quick_folder / "out.sqlite"
     file.write_text("".join(json.dumps(row) + "\n" for row in _PEOPLE))
     cdk = ensure_environment(PinnedPackage.of("airbyte-cdk==7.39.1"), cache=connector_environments, python=None)
-    program = Path(__file__).with_name("sqlite_destination.py")
+    program = Path(__file__).parents[1] / "support" / "sqlite_destination.py"
     launch = {"kind": "local", "command": [str(cdk / "bin" / "python"), str(program)]}
     connection = {
         "connector": {"protocol": "singer", "launch": {"kind": "pypi", "package": "tap-jsonl==0.3.1"}},

@@ -20,7 +20,7 @@ from tests.sync.push.pushed_table import PushedTable, Row
 
 pytestmark = [pytest.mark.connectors, pytest.mark.timeout(300)]
 
-_PROGRAM = Path(__file__).with_name("sqlite_destination.py")
+_PROGRAM = Path(__file__).parents[1] / "support" / "sqlite_destination.py"
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
 
 OpenDestination = Callable[..., PushedTable]

@@ -193,6 +193,13 @@ class SimulatedDelta(_SparkTables):
 
     format = "delta"
 
+    def __init__(self, session: "SparkSession", settings: "SparkSettings") -> None:
+        super().__init__(session, settings)
+        # The session's catalog is one for all tests of a worker: another warehouse's tables may have these names.
+        if session.catalog.databaseExists("shop"):
+            for table in session.catalog.listTables("shop"):
+                self._run(f"drop table {self._settings.catalog}.shop.`{table.name}`")
+
     def open(self) -> TableWriter:
         from dagster_airbyte_proto.tables.delta.tables import DeltaTables
 
