@@ -22,6 +22,7 @@ from dagster_airbyte_proto.dagster_defs.engines import (
 )
 from dagster_airbyte_proto.dagster_defs.partitions import slices_of
 from dagster_airbyte_proto.dagster_defs.push.partition_pushes import PartitionPushes
+from dagster_airbyte_proto.dagster_defs.push.push_progress import PushProgress
 from dagster_airbyte_proto.dagster_defs.push.step import PushedAssets, PushEvents, PushStep
 from dagster_airbyte_proto.dagster_defs.step.backfill import Backfill
 from dagster_airbyte_proto.dagster_defs.step.background_sync import BackgroundSync
@@ -124,7 +125,8 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
         background = BackgroundSync(run)
         self._running_syncs.append(background)
         pushed = PushedAssets(connection, definition, selected, io_manager, pushes)
-        yield from PushStep(context, pushed, background, progress.report_progress).events()
+        pushed_rows = PushProgress(context, self, connection.name, names)
+        yield from PushStep(context, pushed, background, partial(pushed_rows.report, self.progress_seconds)).events()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - as Dagster calls it
         """Ends syncs that still run because their iterator was dropped."""

@@ -1,5 +1,6 @@
 """Pushes as Dagster assets: their keys and lineage, what a run materializes, and how it fails."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -72,6 +73,23 @@ def test_a_run_pushes_and_tells_its_numbers(table: PushedTable, dagster_instance
     assert [row["id"] for row in table.received()] == [1, 2]
     [again] = _run(table, crm, dagster_instance).asset_materializations_for_node("crm")
     assert again.metadata["airbyte_proto/sent"].value == 0
+
+
+def test_the_progress_of_a_push_is_in_the_log_of_its_run(
+    table: PushedTable, dagster_instance: dg.DagsterInstance
+) -> None:
+    table.fill([person(number) for number in range(1, 24)])
+    table.options["rate"] = {"rows_per_second": 8}
+    job = dg.Definitions(
+        assets=[build_push_assets(Connection.from_file(table.connection_file()))],
+        jobs=[dg.define_asset_job("all")],
+        resources={**_resources(table), "connector": ConnectorResource(home=str(table.home), progress_seconds=0.5)},
+    ).resolve_job_def("all")
+    result = job.execute_in_process(instance=dagster_instance)
+    texts = [
+        entry.message for entry in dagster_instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    ]
+    assert any(re.fullmatch(r"contacts: \d+ of 23 rows acknowledged, \d+ a second", text) for text in texts), texts
 
 
 def test_a_field_has_the_columns_of_the_table_as_its_lineage(
