@@ -87,6 +87,10 @@ class RunningConnector(Protocol):
         """
         ...
 
+    def request_stop(self) -> None:
+        """Asks the connector to end (SIGTERM), and returns. What it still writes can be read. Safe to call twice."""
+        ...
+
     def stop(self) -> None:
         """Asks the connector to end, then kills it. Returns when none of its processes runs. Safe to call twice."""
         ...

@@ -7,12 +7,14 @@ It writes records to a file, a line each, and puts them there before it sends th
 - `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
+- `drains`: at SIGTERM it writes what it has, sends the last state and ends.
 - `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1; where there is a
   `fails_stream`, only if that came last.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -47,6 +49,8 @@ class _Destination:
         self._stream = ""
 
     def run(self, lines: TextIO) -> None:
+        if self._config.get("drains"):
+            signal.signal(signal.SIGTERM, self._drain)
         for line in lines:
             message = json.loads(line, parse_constant=_refuse)
             kind = message["type"]
@@ -64,6 +68,10 @@ class _Destination:
             error = {"message": "it cannot go on", "failure_type": self._config["fails"]}
             _say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.0, "error": error}})
             sys.exit(1)
+
+    def _drain(self, *_: object) -> None:
+        self._flush(self._states[-1:])
+        sys.exit(0)
 
     def _take(self, message: dict[str, Any]) -> None:
         self._records += 1

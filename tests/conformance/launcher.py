@@ -160,6 +160,15 @@ class LiveLauncherConformance(LauncherConformance):
         connector.stop()
         assert report_of(connector).code == 7
 
+    def test_what_one_writes_at_its_requested_end_can_be_read(self, launcher: Launcher) -> None:
+        connector = start(launcher, "say_goodbye")
+        assert connector.read(_PATIENCE_SECONDS) == LINE
+        connector.request_stop()
+        connector.request_stop()
+        assert read_all(connector) == b"x" * 4_000_000
+        report = report_of(connector)
+        assert (report.code, report.stopped) == (7, True)
+
     def test_a_flood_on_stderr_blocks_nothing(self, launcher: Launcher) -> None:
         connector = start(launcher, "flood_stderr")
         assert read_all(connector) == LINE

@@ -97,6 +97,24 @@ def test_target_csv(target: OpenTarget, quick_folder: Path) -> None:
     assert rows[0]["name"] == _ALL[0]["name"]
 
 
+def test_a_target_that_writes_what_it_has_at_its_end_is_let_do_so(target: OpenTarget, quick_folder: Path) -> None:
+    out = quick_folder / "out"
+    out.mkdir()
+    config = {"output_path": str(out), "file_naming_scheme": "{stream_name}-{timestamp}.csv"}
+    table = target("meltanolabs-target-csv==0.5.0", "target-csv", config)
+    rows = [{**_ALL[0], "id": number} for number in range(60)]
+    table.fill(rows)
+    table.options |= {"rate": {"rows_per_second": 2}, "batch": {"rows": 2}}
+    table.grace_seconds = 8.0
+    report = table.run_until_sent(20)
+    assert (report.status, report.unknown) == ("cancelled", 0)
+    assert 0 < report.acknowledged < len(rows)
+    del table.options["rate"]
+    assert table.contacts().acknowledged == len(rows) - report.acknowledged
+    written = [int(row["id"]) for file in out.iterdir() for row in csv.DictReader(file.open(newline=""))]
+    assert sorted(written) == list(range(60))
+
+
 def test_target_duckdb(target: OpenTarget, quick_folder: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     path = quick_folder / "db.duckdb"

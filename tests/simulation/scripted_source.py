@@ -118,6 +118,9 @@ class ScriptedConnector:
     def close_input(self) -> None:
         """Does nothing: there is no input."""
 
+    def request_stop(self) -> None:
+        self.stop()
+
     def stop(self) -> None:
         self._chunks = []
 

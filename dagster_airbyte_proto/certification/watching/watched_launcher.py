@@ -112,6 +112,9 @@ class WatchedConnector:
     def close_input(self) -> None:
         self._inner.close_input()
 
+    def request_stop(self) -> None:
+        self._inner.request_stop()
+
     def stop(self) -> None:
         self._inner.stop()
         self.wait(_EXIT_SECONDS)

@@ -135,10 +135,13 @@ class DockerConnector:
     def close_input(self) -> None:
         self._stdin.close()
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         if not self._stop_requested and not self._ended.is_set():
             self._stop_requested = True
             self._signal_in_background("SIGTERM")
+
+    def stop(self) -> None:
+        self.request_stop()
         self._discard_until(time.monotonic() + self._grace_seconds)
         if not self._ended.is_set():
             for each in (self._container.stdout, self._container.stderr):

@@ -98,7 +98,7 @@ class LocalConnector:
 
     def stop(self) -> None:
         # Its input stays open until it has ended: a connector that sees the end may take half of the rows for all.
-        self._request_stop()
+        self.request_stop()
         deadline = time.monotonic() + self._stop_seconds
         # A connector that handles SIGTERM may write a lot before it ends. If no other thread reads it, we discard it
         # here.
@@ -118,7 +118,7 @@ class LocalConnector:
         finally:
             self._read_lock.release()
 
-    def _request_stop(self) -> None:
+    def request_stop(self) -> None:
         with self._stop_lock:
             if not self._ended.is_set() and not self._stop_requested:
                 self._stop_requested = True

@@ -258,6 +258,9 @@ class _RecordedConnector:
                 self._recorder.close_input()
         self._inner.close_input()
 
+    def request_stop(self) -> None:
+        self._inner.request_stop()
+
     def stop(self) -> None:
         self._inner.stop()
         with self._lock:

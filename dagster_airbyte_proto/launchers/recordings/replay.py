@@ -181,6 +181,9 @@ class ReplayedConnector:
             self._difference = error
             raise
 
+    def request_stop(self) -> None:
+        """Does nothing: it ends with its recording, or by `stop`."""
+
     def stop(self) -> None:
         with self._changed:
             self._stopped = self._stopped or not self._ended

@@ -7,6 +7,8 @@
 - One thread writes and reads in turn. A destination that does not read holds us up by a full pipe, and nothing is kept
   in memory but the batch and the positions of the states that are out.
 - A position counts when its state came back. The end of a process counts when it also exited with 0.
+- A push that is cancelled asks the process to end, and reads on until it has: some targets then write all that they
+  have, and only then send their state.
 """
 
 import time
@@ -39,6 +41,7 @@ from dagster_airbyte_proto.sync.run_options import RunOptions
 
 _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
+_DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
 
 
@@ -145,6 +148,10 @@ class ProcessDelivery:
         try:
             self._send(running, part)
             report = self._end(running, part)
+        except Cancelled:
+            running.request_stop()
+            self._read_on(running, _DRAIN_SECONDS)  # It is killed before, after the launcher's grace.
+            raise
         except ConnectorError as error:
             raise self._explained(error, running) from error
         finally:
@@ -154,11 +161,7 @@ class ProcessDelivery:
 
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
-        with suppress(ConnectorError):
-            ends_at = time.monotonic() + _LAST_WORDS_SECONDS
-            while time.monotonic() < ends_at and (chunk := running.read(_WAIT_SECONDS)) != b"":
-                self._output.feed(chunk or b"")
-            self._output.finish()
+        self._read_on(running, _LAST_WORDS_SECONDS)
         report = running.wait(0)
         found = self._output.error or (report.how_it_ended_and_why if report else "")
         if not found:
@@ -166,6 +169,14 @@ class ProcessDelivery:
         text = self._context.destination.mask.text(f"{error.found}: {found}")
         retryable = error.retryable or self._output.is_transient
         return ConnectorError(error.doing, text, remedy=error.remedy, retryable=retryable)
+
+    def _read_on(self, running: RunningConnector, seconds: float) -> None:
+        """Takes in what the process still sends before it ends."""
+        ends_at = time.monotonic() + seconds
+        with suppress(ConnectorError):
+            while time.monotonic() < ends_at and (chunk := running.read(_WAIT_SECONDS)) != b"":
+                self._output.feed(chunk or b"")
+            self._output.finish()
 
     def _send(self, running: RunningConnector, part: RowRange) -> None:
         self._write(running, self._protocol.opening_lines(self._stream))

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import TableSpec
@@ -50,6 +51,7 @@ class PushedTable:
         self.config: Row = {}
         self.connector: Row = {}
         self.heartbeat_seconds: float | None = None
+        self.grace_seconds = 0.2
         self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
         if mode not in ("overwrite",):
             self.push["key"] = ["id"]
@@ -95,7 +97,7 @@ class PushedTable:
         return path
 
     def engine(self) -> Engine:
-        return Engine(self.settings, stop_grace_seconds=0.2)
+        return Engine(self.settings, stop_grace_seconds=self.grace_seconds)
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
@@ -105,6 +107,25 @@ class PushedTable:
         with self.engine() as engine:
             connection = Connection.from_file(file or self.connection_file())
             return push_connection(engine, connection, PushRequest(**request), options)
+
+    def run_until_sent(self, rows: int) -> PushedStreamReport:
+        """Pushes, and cancels the push once so many rows are on their way. Returns the report of the only stream."""
+        cancel = threading.Event()
+
+        def wait_for_rows() -> None:
+            store = SqlStore(self.settings.state_url)
+            while not cancel.wait(0.05):
+                if any(each.announced >= rows for each in store.deliveries("crm").values()):
+                    cancel.set()
+            store.close()
+
+        watch = threading.Thread(target=wait_for_rows)
+        watch.start()
+        try:
+            return self.run(cancel=cancel).streams["contacts"]
+        finally:
+            cancel.set()
+            watch.join()
 
     def contacts(self, **request: Any) -> PushedStreamReport:
         """Pushes, and returns the report of the only stream."""

@@ -247,6 +247,22 @@ def test_a_cancelled_push_keeps_what_is_acknowledged(table: PushedTable) -> None
     assert table.contacts().acknowledged == 23
 
 
+@pytest.mark.parametrize("drains", [True, False])
+def test_a_destination_that_ends_by_itself_is_let_write_what_it_has(quick_folder: Path, *, drains: bool) -> None:
+    table = PushedTable(quick_folder, protocol="singer")
+    table.fill([person(number) for number in range(1, 24)])
+    table.config |= {"echo": "end", "drains": drains}
+    table.options["rate"] = {"rows_per_second": 5}
+    table.grace_seconds = 5.0
+    report = table.run_until_sent(10)
+    assert (report.status, report.acknowledged > 0) == ("cancelled", drains)
+    at_death = len(table.received())
+    del table.options["rate"]
+    assert table.contacts().acknowledged == 23 - report.acknowledged
+    assert len(table.received()) == at_death + 23 - report.acknowledged
+    assert table.held() == {number: person(number) for number in range(1, 24)}
+
+
 def test_a_mode_that_the_destination_lacks_is_refused_before_the_start(table: PushedTable) -> None:
     table.push["mode"] = "update"
     with pytest.raises(ConfigError, match=r"only updates|sync mode update"):
