@@ -18,6 +18,8 @@ PINS = {
     # A newer duckdb takes the first row of each batch for a header, so that row is lost.
     "target-duckdb": ("target-duckdb==0.8.0", "duckdb==1.0.0"),
     "target-jsonl": ("target-jsonl==0.1.4",),
+    # The script of those who have no tool.
+    "script": ("pandas==3.1.1", "pyarrow==26.0.1", "orjson==3.13.0"),
     "source-faker": ("airbyte-source-faker==7.2.1",),
 }
 

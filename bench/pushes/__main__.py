@@ -1,0 +1,5 @@
+"""`python -m bench.pushes`."""
+
+from bench.pushes.figures import main
+
+main()
