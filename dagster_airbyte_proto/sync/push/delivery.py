@@ -14,13 +14,10 @@
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
-from dagster_airbyte_proto.checkpoints.store import Lease
-from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.push import RowLimit
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
@@ -36,39 +33,12 @@ from dagster_airbyte_proto.protocols.destination import PushedStream, SentPositi
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
-from dagster_airbyte_proto.sync.push.push_context import Destination
-from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 
 _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
 _DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
-
-
-class DeliveryContext(Protocol):
-    """The services of the run that a delivery uses."""
-
-    @property
-    def destination(self) -> Destination: ...
-
-    @property
-    def options(self) -> RunOptions: ...
-
-    @property
-    def sync_id(self) -> int: ...
-
-    @property
-    def store(self) -> DeliveryStore: ...
-
-    @property
-    def lease(self) -> Lease: ...
-
-    @property
-    def connection(self) -> Connection:
-        """The connection whose options say how rows are sent."""
-        ...
-
-    def is_cancelled(self) -> bool: ...
 
 
 class RowRange(NamedTuple):

@@ -39,6 +39,30 @@ class PushRequest(NamedTuple):
         return self.partition.key if self.partition else None
 
 
+class DeliveryContext(NamedTuple):
+    """A run that delivers rows to a destination: the services that it uses, and what it holds until it ends."""
+
+    destination: Destination
+    options: RunOptions
+    renewal: LeaseRenewal
+    store: DeliveryStore
+    sync_id: int
+
+    @property
+    def lease(self) -> Lease:
+        return self.renewal.lease
+
+    @property
+    def connection(self) -> Connection:
+        """The connection whose options say how rows are sent."""
+        return self.destination.connection
+
+    def is_cancelled(self) -> bool:
+        """True once somebody has cancelled the run. Raises StateConflict if another run has taken over."""
+        self.renewal.check()
+        return self.options.cancel.is_set()
+
+
 class PushContext(NamedTuple):
     """One push: what it sends, how it behaves, and what it holds until it ends."""
 
@@ -63,7 +87,6 @@ class PushContext(NamedTuple):
     def connection(self) -> Connection:
         return self.destination.connection
 
-    def is_cancelled(self) -> bool:
-        """True once somebody has cancelled the push. Raises StateConflict if another run has taken over."""
-        self.renewal.check()
-        return self.options.cancel.is_set()
+    @property
+    def delivery(self) -> DeliveryContext:
+        return DeliveryContext(self.destination, self.options, self.renewal, self.store, self.sync_id)

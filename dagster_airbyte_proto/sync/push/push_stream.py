@@ -106,7 +106,7 @@ def _check_unknown(context: PushContext, delivery: Delivery) -> None:
 
 def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     """Delivers a sealed plan, then folds what is acknowledged."""
-    start = first_position(context, plan)
+    start = first_position(context.delivery, plan)
     # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
     generations = count(context.sync_id * MAX_ATTEMPTS)
     rules = RowRules(options.nulls == "omit", options.max_rejected)
@@ -116,7 +116,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         return (PlanPart(rows, stream, rules) for rows in row_ranges(plan, start, context.connection.checkpoint_rows))
 
     attempts = DeliveryAttempts(
-        context,
+        context.delivery,
         plan,
         parts,
         context.engine.tables.storage,

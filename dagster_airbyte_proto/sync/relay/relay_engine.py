@@ -7,7 +7,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
-from dagster_airbyte_proto.sync.relay.relay_context import RelayContext
+from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables, is_relayed
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -39,5 +39,6 @@ def engine_of_run(engine: Engine, connection: Connection, run: LeasedRun, *, ret
         return engine
     destination = engine.destination(to, run.log)
     destination.check_config()
-    context = RelayContext(destination, run.options, run.renewal, engine.store, retries_unknown)
-    return engine.with_tables(RelayTables(context, engine.settings.staging_folder / "relay" / connection.name))
+    context = DeliveryContext(destination, run.options, run.renewal, engine.store, run.renewal.lease.fence)
+    folder = engine.settings.staging_folder / "relay" / connection.name
+    return engine.with_tables(RelayTables(context, folder, retries_unknown=retries_unknown))

@@ -26,7 +26,7 @@ from dagster_airbyte_proto.model import IDEMPOTENT, StreamId, TableName, WriteMo
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
-from dagster_airbyte_proto.sync.relay.relay_context import RelayContext
+from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
 from dagster_airbyte_proto.tables.abilities import Abilities
 
@@ -40,13 +40,16 @@ _FORM_FILE = "record_form.json"
 
 
 class RelayTables:
-    """The TableWriter of one run of a relay. `folder` is for its staged files."""
+    """The TableWriter of one run of a relay. `folder` is for its staged files.
+
+    With `retries_unknown` rows are sent again of which nobody knows whether the destination has them.
+    """
 
     abilities = RELAY_ABILITIES
     storage = LOCAL
 
-    def __init__(self, context: RelayContext, folder: Path) -> None:
-        self._context = context
+    def __init__(self, context: DeliveryContext, folder: Path, *, retries_unknown: bool) -> None:
+        self._context, self._retries_unknown = context, retries_unknown
         self._folder = folder.absolute()
         self._spec = context.destination.spec()
         self._generations: dict[StreamId, Iterator[int]] = {}
@@ -90,7 +93,7 @@ class RelayTables:
             return None
         if part.rows and delivery.is_complete:
             return self._delivered(part, delivery, {}, was_there=True)
-        if delivery.unknown and delivery.plan.mode not in IDEMPOTENT and not self._context.retries_unknown:
+        if delivery.unknown and delivery.plan.mode not in IDEMPOTENT and not self._retries_unknown:
             raise _unknown_error(doing, delivery, "an earlier run ended in the midst of it")
         return None
 
