@@ -36,9 +36,11 @@ _SERVICES = {
     "AlternativeForm": "annotates a field of a model, by its identity",
     "CommitReporter": "has the context of a run",
     "ContainerHandle": "has the engine's client and open sockets",
+    "DeliveryContext": "has the store and the lease's renewal",
     "Guardian": "has a process and its pipe",
     "LaunchOptions": "has callbacks",
     "LaunchableConnector": "has a launcher",
+    "LeasedRun": "has the lease's renewal and the log",
     "LeaseWait": "has an event and a callback",
     "LoadSteps": "has the stage, the ledger and the committer",
     "OpenBatchFile": "has an open file",
@@ -46,6 +48,7 @@ _SERVICES = {
     "PushContext": "has the engine and the lease's renewal",
     "QueryListener": "has the log",
     "ReadOutcome": "has the reader",
+    "RelayedTo": "has the destination's protocol",
     "RowLander": "has the stage, the loader and the tables",
     "RunOptions": "has an event and a listener",
     "SyncContext": "has the engine and the lease's renewal",
@@ -105,7 +108,12 @@ def _push() -> Connection:
     )
 
 
-_MODELS = [*map(_connection, _LAUNCHES), _push(), Settings.load(Path("/home"))]
+def _relay() -> Connection:
+    connector = {"protocol": "airbyte", "launch": {"kind": "local", "command": "true"}}
+    return Connection.model_validate({"name": "shop", "connector": connector, "to": {"connector": connector}})
+
+
+_MODELS = [*map(_connection, _LAUNCHES), _push(), _relay(), Settings.load(Path("/home"))]
 
 
 def _is_value(found: type) -> bool:
