@@ -55,7 +55,9 @@ def test_each_tap_becomes_a_connection_that_is_pinned_to_what_meltano_has_instal
                 "has_state": False,
             },
         ],
-        "not_carried_over": ["loaders target-jsonl: tables are written by airbyte-proto itself"],
+        "not_carried_over": [
+            "loaders target-jsonl: tables are written by airbyte-proto itself; with --loader NAME the records go there"
+        ],
     }
     shop = Connection.from_file(place.folder / "connections/shop.yaml")
     assert shop.connector.launch.model_dump(exclude_none=True) == {
@@ -148,3 +150,36 @@ def test_a_tap_that_cannot_be_asked_leaves_its_patterns_named(place: Place) -> N
     [moved] = place.json("import", "project/meltano.yml")["connections"]
     assert "select us*.*: it needs the tap's catalog" in moved["not_carried_over"]
     assert any("tap.sh" in left for left in moved["not_carried_over"])
+
+
+def test_with_a_loader_each_tap_is_relayed_to_it(place: Place) -> None:
+    _project(place)
+    project = place.folder / "project/meltano.yml"
+    loader = """
+  - name: target-postgres
+    pip_url: meltanolabs-target-postgres==0.8.1
+    executable: target-postgres
+    config: {host: db, user: $PG_USER, password: open-secret}
+  - name: target-jsonl
+"""
+    project.write_text(_PROJECT.replace(" [{name: target-jsonl}]", loader))
+    result = place.json("import", "project/meltano.yml", "--into", "connections", "--loader", "target-postgres")
+    [shop, _] = result["connections"]
+    assert shop["variables"] == ["SHOP_HOST", "TAP_SHOP_PASSWORD", "PG_USER", "TARGET_POSTGRES_PASSWORD"]
+    assert result["not_carried_over"] == []
+    written = Connection.from_file(place.folder / "connections/shop.yaml")
+    assert written.to is not None
+    assert written.to.connector.launch.model_dump(exclude_none=True) == {
+        "kind": "pypi",
+        "package": "meltanolabs-target-postgres==0.8.1",
+        "executable": "target-postgres",
+    }
+    assert written.to.config == {
+        "host": "db",
+        "user": "${env:PG_USER}",
+        "password": "${env:TARGET_POSTGRES_PASSWORD}",
+    }
+    assert "open-secret" not in (place.folder / "connections/shop.yaml").read_text()
+    wrong = place.run("import", "project/meltano.yml", "--loader", "target-x", "--force")
+    assert wrong.code == 2
+    assert "target-postgres, target-jsonl" in wrong.err

@@ -8,8 +8,8 @@ import yaml
 
 from dagster_airbyte_proto.connection.meltano.project import (
     MeltanoProject,
-    Tap,
-    TapConfig,
+    Plugin,
+    PluginConfig,
     connection_config,
     merged_documents,
     parsed_project,
@@ -75,11 +75,11 @@ def _project(environment: str | None = None) -> MeltanoProject:
     return parsed_project(_PROJECT, [_LOCK], environment)
 
 
-def _tap(name: str, environment: str | None = None) -> Tap:
+def _tap(name: str, environment: str | None = None) -> Plugin:
     return next(tap for tap in _project(environment).taps if tap.name == name)
 
 
-def _config(name: str, environment: str | None = None, dotenv: dict[str, str] | None = None) -> TapConfig:
+def _config(name: str, environment: str | None = None, dotenv: dict[str, str] | None = None) -> PluginConfig:
     return connection_config(_tap(name, environment), _project(environment), "/project", dotenv or {})
 
 
@@ -136,7 +136,7 @@ def test_an_heir_of_itself_is_refused() -> None:
 
 def test_what_cannot_be_carried_over_is_named() -> None:
     assert _project().not_imported == (
-        "loaders target-jsonl: tables are written by airbyte-proto itself",
+        "loaders target-jsonl: tables are written by airbyte-proto itself; with --loader NAME the records go there",
         "job nightly: make it a Dagster job over its taps' assets",
         "schedule daily (@daily): make it a Dagster schedule",
     )
@@ -180,18 +180,21 @@ _COLUMNS = {"users": ["id", "email", "name"], "public-a": ["id", "email"], "publ
     ],
 )
 def test_patterns_are_worked_out_on_the_catalog(rules: list[str], streams: dict[str, Any] | None) -> None:
-    assert selected_streams(Tap("tap", select=tuple(rules)), _COLUMNS) == (streams, (), False)
+    assert selected_streams(Plugin("tap", select=tuple(rules)), _COLUMNS) == (streams, (), False)
 
 
 def test_a_filter_leaves_out_streams() -> None:
-    assert selected_streams(Tap("tap", select_filter=("!public-*",)), _COLUMNS).streams == {"users": {}, "secret": {}}
-    assert selected_streams(Tap("tap", select_filter=("users",)), _COLUMNS).streams == {"users": {}}
+    assert selected_streams(Plugin("tap", select_filter=("!public-*",)), _COLUMNS).streams == {
+        "users": {},
+        "secret": {},
+    }
+    assert selected_streams(Plugin("tap", select_filter=("users",)), _COLUMNS).streams == {"users": {}}
 
 
 def test_without_a_catalog_patterns_are_named() -> None:
-    chosen = selected_streams(Tap("tap", select=("users.*", "public-*.*", "!*.email")), None)
+    chosen = selected_streams(Plugin("tap", select=("users.*", "public-*.*", "!*.email")), None)
     assert chosen == ({"users": {"exclude": ["email"]}}, ("select public-*.*: it needs the tap's catalog",), True)
-    chosen = selected_streams(Tap("tap", select=("*.*", "!secret")), None)
+    chosen = selected_streams(Plugin("tap", select=("*.*", "!secret")), None)
     assert chosen.needs_catalog
     assert chosen.not_imported == (
         "select: secret is excluded from all streams, which are not known without the tap's catalog",
@@ -199,6 +202,6 @@ def test_without_a_catalog_patterns_are_named() -> None:
 
 
 def test_metadata_selects_too() -> None:
-    tap = Tap("tap", metadata={"secret": {"selected": False}, "users": {"replication-method": "FULL_TABLE"}})
+    tap = Plugin("tap", metadata={"secret": {"selected": False}, "users": {"replication-method": "FULL_TABLE"}})
     streams = selected_streams(tap, _COLUMNS).streams
     assert streams == {"users": {"read": "full_refresh"}, "public-a": {}, "public-b": {}}

@@ -19,7 +19,7 @@ from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Tap, TapConfig
+    from dagster_airbyte_proto.connection.meltano.project import MeltanoProject, Plugin, PluginConfig
     from dagster_airbyte_proto.connection.meltano.selection import CatalogColumns
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?(?P<version>[=<>~!].*)?")
@@ -28,11 +28,11 @@ _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]
 class _ImportedTap(NamedTuple):
     """A tap to import: the file to write for it, and what could not be carried over (`left`)."""
 
-    tap: "Tap"
+    tap: "Plugin"
     connection: str
     path: Path
     document: Mapping[str, Any]
-    config: "TapConfig"
+    config: "PluginConfig"
     left: tuple[str, ...]
 
 
@@ -46,15 +46,16 @@ class _ImportedTap(NamedTuple):
 )
 @click.option("--environment", metavar="NAME", help="Default: the project's default_environment.")
 @click.option("--tap", "taps", metavar="NAME", multiple=True, help="Import only this tap; may be repeated.")
+@click.option("--loader", metavar="NAME", help="Send the records to this loader, in the place of tables.")
 @click.option(
     "--state", "states", metavar="TAP=FILE", multiple=True, help="A file with the output of `meltano state get`."
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def import_project(
     call: Call, file: Path, into: Path | None, environment: str | None, taps: tuple[str, ...],
-    states: tuple[str, ...], force: bool,
+    loader: str | None, states: tuple[str, ...], force: bool,
 ) -> Answer:  # fmt: skip
-    """Writes a connection file for each tap of a Meltano project, and imports its state.
+    """Writes a connection file for each tap of a Meltano project, and imports its state. With --loader each is a relay.
 
     If a tap's selection rules need its catalog, the tap is started to discover it. The output lists what could not be
     carried over.
@@ -64,9 +65,10 @@ def import_project(
     project = parsed_project(_document(file), _locks(file.parent), environment)
     saved = _saved(states, project)
     folder = into or Path()
-    chosen = _chosen(project, taps, file)
+    chosen = _chosen("tap", project.taps, taps, file)
+    [target] = _chosen("loader", project.loaders, [loader], file) if loader is not None else [None]
     _check_names_are_unique(chosen)
-    imported = [_import_tap(call, tap, project, file.parent, folder) for tap in chosen]
+    imported = [_import_tap(call, tap, _Place(project, file.parent, folder, target)) for tap in chosen]
     for each in imported:
         if each.path.exists() and not force:
             raise ConfigError(
@@ -94,7 +96,7 @@ def _document(file: Path) -> Mapping[str, Any]:
 
 def _locks(root: Path) -> list[Mapping[str, Any]]:
     """The plugin definitions that Meltano stores in the project's folder."""
-    files = sorted((root / "plugins" / "extractors").glob("*.lock"))
+    files = sorted((root / "plugins").glob("*s/*.lock"))
     return [_read_json(path) for path in files]
 
 
@@ -125,16 +127,16 @@ def _saved(words: Sequence[str], project: "MeltanoProject") -> dict[str, Any]:
     return saved
 
 
-def _chosen(project: "MeltanoProject", names: Sequence[str], file: Path) -> list["Tap"]:
-    known = {tap.name: tap for tap in project.taps}
+def _chosen(kind: str, plugins: Sequence["Plugin"], names: Sequence[str], file: Path) -> list["Plugin"]:
+    known = {plugin.name: plugin for plugin in plugins}
     unknown = [name for name in names if name not in known]
     if unknown or not known:
-        found = f"there is no {unknown[0]!r}" if unknown else "there is no tap"
-        raise ConfigError(f"looking for taps in {file}", found, remedy=f"There are: {', '.join(known) or 'none'}.")
-    return [known[name] for name in dict.fromkeys(names)] if names else list(project.taps)
+        found = f"there is no {unknown[0]!r}" if unknown else f"there is no {kind}"
+        raise ConfigError(f"looking for {kind}s in {file}", found, remedy=f"There are: {', '.join(known) or 'none'}.")
+    return [known[name] for name in dict.fromkeys(names)] if names else list(plugins)
 
 
-def _check_names_are_unique(taps: Sequence["Tap"]) -> None:
+def _check_names_are_unique(taps: Sequence["Plugin"]) -> None:
     """Checks that no two taps get the same connection name: state and tables belong to the name, even if the files are
     in different folders."""
     from dagster_airbyte_proto.sync.connector.new_connection import connection_name
@@ -151,11 +153,21 @@ def _check_names_are_unique(taps: Sequence["Tap"]) -> None:
             )
 
 
-def _import_tap(call: Call, tap: "Tap", project: "MeltanoProject", root: Path, folder: Path) -> _ImportedTap:
+class _Place(NamedTuple):
+    """A project in its folder, the folder of the connection files, and the loader that they relay to, if any."""
+
+    project: "MeltanoProject"
+    root: Path
+    folder: Path
+    loader: "Plugin | None"
+
+
+def _import_tap(call: Call, tap: "Plugin", place: _Place) -> _ImportedTap:
     from dagster_airbyte_proto.connection.meltano.project import connection_config
     from dagster_airbyte_proto.connection.meltano.selection import selected_streams
     from dagster_airbyte_proto.sync.connector.new_connection import connection_name
 
+    project, root, folder, loader = place
     connection = connection_name(tap.name)
     path = folder / f"{connection}.yaml"
     config = connection_config(tap, project, str(root.absolute()), _dotenv(root))
@@ -168,7 +180,14 @@ def _import_tap(call: Call, tap: "Tap", project: "MeltanoProject", root: Path, f
         left += [why] if why else []
     if chosen.streams is not None:
         document["streams"] = chosen.streams
-    if tap.load_schema:
+    if loader is not None:
+        to_config = connection_config(loader, project, str(root.absolute()), _dotenv(root))
+        to_launch, left_of_loader = _launch(loader, root, folder)
+        document["to"] = {"connector": {"protocol": "singer", "launch": to_launch}, "config": to_config.values}
+        config = config.joined(to_config)
+        left += [*loader.not_imported, *left_of_loader]
+        left += [f"load_schema {tap.load_schema}: name it in the config of `to`"] if tap.load_schema else []
+    elif tap.load_schema:
         document["destination"] = {"namespace": tap.load_schema}
     return _ImportedTap(tap, connection, path, document, config, (*tap.not_imported, *left, *chosen.not_imported))
 
@@ -180,25 +199,27 @@ def _dotenv(root: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _launch(tap: "Tap", root: Path, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The launch settings: a package of the index if the tap came from there, else Meltano's own installation."""
-    words = [word for word in shlex.split(tap.pip_url) if not word.startswith("-")]
-    python = {"python": tap.python} if tap.python else {}
+def _launch(plugin: "Plugin", root: Path, folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The launch settings: a package of the index if the plugin came from there, else Meltano's own installation."""
+    words = [word for word in shlex.split(plugin.pip_url) if not word.startswith("-")]
+    python = {"python": plugin.python} if plugin.python else {}
     found = _REQUIREMENT.fullmatch(words[0]) if words else None
     if found is None:
-        inside = root / ".meltano" / "extractors" / tap.name / "venv" / "bin" / tap.executable
-        program = inside if words else root / tap.executable if "/" in tap.executable else None
-        command = [os.path.relpath(program, folder) if program else tap.executable]
-        left = [f"pip_url {tap.pip_url}: it is not a package of the index, so the copy that Meltano installed is used"]
+        inside = root / ".meltano" / plugin.kind / plugin.name / "venv" / "bin" / plugin.executable
+        program = inside if words else root / plugin.executable if "/" in plugin.executable else None
+        command = [os.path.relpath(program, folder) if program else plugin.executable]
+        left = [
+            f"pip_url {plugin.pip_url}: it is not a package of the index, so the copy that Meltano installed is used"
+        ]
         return {"kind": "local", "command": command}, left if words else []
-    left = [f"pip_url {' '.join(words[1:])}: it is not installed with the tap"] if len(words) > 1 else []
+    left = [f"pip_url {' '.join(words[1:])}: it is not installed with the plugin"] if len(words) > 1 else []
     version = found["version"] or ""
     if not re.fullmatch(r"==[^*,=]+", version):
-        installed = _installed(root / ".meltano" / "extractors" / tap.name / "venv", found["name"])
+        installed = _installed(root / ".meltano" / plugin.kind / plugin.name / "venv", found["name"])
         version = f"=={installed}" if installed else version
         left += [] if installed else [f"pip_url {words[0]}: it is not pinned; add the version"]
     package = f"{found['name']}{found['extras'] or ''}{version}"
-    return {"kind": "pypi", "package": package, "executable": tap.executable, **python}, left
+    return {"kind": "pypi", "package": package, "executable": plugin.executable, **python}, left
 
 
 def _installed(environment: Path, package: str) -> str | None:
@@ -229,7 +250,7 @@ def _write(imported: _ImportedTap, file: Path, *, force: bool) -> None:
     named = [] if imported.path.stem == imported.connection else [f"name: {imported.connection}"]
     lines = [f"# {plain(imported.tap.name)} of {plain(file.name)}", *named, "connector:"]
     lines += [f"  {key}: {yaml_text(value)}" for key, value in imported.document["connector"].items()]
-    for key in ("config", "streams", "destination"):
+    for key in ("config", "streams", "destination", "to"):
         inner = imported.document.get(key)
         if inner is not None:
             lines += ["", f"{key}:" if inner else f"{key}: {{}}"]
@@ -243,7 +264,10 @@ def _write(imported: _ImportedTap, file: Path, *, force: bool) -> None:
 
 
 def _answer(imported: Sequence[_ImportedTap], project: "MeltanoProject", saved: Mapping[str, Any]) -> Answer:
+    from dagster_airbyte_proto.connection.meltano.project import LOADERS
+
     lines: list[str] = []
+    is_relayed = any("to" in each.document for each in imported)
     for each in imported:
         unset = [name for name in each.config.variables if name not in os.environ]
         lines += [f"{each.tap.name} -> {each.path}" + (", with its state" if each.tap.name in saved else "")]
@@ -254,7 +278,8 @@ def _answer(imported: Sequence[_ImportedTap], project: "MeltanoProject", saved: 
         lines += [f"  to set in the environment: {', '.join(unset)}"] if unset else []
         lines += [f"  not carried over: {plain(text, max_characters=2000)}" for text in each.left]
         lines += [f"  then: airbyte-proto check {shlex.quote(str(each.path))}"]
-    lines += [f"not carried over: {plain(text, max_characters=2000)}" for text in project.not_imported]
+    rest = [text for text in project.not_imported if not (is_relayed and text.startswith(f"{LOADERS} "))]
+    lines += [f"not carried over: {plain(text, max_characters=2000)}" for text in rest]
     value = {
         "connections": [
             {
@@ -267,6 +292,6 @@ def _answer(imported: Sequence[_ImportedTap], project: "MeltanoProject", saved: 
             }
             for each in imported
         ],
-        "not_carried_over": list(project.not_imported),
+        "not_carried_over": rest,
     }
     return Answer(value, tuple(lines))

@@ -1,21 +1,25 @@
-"""Converts the taps of a Meltano project to configs of connections. Pure: documents in, values out, no file is read.
+"""Converts the taps and loaders of a Meltano project to configs of connections. Pure: no file is read.
 
-- A tap gets the config with which Meltano would run it. From weakest to strongest: the definition in its lock file, the
-  taps it inherits from, its own, the chosen environment's, and the variables of `.env`.
+- A plugin gets the config with which Meltano would run it. From weakest to strongest: the definition in its lock file,
+  the plugins it inherits from, its own, the chosen environment's, and the variables of `.env`.
 - A secret is never written, only the environment variable that holds it.
 - Everything that a connection cannot express is listed, with a remedy.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from dagster_airbyte_proto.connection.references import escaped, map_strings
 from dagster_airbyte_proto.errors import ConfigError
 
 _VARIABLE = re.compile(r"(?P<escape>\\)?\$(?:\{(?P<curly>\w+)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
 _SECRET_NAME = re.compile(r"passw|secret|token|api_?key|private_?key|access_?key|credential", re.IGNORECASE)
+_EXTRACTORS = "extractors"
+LOADERS: Final = "loaders"
+"""Meltano's word for taps and for targets, and the name of their folder in a project."""
+
 _KINDS = {"integer": int, "decimal": float, "array": list, "object": dict}
 _MAX_DEPTH = 10
 _EXTRA_KEYS = ("catalog", "load_schema", "metadata", "schema", "select", "select_filter", "state", "use_cached_catalog")
@@ -36,8 +40,8 @@ _IGNORED_KEYS = {"label", "description", "docs", "repo", "logo_url", "logo", "ca
                    "use_cached_catalog", "requires_meltano", "supported_python_versions"}  # fmt: skip
 
 
-class Tap(NamedTuple):
-    """A tap with everything that the project declares for it.
+class Plugin(NamedTuple):
+    """A tap or a loader with everything that the project declares for it. `kind` is the folder of its kind.
 
     `settings` are the definitions of its settings, by dotted name. `inherits_from` are the names of its parents, the
     nearest first. `not_imported` describes what a connection cannot express.
@@ -55,25 +59,27 @@ class Tap(NamedTuple):
     metadata: Mapping[str, Any] = {}
     load_schema: str = ""
     not_imported: tuple[str, ...] = ()
+    kind: str = _EXTRACTORS
 
     def variables(self, setting: str) -> list[str]:
-        """Returns the environment variables that may hold the setting: the tap's own, and those of its parents."""
+        """Returns the environment variables that may hold the setting: its own, and those of its parents."""
         return [re.sub("[^A-Z0-9]", "_", f"{name}_{setting}".upper()) for name in (self.name, *self.inherits_from)]
 
 
 class MeltanoProject(NamedTuple):
     """A Meltano project.
 
-    `variables` are those that the project sets itself. `not_imported` describes what is not a tap.
+    `variables` are those that the project sets itself. `not_imported` describes what is no plugin of these.
     """
 
-    taps: tuple[Tap, ...]
+    taps: tuple[Plugin, ...]
+    loaders: tuple[Plugin, ...]
     variables: Mapping[str, str]
     not_imported: tuple[str, ...]
 
 
-class TapConfig(NamedTuple):
-    """A tap's config for a connection file. `variables` have to be in the environment when it runs.
+class PluginConfig(NamedTuple):
+    """A plugin's config for a connection file. `variables` have to be in the environment when it runs.
 
     `open_secrets` maps each secret setting whose value is written openly in the project to the variable that takes it.
     """
@@ -82,6 +88,11 @@ class TapConfig(NamedTuple):
     variables: tuple[str, ...]
     open_secrets: Mapping[str, str]
 
+    def joined(self, other: "PluginConfig") -> "PluginConfig":
+        """This config, with the variables and open secrets of another plugin too."""
+        variables = tuple(dict.fromkeys((*self.variables, *other.variables)))
+        return self._replace(variables=variables, open_secrets={**self.open_secrets, **other.open_secrets})
+
 
 def parsed_project(
     document: Mapping[str, Any], locks: Sequence[Mapping[str, Any]] = (), environment: str | None = None
@@ -89,13 +100,13 @@ def parsed_project(
     """Parses a project's document. Raises ConfigError."""
     chosen = _environment(document, environment)
     plugins = _mapping(document.get("plugins"))
-    written = {str(each["name"]): each for each in _named(plugins.get("extractors"))}
-    environment_plugins = _mapping(_mapping(_mapping(chosen.get("config")).get("plugins")))
-    overrides = {str(each["name"]): each for each in _named(environment_plugins.get("extractors"))}
-    taps = tuple(_tap(name, written, overrides, locks) for name in written)
+    overrides = _mapping(_mapping(_mapping(chosen.get("config")).get("plugins")))
     variables = {**_mapping(document.get("env")), **_mapping(chosen.get("env"))}
     return MeltanoProject(
-        taps, {key: str(value) for key, value in variables.items()}, tuple(_other_parts(document, plugins))
+        tuple(_plugins(_EXTRACTORS, plugins, overrides, locks)),
+        tuple(_plugins(LOADERS, plugins, overrides, locks)),
+        {key: str(value) for key, value in variables.items()},
+        tuple(_other_parts(document, plugins)),
     )
 
 
@@ -114,8 +125,8 @@ def merged_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return whole
 
 
-def connection_config(tap: Tap, project: MeltanoProject, root: str, dotenv: Mapping[str, str]) -> TapConfig:
-    """Returns a tap's config with environment variables in the syntax of connections.
+def connection_config(plugin: Plugin, project: MeltanoProject, root: str, dotenv: Mapping[str, str]) -> PluginConfig:
+    """Returns a plugin's config with environment variables in the syntax of connections.
 
     `root` is the project's folder.
     """
@@ -139,37 +150,37 @@ def connection_config(tap: Tap, project: MeltanoProject, root: str, dotenv: Mapp
         return _VARIABLE.sub(replaced, source)
 
     values: dict[str, Any] = {}
-    for name, value in {**_flat(tap.config), **_dotenv_settings(tap, dotenv)}.items():
-        variable = tap.variables(name)[0]
+    for name, value in {**_flat(plugin.config), **_dotenv_settings(plugin, dotenv)}.items():
+        variable = plugin.variables(name)[0]
         if isinstance(value, _Reference):
             references[value.name] = None
             value = f"${{env:{value.name}}}"
-        elif _is_secret(name, tap) and isinstance(value, str) and value and not _VARIABLE.search(value):
+        elif _is_secret(name, plugin) and isinstance(value, str) and value and not _VARIABLE.search(value):
             references[variable], written[name] = None, variable
             value = f"${{env:{variable}}}"
         else:
             value = map_strings(value, (), lambda text, _path: with_references(text))
         _put(values, name.split("."), value)
-    return TapConfig(values, tuple(references), written)
+    return PluginConfig(values, tuple(references), written)
 
 
 class _Reference(NamedTuple):
     name: str
 
 
-def _dotenv_settings(tap: Tap, dotenv: Mapping[str, str]) -> dict[str, Any]:
+def _dotenv_settings(plugin: Plugin, dotenv: Mapping[str, str]) -> dict[str, Any]:
     """Returns the settings that `.env` sets.
 
     A value that is no text is copied, because a reference always gives text.
     """
     found: dict[str, Any] = {}
-    for name, setting in tap.settings.items():
-        names = [setting.get("env"), *tap.variables(name)]
+    for name, setting in plugin.settings.items():
+        names = [setting.get("env"), *plugin.variables(name)]
         variable = next((each for each in names if isinstance(each, str) and each in dotenv), None)
         if variable is not None:
             found[name] = _dotenv_value(dotenv[variable], setting, variable)
-    if not tap.settings:
-        prefix = tap.variables("")[0]
+    if not plugin.settings:
+        prefix = plugin.variables("")[0]
         bare = {key.removeprefix(prefix): key for key in dotenv if key.startswith(prefix)}
         found |= {name.lower(): _Reference(key) for name, key in bare.items() if name and not name.startswith("_")}
     return found
@@ -187,19 +198,30 @@ def _dotenv_value(text: str, setting: Mapping[str, Any], variable: str) -> Any:
     return _Reference(variable)
 
 
-def _is_secret(name: str, tap: Tap) -> bool:
-    setting = tap.settings.get(name)
+def _is_secret(name: str, plugin: Plugin) -> bool:
+    setting = plugin.settings.get(name)
     if setting is not None and ("sensitive" in setting or setting.get("kind") == "password"):
         return bool(setting.get("sensitive", True))
     return bool(_SECRET_NAME.search(name))
 
 
-def _tap(
+def _plugins(
+    kind: str, plugins: Mapping[str, Any], overrides: Mapping[str, Any], locks: Sequence[Mapping[str, Any]]
+) -> Iterator[Plugin]:
+    """The plugins of a kind. `overrides` are those of the environment."""
+    written, of_environment = (
+        {str(each["name"]): each for each in _named(some.get(kind))} for some in (plugins, overrides)
+    )
+    for name in written:
+        yield _plugin(name, written, of_environment, locks)._replace(kind=kind)
+
+
+def _plugin(
     name: str,
     written: Mapping[str, Mapping[str, Any]],
     overrides: Mapping[str, Mapping[str, Any]],
     locks: Sequence[Mapping[str, Any]],
-) -> Tap:
+) -> Plugin:
     lineage = _lineage(name, written)
     oldest = lineage[0]
     origin, variant = str(oldest.get("inherit_from", oldest["name"])), oldest.get("variant")
@@ -217,7 +239,7 @@ def _tap(
     }
     inside = {path: value for path, value in config.items() if path.startswith("_metadata.")}
     metadata = _nested(_flat(_mapping(extras["metadata"])) | {path[10:]: value for path, value in inside.items()})
-    return Tap(
+    return Plugin(
         name,
         tuple(str(each["name"]) for each in reversed(lineage[:-1])),
         str(whole.get("pip_url") or ""),
@@ -229,21 +251,21 @@ def _tap(
         _texts(extras["select_filter"]),
         metadata,
         str(extras["load_schema"] or ""),
-        tuple(_not_imported_of_tap(whole, extras)),
+        tuple(_not_imported_of_plugin(whole, extras)),
     )
 
 
 def _lineage(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the tap and its parents, the tap last."""
+    """Returns the plugin and its parents, the plugin last."""
     lineage = [written[name]]
     while (parent := lineage[0].get("inherit_from")) in written and parent != lineage[0]["name"]:
         if len(lineage) > _MAX_DEPTH:
-            raise ConfigError(f"reading tap {name}", "it inherits from itself", remedy="Correct its inherit_from.")
+            raise ConfigError(f"reading plugin {name}", "it inherits from itself", remedy="Correct its inherit_from.")
         lineage.insert(0, written[str(parent)])
     return lineage
 
 
-def _not_imported_of_tap(whole: Mapping[str, Any], extras: Mapping[str, Any]) -> list[str]:
+def _not_imported_of_plugin(whole: Mapping[str, Any], extras: Mapping[str, Any]) -> list[str]:
     known = _IMPORTED_KEYS | _IGNORED_KEYS | set(_EXTRA_KEYS)
     remedies = {
         "schema": "schema: types are changed by `types` of the stream, or where the table is read",
@@ -261,14 +283,14 @@ def _other_parts(document: Mapping[str, Any], plugins: Mapping[str, Any]) -> lis
     """Lists the parts of a project that are not taps."""
     names = {kind: ", ".join(str(each["name"]) for each in _named(some)) for kind, some in plugins.items()}
     because = {
-        "loaders": "tables are written by airbyte-proto itself",
+        LOADERS: "tables are written by airbyte-proto itself; with --loader NAME the records go there",
         "mappers": "shape streams with select, exclude, hash, filter and rename_columns",
         "transformers": "run dbt as Dagster assets behind the tables",
     }
     found = [
         f"{kind} {names[kind]}: {because.get(kind, 'they are not connectors')}"
         for kind in names
-        if kind != "extractors" and names[kind]
+        if kind != _EXTRACTORS and names[kind]
     ]
     found += [
         f"job {each['name']}: make it a Dagster job over its taps' assets" for each in _named(document.get("jobs"))

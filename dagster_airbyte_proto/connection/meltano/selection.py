@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from dagster_airbyte_proto.connection.meltano.project import Tap
+from dagster_airbyte_proto.connection.meltano.project import Plugin
 from dagster_airbyte_proto.connection.streams import OTHERS
 
 _DOT = re.compile(r"(?<!\\)\.")
@@ -55,7 +55,7 @@ class _Rule(NamedTuple):
         return self.stream == "*" if stream == OTHERS else fnmatchcase(stream, self.stream)
 
 
-def selected_streams(tap: Tap, columns: CatalogColumns | None) -> StreamSelection:
+def selected_streams(tap: Plugin, columns: CatalogColumns | None) -> StreamSelection:
     """Returns the streams that the tap's rules select. `columns` are the catalog's, if it is known."""
     rules = [_Rule.of(text) for text in (*(tap.select or ("*.*",)), *_metadata_rules(tap.metadata))]
     filters = [_Rule.of(text) for text in tap.select_filter]
