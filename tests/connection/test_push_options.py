@@ -48,7 +48,7 @@ def test_the_defaults(tmp_path: Path) -> None:
         ({**_PUSH, "options": {"a": 1}}, {}, "options"),
         ({**_PUSH, "form": "lake.shop.users"}, {}, "from"),
         ({**_PUSH, "map": {"a": {"valu": 1}}}, {}, "push.contacts.map.a"),
-        (_PUSH, {"streams": ["users"]}, "streams: only for one that syncs into tables"),
+        (_PUSH, {"streams": ["users"]}, "streams: only for one that reads its connector"),
         ({"from": "a.b", "mode": "overwrite"}, {"checkpoint_rows": 10}, "goes to one process as a whole"),
     ],
 )
@@ -62,5 +62,5 @@ def test_what_is_for_pushes_alone(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     launch = {"kind": "local", "command": ["source"]}
     path.write_text(yaml.safe_dump({"connector": {"protocol": "airbyte", "launch": launch}, "on_error": "skip"}))
-    with pytest.raises(ConfigError, match="on_error: only for a push"):
+    with pytest.raises(ConfigError, match="on_error: only for one with a push"):
         Connection.from_file(path)
