@@ -104,8 +104,12 @@ class RelayTables:
         pass
 
     def _deliver(self, load_id: str, part: StagedRows) -> CommittedRows:
-        context, plan = self._context, self._plan(load_id, part)
-        if self._delivery(load_id, part) is None:
+        context, begun = self._context, self._delivery(load_id, part)
+        try:
+            plan = self._plan(load_id, part)
+        except StagingError as error:  # Its files are gone.
+            raise self._failure(load_id, part, begun, error) from error
+        if begun is None:
             context.store.seal_plan(context.lease, plan.plan)
             reach("push.sealed")
         to = RelayedTo(context.destination.protocol, context.connection.checkpoint_rows)
@@ -117,7 +121,7 @@ class RelayTables:
         if delivery is None:
             raise InternalError(f"delivering load {load_id}", "its plan is gone", stream=str(part.stream))
         if attempts.error is not None:
-            raise self._failure(load_id, delivery, attempts.error)
+            raise self._failure(load_id, part, delivery, attempts.error)
         return self._delivered(part, delivery, {_REJECTED: min(attempts.unnamed, part.rows)}, was_there=False)
 
     def _plan(self, load_id: str, part: StagedRows) -> RelayPlan:
@@ -130,11 +134,13 @@ class RelayTables:
         delivery = self._context.store.deliveries(part.connection).get(part.stream)
         return delivery if delivery is not None and delivery.plan.plan_id == load_id else None
 
-    def _failure(self, load_id: str, delivery: Delivery, error: ProtoError) -> ProtoError:
+    def _failure(
+        self, load_id: str, part: StagedRows, delivery: Delivery | None, error: ProtoError
+    ) -> TableError | CommitUnknown:
         """The error of a part that was not delivered to its end."""
-        doing = f"delivering load {load_id} of connection {delivery.plan.connection}"
+        doing = f"delivering load {load_id} of connection {part.connection}"
         found = self._context.destination.mask.text(str(error))
-        if delivery.plan.mode in IDEMPOTENT or delivery.announced == 0:
+        if delivery is None or delivery.plan.mode in IDEMPOTENT or delivery.announced == 0:
             return TableError(doing, found, remedy="The next sync reads its rows again.", stream=error.stream)
         return _unknown_error(doing, delivery, found)
 

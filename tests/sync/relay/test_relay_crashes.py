@@ -1,6 +1,7 @@
 """A relay that is killed at any point: no record is skipped, no state is ahead of what the destination has, and nothing
 that it acknowledged is sent again."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert proved.isdisjoint(shop.ids("users")[had:]), where
     assert kills > len(_POINTS) / 2
     assert not list((shop.home / "staging").rglob("*.parquet"))
+
+
+def test_a_load_whose_files_are_gone_is_read_again(server: SyncForkServer, quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder)
+    shop.offer({"streams": {"users": {"records": 12}}})
+    assert server.sync(shop, ("load.announced", 1)) == _KILLED
+    shutil.rmtree(shop.home / "staging")
+    assert shop.sync().status is SyncStatus.COMPLETE
+    assert shop.ids("users") == list(range(12))
+    assert shop.positions() == {"users": 12}
 
 
 def _acknowledged(shop: RelayedShop) -> set[int]:
