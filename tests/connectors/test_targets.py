@@ -105,7 +105,7 @@ def test_a_target_that_writes_what_it_has_at_its_end_is_let_do_so(target: OpenTa
     rows = [{**_ALL[0], "id": number} for number in range(60)]
     table.fill(rows)
     table.options |= {"rate": {"rows_per_second": 2}, "batch": {"rows": 2}}
-    table.grace_seconds = 8.0
+    table.grace_seconds = 60.0  # It takes as long as it needs: on a busy machine more than the usual five.
     report = table.run_until_sent(20)
     assert (report.status, report.unknown) == ("cancelled", 0)
     assert 0 < report.acknowledged < len(rows)
