@@ -235,11 +235,19 @@ class RecordForm(msgspec.Struct, frozen=True):
         """Returns the schema of files whose rows have this form."""
         return schema.with_metadata({**(schema.metadata or {}), _RECORD_FORM_KEY: msgspec.json.encode(self)})
 
-    @classmethod
-    def of_schema(cls, schema: pa.Schema) -> "RecordForm | None":
+    @staticmethod
+    def of_schema(schema: pa.Schema) -> "RecordForm | None":
         """The form of the rows of a file; None for a file that was not staged for a relay."""
         encoded = (schema.metadata or {}).get(_RECORD_FORM_KEY)
-        return None if encoded is None else msgspec.json.decode(encoded, type=cls)
+        return None if encoded is None else decoded_form(encoded)
+
+
+_FORM_DECODER = msgspec.json.Decoder(RecordForm)
+
+
+def decoded_form(encoded: bytes) -> RecordForm:
+    """Returns a form that was written as JSON."""
+    return _FORM_DECODER.decode(encoded)
 
 
 class Columns(msgspec.Struct, frozen=True, dict=True):

@@ -24,7 +24,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import IDEMPOTENT, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.columns import RecordForm
+from dagster_airbyte_proto.schema.columns import decoded_form
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
@@ -127,7 +127,7 @@ class RelayTables:
     def _plan(self, load_id: str, part: StagedRows) -> RelayPlan:
         file = self._folder_of(part.table) / _FORM_FILE
         with _staging_errors(file):
-            form = msgspec.json.decode(file.read_bytes(), type=RecordForm)
+            form = decoded_form(file.read_bytes())
         return plan_of_part(load_id, part, form)
 
     def _delivery(self, load_id: str, part: StagedRows) -> Delivery | None:
