@@ -6,10 +6,24 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from bench.cases import LIMITS, Estimate, Figures
 
 _PACKAGES = ("pyarrow", "pyspark", "msgspec", "dagster_airbyte_proto")
+
+
+class Figure(NamedTuple):
+    """One line of the page. Without `at_most` it has no limit."""
+
+    says: str
+    value: float
+    at_most: float | None = None
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        verdict = "" if self.at_most is None else "ok" if self.value <= self.at_most else "**MISSED**"
+        return self.says, f"{self.value:.3g}", "" if self.at_most is None else f"{self.at_most:g}", verdict
 
 
 def machine() -> dict[str, str]:

@@ -17,11 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from bench.report import put_into, table
+from bench.report import Figure, put_into, table
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.settings import CatalogSettings, CompactAfter, Settings
@@ -46,19 +46,6 @@ _FIELDS = {
     "at": {"type": "string", "format": "date-time"},
     "note": {"type": "string"},
 }
-
-
-class Figure(NamedTuple):
-    """One line of the page. Without `at_most` it has no limit."""
-
-    says: str
-    value: float
-    at_most: float | None = None
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        verdict = "" if self.at_most is None else "ok" if self.value <= self.at_most else "**MISSED**"
-        return self.says, f"{self.value:.3g}", "" if self.at_most is None else f"{self.at_most:g}", verdict
 
 
 class Grown:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench import environments
 from bench.meter import cpu_seconds, peak_bytes
-from bench.report import put_into, table
+from bench.report import Figure, put_into, table
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
@@ -58,19 +58,6 @@ _COLUMNS = """id, concat('name ', id) AS name, concat('user', id, '@example.com'
 _ON_READ = (
     "'write.update.mode'='merge-on-read', 'write.delete.mode'='merge-on-read', 'write.merge.mode'='merge-on-read'"
 )
-
-
-class Figure(NamedTuple):
-    """One line of the page. Without `at_most` it has no limit."""
-
-    says: str
-    value: float
-    at_most: float | None = None
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        verdict = "" if self.at_most is None else "ok" if self.value <= self.at_most else "**MISSED**"
-        return self.says, f"{self.value:.3g}", "" if self.at_most is None else f"{self.at_most:g}", verdict
 
 
 class Pushed:

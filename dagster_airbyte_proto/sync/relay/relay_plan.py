@@ -1,6 +1,6 @@
 """Makes a sealed plan of a part of a load, and cuts it where the form of its records changes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -55,7 +55,7 @@ class RelayPlan(NamedTuple):
                     begin = end
 
 
-def plan_of_part(load_id: str, part: StagedRows, form_without_rows: RecordForm) -> RelayPlan:
+def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[], RecordForm]) -> RelayPlan:
     """Returns the plan of a part. Raises StagingError where its files are gone."""
     files = [file for file in part.files if file.content is FileContent.ROWS]
     formed: list[FormedRows] = []
@@ -66,7 +66,7 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: RecordForm) 
         if formed and formed[-1].form == form:
             formed.pop()
         formed.append(FormedRows(end, form))
-    formed = formed or [FormedRows(0, form_without_rows)]
+    formed = formed or [FormedRows(0, form_without_rows())]
     plan = SealedPlan(
         plan_id=load_id,
         connection=part.connection,

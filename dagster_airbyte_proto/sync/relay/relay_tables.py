@@ -24,7 +24,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
 from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import IDEMPOTENT, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.points import reach
-from dagster_airbyte_proto.schema.columns import decoded_form
+from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
@@ -125,10 +125,13 @@ class RelayTables:
         return self._delivered(part, delivery, {_REJECTED: min(attempts.unnamed, part.rows)}, was_there=False)
 
     def _plan(self, load_id: str, part: StagedRows) -> RelayPlan:
-        file = self._folder_of(part.table) / _FORM_FILE
+        return plan_of_part(load_id, part, lambda: self._last_form(part.table))
+
+    def _last_form(self, name: TableName) -> RecordForm:
+        """The form for which the stream was prepared last: a part without rows has no file that tells it."""
+        file = self._folder_of(name) / _FORM_FILE
         with _staging_errors(file):
-            form = decoded_form(file.read_bytes())
-        return plan_of_part(load_id, part, form)
+            return decoded_form(file.read_bytes())
 
     def _delivery(self, load_id: str, part: StagedRows) -> Delivery | None:
         delivery = self._context.store.deliveries(part.connection).get(part.stream)
