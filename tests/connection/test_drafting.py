@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.document import read_document
-from dagster_airbyte_proto.connection.drafting import Draft, Field, FileHeader, NoPrompter, draft
+from dagster_airbyte_proto.connection.drafting.config_fields import Field, NoPrompter
+from dagster_airbyte_proto.connection.drafting.connection_file import Draft, FileHeader, draft
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
 
 _LOGIN = {

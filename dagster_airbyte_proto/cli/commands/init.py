@@ -18,7 +18,8 @@ from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.cli.program import program
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.connection.drafting import Draft, Field, Prompter
+    from dagster_airbyte_proto.connection.drafting.config_fields import Field, Prompter
+    from dagster_airbyte_proto.connection.drafting.connection_file import Draft
     from dagster_airbyte_proto.sync.connector.new_connection import NewConnection, NewConnector
 
 _KINDS = {"pypi": "pypi", "command": "local", "manifest": "manifest", "image": "docker"}
@@ -100,7 +101,7 @@ def _answer(call: Call, new: "NewConnection", made: "Draft", *, wants_check: boo
 
 
 def _prompter(*, asks: bool) -> "Prompter":
-    from dagster_airbyte_proto.connection.drafting import NoPrompter
+    from dagster_airbyte_proto.connection.drafting.config_fields import NoPrompter
 
     return _Terminal() if asks else NoPrompter()
 

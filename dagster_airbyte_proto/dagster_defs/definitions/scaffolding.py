@@ -16,7 +16,8 @@ import click
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from dagster_airbyte_proto.connection.drafting import Draft, NoPrompter
+from dagster_airbyte_proto.connection.drafting.config_fields import NoPrompter
+from dagster_airbyte_proto.connection.drafting.connection_file import Draft
 from dagster_airbyte_proto.dagster_defs.deployment import deployment_outside_run
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ProtoError

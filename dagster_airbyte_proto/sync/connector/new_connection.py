@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.connection.drafting import Draft, FileHeader, Prompter, draft
+from dagster_airbyte_proto.connection.drafting.config_fields import Prompter
+from dagster_airbyte_proto.connection.drafting.connection_file import Draft, FileHeader, draft
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source

@@ -1,4 +1,4 @@
-"""Drafts a connection file from a connector's spec, with a comment on every field.
+"""Drafts the config of a connection from its connector's spec, with a comment on every field.
 
 - Required fields are written out, with all that the spec says of them.
 - Optional fields take a line each. They are commented out: the user removes the `#` to set one. Those with a default
@@ -17,11 +17,6 @@ from dagster_airbyte_proto.connection.faults import KeyPath, path_text, type_wor
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
 from dagster_airbyte_proto.json_references import referenced_schema
 
-_INTRODUCTION = (
-    "Fields that begin with # are optional: remove it to set one. Secrets come from the environment.\n"
-    "`airbyte-proto spec` describes every field in full."
-)
-_NO_SPEC = 'The connector declares no config fields: see its documentation. Write secrets as "${env:NAME}".'
 _FILL_IN = "fill in"
 _WIDTH = 110
 _LINE_WIDTH = 120
@@ -99,69 +94,16 @@ class NoPrompter:
         return 0
 
 
-class Draft(NamedTuple):
-    """A drafted file.
-
-    `to_fill_in` are its fields without a value, `variables` the environment variables of its secrets.
-    """
-
-    text: str
-    to_fill_in: tuple[str, ...]
-    variables: tuple[str, ...]
-
-    def steps(self, environment: Mapping[str, str]) -> list[str]:
-        """Lists the steps that are left to a person before the connection works."""
-        unset = [name for name in self.variables if name not in environment]
-        return [
-            *([f"to fill in: {', '.join(self.to_fill_in)}"] if self.to_fill_in else []),
-            *([f"to set in the environment: {', '.join(unset)}"] if unset else []),
-        ]
-
-
-class FileHeader(NamedTuple):
-    """The parts of the file around the config. `name` is set if it differs from the file's stem.
+class ConfigWriter:
+    """Writes the lines of a spec's fields. Each method returns unindented lines, and its caller indents them.
 
     Airbyte's own platform writes the defaults of a spec into each config, and some connectors fail without them:
     `writes_defaults` does the same. A tap fills in its defaults itself.
     """
 
-    connection: str
-    name: str | None
-    connector: Mapping[str, Any]
-    writes_defaults: bool
-    about: str = ""
-    suggested_streams: Sequence[str] = ()
-
-
-def draft(header: FileHeader, spec_schema: Schema, prompter: Prompter) -> Draft:
-    """Drafts the whole file. Without a schema, all of the config is left to fill in."""
-    writer = _DraftWriter(header, spec_schema, prompter)
-    fields = writer.lines(spec_schema)
-    if not spec_schema:
-        writer.to_fill_in.append("config")
-    lines = [
-        *_comment(f"{header.about}\n{_INTRODUCTION if spec_schema else _NO_SPEC}"),
-        *([f"name: {header.name}"] if header.name else []),
-        "connector:",
-        *(f"  {key}: {yaml_text(value)}" for key, value in header.connector.items()),
-        "",
-        "config:" if fields else "config: {}",
-        *(f"  {line}" if line else "" for line in fields),
-        "",
-        *_comment("Which streams are synced; without it all of them. The connector's authors suggest these:"),
-        f"#streams: {yaml_text(list(header.suggested_streams))}",
-    ]
-    if not header.suggested_streams:
-        lines = lines[:-3]
-    return Draft("\n".join(lines) + "\n", tuple(writer.to_fill_in), tuple(dict.fromkeys(writer.variables)))
-
-
-class _DraftWriter:
-    """Writes the lines of a spec's fields. Each method returns unindented lines, and its caller indents them."""
-
-    def __init__(self, header: FileHeader, root: Schema, prompter: Prompter) -> None:
-        self._connection = header.connection
-        self._writes_defaults = header.writes_defaults
+    def __init__(self, secrets_prefix: str, root: Schema, prompter: Prompter, *, writes_defaults: bool) -> None:
+        self._secrets_prefix = secrets_prefix
+        self._writes_defaults = writes_defaults
         self._root = root
         self._prompter = prompter
         self.to_fill_in: list[str] = []
@@ -173,7 +115,7 @@ class _DraftWriter:
         blocks = [self._block(field, is_active=True) for field in fields if field.required]
         blocks.append([line for field in fields if not field.required for line in self._block(field, is_active=True)])
         if len(forms) > 1:
-            blocks.append(list(_comment("It may have another form as a whole: see `airbyte-proto spec`.")))
+            blocks.append(list(comment("It may have another form as a whole: see `airbyte-proto spec`.")))
         return [line for block in blocks if block for line in ("", *block)][1:]
 
     def _fields(self, schema: Schema, path: KeyPath) -> list[Field]:
@@ -191,7 +133,7 @@ class _DraftWriter:
     def _block(self, field: Field, *, is_active: bool) -> list[str]:
         """Returns the field with its comments: of a required field all of them, of an optional one a line."""
         if field.required:
-            return [*_comment(_description(field)), *self._field_lines(field, is_active=is_active)]
+            return [*comment(_description(field)), *self._field_lines(field, is_active=is_active)]
         forms = self._forms(field)
         key = yaml_text(str(field.path[-1]))
         if forms:
@@ -231,11 +173,11 @@ class _DraftWriter:
         titles = [_plain_text(form.get("title")) or f"form {number}" for number, form in enumerate(forms, start=1)]
         chosen = self._prompter.choice(field, titles) if is_active and len(forms) > 1 else 0
         if len(forms) > 1:
-            yield from _comment(f"{titles[chosen]}:")
+            yield from comment(f"{titles[chosen]}:")
         yield from self._nested(key, field, forms[chosen], is_active=is_active)
         for number, form in enumerate(forms):
             if number != chosen:
-                yield from _comment(f"Or {titles[number]}:")
+                yield from comment(f"Or {titles[number]}:")
                 yield from _commented_out(list(self._nested(key, field, form, is_active=False)))
 
     def _nested(self, key: str, field: Field, form: Schema, *, is_active: bool) -> Iterator[str]:
@@ -279,7 +221,7 @@ class _DraftWriter:
         return answer
 
     def _secret(self, field: Field, *, is_active: bool) -> str:
-        words = "_".join([self._connection, *map(str, field.path)])
+        words = "_".join([self._secrets_prefix, *map(str, field.path)])
         name = re.sub("[^A-Z0-9_]", "_", words.upper())
         name = f"_{name}" if name[0].isdigit() else name
         if is_active:
@@ -340,7 +282,7 @@ def _blank(field: Field) -> Any:
     return field.allowed[0] if field.allowed else _BLANK.get(field.types[0] if field.types else "string", "")
 
 
-def _comment(text: str) -> Iterator[str]:
+def comment(text: str) -> Iterator[str]:
     for line in text.splitlines():
         line = "".join(letter for letter in line if letter.isprintable())
         yield from (f"# {part}" for part in textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False))
