@@ -57,6 +57,8 @@ def test_a_connector_of_the_registry_is_written_with_its_package_and_its_fields(
         "connection": "faker",
         "file": "faker.yaml",
         "launch": {"kind": "pypi", "package": "airbyte-source-faker==7.2.1"},
+        "push": False,
+        "to": None,
         "to_fill_in": ["count"],
         "variables": ["FAKER_API_KEY"],
         "check": None,
@@ -99,6 +101,8 @@ def test_a_low_code_connector_is_started_as_an_image(place: Place) -> None:
         ("manifests/shop-api.yaml", "manifest", "shop_api"),
         ("./source-x --fast", "local", "x"),
         ("source-faker", None, "faker"),
+        ("destination-postgres", None, "postgres"),
+        ("target-jsonl==0.1.4", "pypi", "jsonl"),
         ("sh", None, "sh"),
         ("Google Ads", None, "google_ads"),
         ("sh -c 'exit 1'", "local", "sh"),
@@ -147,6 +151,43 @@ def test_a_tap_that_tells_of_no_settings_leaves_its_config_to_be_filled_in(place
     )
 
 
+def test_a_destination_is_asked_for_its_spec_and_gets_a_push_of_a_table(place: Place) -> None:
+    destination = f"{sys.executable} -m dagster_airbyte_proto.testing.fake_destination"
+    output = place.json("init", "crm", "--command", destination, "--from", "lake.shop.users", "--key", "id")
+    assert (output["push"], output["to_fill_in"], output["check"]) == (
+        True,
+        [],
+        {"status": "succeeded", "message": ""},
+    )
+    sent = Connection.from_file(place.folder / "crm.yaml").push or {}
+    assert (sent["users"].table, sent["users"].key) == ("lake.shop.users", ("id",))
+
+
+def test_a_destination_of_the_registry_gets_a_push_whose_table_is_to_be_filled_in(place: Place) -> None:
+    registry = json.loads((Path(__file__).parent / "oss_registry.json").read_text())
+    password = {"properties": {"password": {"type": "string", "airbyte_secret": True}}, "required": ["password"]}
+    registry["destinations"][0]["spec"] = {"connectionSpecification": password}
+    (place.folder / "registry.json").write_text(json.dumps(registry))
+    output = place.json("init", "destination-postgres", "--registry", "registry.json")
+    assert output["to_fill_in"] == ["push.postgres.from", "push.postgres.key"]
+    assert (output["file"], output["variables"]) == ("postgres.yaml", ["POSTGRES_PASSWORD"])
+    refused = place.run("check", "postgres.yaml")
+    assert (refused.code, "give `from`, a table, or `sql`, a query" in refused.err) == (2, True)
+
+
+def test_a_source_with_a_destination_gets_a_relay_that_is_checked(place: Place) -> None:
+    destination = place.folder / "target-files"
+    fake = f"{sys.executable} -m dagster_airbyte_proto.testing.fake_destination"
+    destination.write_text(f'#!/bin/sh\nexec {fake} "$@"\n')
+    destination.chmod(0o755)
+    source = _program(place, {"properties": {"count": {"type": "integer"}}})
+    output = place.json("init", "shop", "--command", source, "--to", "./target-files")
+    assert (output["push"], output["to"]) == (False, {"kind": "local", "command": ["./target-files"]})
+    assert (output["to_fill_in"], output["check"]["status"]) == ([], "succeeded")
+    connection = Connection.from_file(place.folder / "shop.yaml")
+    assert connection.to is not None and connection.to.connector.protocol == "singer"
+
+
 def test_a_failing_check_fails_and_the_file_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = {"type": "CONNECTION_STATUS", "connectionStatus": {"status": "FAILED", "message": "no such shop"}}
     command = _program(place, {"properties": {}})
@@ -176,7 +217,10 @@ def test_a_manifest_and_a_program_are_named_from_the_folder_of_the_file(place: P
 @pytest.mark.parametrize(
     ("words", "output"),
     [
-        (["destination-postgres", *_REGISTRY], "it is a destination"),
+        (["source-faker", *_REGISTRY, "--from", "lake.shop.users"], "a push sends to a destination"),
+        (["destination-postgres", *_REGISTRY, "--to", "target-jsonl==0.1.4"], "a relay reads from a source"),
+        (["x", "--command", "b", "--to", "airbyte-source-faker==7.2.1"], "--to names a source"),
+        (["target-x", *_REGISTRY], "Name a target by its package"),
         (["fakre", *_REGISTRY], "Did you mean source-faker?"),
         (["x", "--registry", "none.json"], "Name the path or the URL of another with --registry"),
         (["tap-x", *_REGISTRY], "Name a tap by its package"),

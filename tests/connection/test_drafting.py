@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.drafting.config_fields import Field, NoPrompter
-from dagster_airbyte_proto.connection.drafting.connection_file import Draft, FileHeader, draft
+from dagster_airbyte_proto.connection.drafting.connection_file import (
+    Draft,
+    DraftedConnector,
+    FileHeader,
+    PushedTable,
+    draft,
+)
 from dagster_airbyte_proto.connection.yaml_text import yaml_text
 
 _LOGIN = {
@@ -64,6 +70,9 @@ _SPEC = {
 }
 
 
+_OF_CONNECTOR = frozenset(("about", "writes_defaults"))
+
+
 class _Answers:
     """Someone who knows; `asked` is what they were asked for."""
 
@@ -84,11 +93,9 @@ class _Answers:
 def _drafted(asker: Any = None, spec: Any = _SPEC, **heading: Any) -> Draft:
     launch = {"kind": "local", "command": ["source-x", "--path", "a b"]}
     connector = {"protocol": "airbyte", "launch": launch}
-    return draft(
-        FileHeader(**{"connection": "shop", "name": None, "connector": connector, "writes_defaults": True, **heading}),
-        spec,
-        asker or NoPrompter(),
-    )
+    words = {"writes_defaults": True, **{name: heading.pop(name) for name in _OF_CONNECTOR & heading.keys()}}
+    header = FileHeader(**{"connection": "shop", "name": None, **heading})
+    return draft(header, DraftedConnector(connector, spec, **words), asker or NoPrompter())
 
 
 def _read(folder: Path, text: str) -> Connection:
@@ -202,3 +209,33 @@ def test_a_value_is_read_back_as_it_was_by_us_and_by_others(
     path.write_text(text, encoding="utf-8")
     assert read_document(path, what="file").data == {"value": value}
     assert yaml.safe_load(text) == {"value": value}
+
+
+def test_a_push_names_its_table_or_leaves_it_to_be_filled_in(tmp_path: Path) -> None:
+    made = _drafted(spec={}, push=PushedTable("lake.shop.users", ("id", "day")))
+    (stream,) = (_read(tmp_path, made.text).push or {}).items()
+    assert (stream[0], stream[1].table, stream[1].key, made.to_fill_in) == (
+        "users",
+        "lake.shop.users",
+        ("id", "day"),
+        ("config",),
+    )
+    assert _drafted(spec={}, push=PushedTable()).to_fill_in == ("config", "push.shop.from", "push.shop.key")
+    told: dict[str, Any] = {"from": "lake.users", "key": ["id"]}
+    person = _Answers(0, **told)
+    assert _drafted(person, spec={}, push=PushedTable()).to_fill_in == ("config",)
+    assert person.asked == ["Table", "Key"]
+
+
+def test_a_relay_has_the_fields_of_both_connectors(tmp_path: Path) -> None:
+    launch = {"kind": "pypi", "package": "target-jsonl==0.1.4"}
+    to = DraftedConnector({"protocol": "singer", "launch": launch}, _SPEC, writes_defaults=False)
+    made = _drafted(to=to)
+    relay = _read(tmp_path, made.text).to
+    assert relay is not None and relay.connector.protocol == "singer"
+    assert relay.config == {"url": None, "login": {"kind": "token", "token": "${env:SHOP_TO_LOGIN_TOKEN}"}} | {
+        "mode": None,
+        "pages": 10,
+    }
+    assert made.to_fill_in == ("url", "mode", "to.config.url", "to.config.mode")
+    assert made.variables == ("SHOP_LOGIN_TOKEN", "SHOP_TO_LOGIN_TOKEN")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,7 +19,7 @@ from dagster_airbyte_proto.cli.program import program
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.connection.drafting.config_fields import Field, Prompter
-    from dagster_airbyte_proto.connection.drafting.connection_file import Draft
+    from dagster_airbyte_proto.connection.drafting.connection_file import Draft, PushedTable
     from dagster_airbyte_proto.sync.connector.new_connection import NewConnection, NewConnector
 
 _KINDS = {"pypi": "pypi", "command": "local", "manifest": "manifest", "image": "docker"}
@@ -32,25 +32,33 @@ _KINDS = {"pypi": "pypi", "command": "local", "manifest": "manifest", "image": "
 @click.option("--command", metavar="COMMAND", help="A program on this machine.")
 @click.option("--manifest", metavar="FILE", help="A low-code manifest file.")
 @click.option("--image", metavar="IMAGE", help="A Docker image.")
-@click.option("--protocol", type=click.Choice(["airbyte", "singer"]), help="Default: singer if the name is like tap-….")
+@click.option(
+    "--protocol",
+    type=click.Choice(["airbyte", "singer"]),
+    help="Default: singer if the name is like tap-… or target-….",
+)
+@click.option("--from", "table", metavar="TABLE", help="Write a push of this table.")
+@click.option("--key", metavar="COLUMNS", help="The columns that make a row of the table the same row: id,day.")
+@click.option("--to", metavar="CONNECTOR", help="Write a relay to this destination, named as NAME can be.")
 @click.option("--file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Default: NAME.yaml.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--no-input", is_flag=True, help="Ask no questions, even on a terminal.")
 @click.option("--no-check", is_flag=True, help="Skip the check at the end.")
 def init(
-    call: Call, name: str, registry: str | None, protocol: str | None, file: Path | None, force: bool, no_input: bool,
-    no_check: bool, **launched: str | None,
+    call: Call, name: str, registry: str | None, protocol: str | None, table: str | None, key: str | None,
+    to: str | None, file: Path | None, force: bool, no_input: bool, no_check: bool, **launched: str | None,
 ) -> Answer:  # fmt: skip
     """Writes a connection file with the fields of the connector's config, and checks it.
 
     NAME is a connector of the registry, or itself a package (airbyte-source-faker==7.2.1), an image, a manifest file or
-    a command. If an option names the connector, NAME is the name of the new connection.
+    a command. If an option names the connector, NAME is the name of the new connection. A destination or a target gets
+    a push; a source with --to gets a relay.
     """
     from dagster_airbyte_proto.sync.connector.new_connection import (
-        NewConnection,
         connection_name,
         draft_connection,
         file_exists,
+        new_connection,
         write_connection,
     )
 
@@ -60,7 +68,11 @@ def init(
     if path.exists() and not force:
         raise file_exists(path)
     options = {kind: text for kind, text in launched.items() if text is not None}
-    new = NewConnection(connection, path, _connector(call, name, path, options, registry=registry, protocol=protocol))
+    pushed = _pushed_table(table, key)
+    chosen = _Chosen(call, path, registry)
+    connector = chosen.connector(name, options, protocol, role="destination" if pushed else "source")
+    receiving = chosen.connector(to.strip(), {}, None, role="destination") if to is not None else None
+    new = new_connection(connection, path, connector, pushed, receiving)
     prompter = _prompter(asks=not no_input and sys.stdin is not None and sys.stdin.isatty())
     made = draft_connection(call.engine, new, prompter, partial(show_log_line, is_verbose=call.is_verbose))
     write_connection(path, made.text, overwrite=force)
@@ -68,16 +80,30 @@ def init(
     return _answer(call, new, made, wants_check=not no_check)
 
 
-def _connector(
-    call: Call, name: str, path: Path, options: Mapping[str, str], *, registry: str | None, protocol: str | None
-) -> "NewConnector":
-    from dagster_airbyte_proto.sync.connector.new_connection import chosen_connector, named_connector
+class _Chosen(NamedTuple):
+    """Finds the connectors of the file that is to be written, in the registry that the user names."""
 
-    if len(options) > 1:
-        raise click.UsageError(f"{' and '.join(f'--{option}' for option in options)} cannot be combined.")
-    for option, text in options.items():
-        return named_connector(_KINDS[option], text, path, protocol)
-    return chosen_connector(name, path, partial(opened_registry, call, registry), protocol)
+    call: Call
+    file: Path
+    registry: str | None
+
+    def connector(self, name: str, options: Mapping[str, str], protocol: str | None, *, role: str) -> "NewConnector":
+        from dagster_airbyte_proto.sync.connector.new_connection import chosen_connector, named_connector
+
+        if len(options) > 1:
+            raise click.UsageError(f"{' and '.join(f'--{option}' for option in options)} cannot be combined.")
+        for option, text in options.items():
+            return named_connector(_KINDS[option], text, self.file, protocol)
+        open_registry = partial(opened_registry, self.call, self.registry)
+        return chosen_connector(name, self.file, open_registry, protocol, role=role)
+
+
+def _pushed_table(table: str | None, key: str | None) -> "PushedTable | None":
+    from dagster_airbyte_proto.connection.drafting.connection_file import PushedTable
+
+    if table is None and key is None:
+        return None
+    return PushedTable(table, tuple(column.strip() for column in (key or "").split(",") if column.strip()))
 
 
 def _answer(call: Call, new: "NewConnection", made: "Draft", *, wants_check: bool) -> Answer:
@@ -93,6 +119,8 @@ def _answer(call: Call, new: "NewConnection", made: "Draft", *, wants_check: boo
         "connection": new.name,
         "file": str(path),
         "launch": dict(new.connector.launch),
+        "push": new.pushed is not None,
+        "to": new.to and dict(new.to.launch),
         "to_fill_in": list(made.to_fill_in),
         "variables": list(made.variables),
         "check": check and {key: check.value[key] for key in ("status", "message")},

@@ -72,8 +72,6 @@ def spec(call: Call, connection_file: str) -> Answer:
 @partition_options
 def check(call: Call, connection_file: str, partition: str | None, window: tuple[str, ...]) -> Answer:
     """Runs the connector's check of the config, and checks the streams against the saved catalog."""
-    if call.open(connection_file).push is not None:
-        return _check_destination(call, connection_file)
     return check_connection(call, connection_file, partition_slice(partition, window))
 
 
@@ -112,6 +110,8 @@ def _check_destination(call: Call, connection_file: str) -> Answer:
 
 def check_connection(call: Call, connection_file: str, partition: "Slice | None" = None) -> Answer:
     """Runs the connector's check of its config, checks the streams, and returns the answer of the command."""
+    if call.open(connection_file).push is not None:
+        return _check_destination(call, connection_file)
     with open_connector(call, connection_file, partition) as (engine, source):
         verdict = source.check()
         message = source.mask.text(verdict.message)

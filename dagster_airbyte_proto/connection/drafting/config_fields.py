@@ -111,14 +111,14 @@ class ConfigWriter:
 
     def lines(self, schema: Schema) -> list[str]:
         forms = self._forms(Field(("config",), self._resolved(schema), required=True))
-        fields = [field for form in forms[:1] for field in self._fields(form, ())]
+        fields = [field for form in forms[:1] for field in self._declared(form, ())]
         blocks = [self._block(field, is_active=True) for field in fields if field.required]
         blocks.append([line for field in fields if not field.required for line in self._block(field, is_active=True)])
         if len(forms) > 1:
             blocks.append(list(comment("It may have another form as a whole: see `airbyte-proto spec`.")))
         return [line for block in blocks if block for line in ("", *block)][1:]
 
-    def _fields(self, schema: Schema, path: KeyPath) -> list[Field]:
+    def _declared(self, schema: Schema, path: KeyPath) -> list[Field]:
         """Returns the fields, required ones first, in the order that the spec sets or else that of its properties."""
         resolved = self._resolved(schema)
         required = resolved.get("required")
@@ -137,7 +137,7 @@ class ConfigWriter:
         forms = self._forms(field)
         key = yaml_text(str(field.path[-1]))
         if forms:
-            members = [line for each in self._fields(forms[0], field.path) for line in self._member(each)]
+            members = [line for each in self._declared(forms[0], field.path) for line in self._member(each)]
             return _commented_out([_with_summary(f"{key}:", field), *(f"  {line}" for line in members)])
         line = _with_summary(f"{key}: {yaml_text(self._value(field, is_active=False))}", field)
         takes_default = is_active and self._writes_defaults and _has_plain_default(field)
@@ -155,7 +155,7 @@ class ConfigWriter:
         members = [
             line
             for form in self._forms(items)[:1]
-            for each in self._fields(form, items.path)
+            for each in self._declared(form, items.path)
             for line in self._member(each)
         ]
         yield from _commented_out([f"{'  ' if number else '- '}{line}" for number, line in enumerate(members)])
@@ -181,7 +181,7 @@ class ConfigWriter:
                 yield from _commented_out(list(self._nested(key, field, form, is_active=False)))
 
     def _nested(self, key: str, field: Field, form: Schema, *, is_active: bool) -> Iterator[str]:
-        inner = [line for each in self._fields(form, field.path) for line in self._block(each, is_active=is_active)]
+        inner = [line for each in self._declared(form, field.path) for line in self._block(each, is_active=is_active)]
         has_members = any(line and not line.startswith("#") for line in inner)
         yield f"{key}:" if has_members or not is_active else f"{key}: {{}}"
         yield from (f"  {line}" for line in inner)

@@ -26,10 +26,10 @@ from dagster_airbyte_proto.launchers.registry.download import open_registry
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.stack_traces import brief_log_line
 from dagster_airbyte_proto.sync.connector.new_connection import (
-    NewConnection,
     NewConnector,
     chosen_connector,
     draft_connection,
+    new_connection,
     write_connection,
 )
 from dagster_airbyte_proto.sync.engine import Engine
@@ -57,7 +57,8 @@ class ScaffoldedConnection(BaseModel):
         '("airbyte/source-faker:7.2.1"), a low-code manifest ("shop-api.yaml"), or a command ("./my-source --fast").'
     )
     protocol: Literal["airbyte", "singer"] | None = Field(
-        default=None, description="The connector's protocol; by default singer if it is called tap-…, else airbyte."
+        default=None,
+        description="The connector's protocol; by default singer if it is called tap-… or target-…, else airbyte.",
     )
     registry: str = Field(default="", description="The path or URL of a registry file; by default Airbyte's.")
 
@@ -72,7 +73,7 @@ class ConnectorScaffolder(dg.Scaffolder[ScaffoldedConnection]):
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldedConnection]) -> None:
         file = request.target_path / _CONNECTION_FILE
         try:
-            new = NewConnection(_name(request.target_path.name), file, _connector(request.params, file))
+            new = new_connection(_name(request.target_path.name), file, _connector(request.params, file))
             made = draft_connection(_engine, new, NoPrompter(), _show_log_line)
             write_connection(file, made.text, overwrite=False)
         except ProtoError as error:
@@ -83,7 +84,7 @@ class ConnectorScaffolder(dg.Scaffolder[ScaffoldedConnection]):
         click.echo(f"wrote {file}")
         _write_resources(request)
         _ignore_home(request.project_root or Path())
-        for line in _steps(made, file):
+        for line in _steps(made, file, pushes=new.pushed is not None):
             click.echo(line)
 
 
@@ -126,11 +127,12 @@ def _ignore_home(project: Path) -> None:
         file.write_text(written + ("" if not written or written.endswith("\n") else "\n") + f"{line}\n")
 
 
-def _steps(made: Draft, file: Path) -> Iterator[str]:
+def _steps(made: Draft, file: Path, *, pushes: bool) -> Iterator[str]:
     """Yields what is left to do, in order."""
     yield from made.steps(os.environ)
     yield f"then: airbyte-proto check {shlex.quote(os.path.relpath(file))}"
-    yield "and:  dg utils refresh-defs-state    (makes its streams assets)"
+    if not pushes:
+        yield "and:  dg utils refresh-defs-state    (makes its streams assets)"
 
 
 def _name(folder: str) -> str:

@@ -107,8 +107,8 @@ class ConnectorRegistry(NamedTuple):
         found = [each for each in self.connectors if not each.retired and _matches(each, words)]
         return sorted(found, key=lambda each: _search_rank(each, text.lower()))
 
-    def named(self, name: str) -> RegistryEntry:
-        """The connector named `source-faker`, by its image, or by `faker` (sources first).
+    def named(self, name: str, *, role: str = "source") -> RegistryEntry:
+        """The connector named `source-faker`, by its image, or by `faker` (those of the `role` first).
 
         Raises ConfigError if none is.
         """
@@ -116,7 +116,7 @@ class ConnectorRegistry(NamedTuple):
         for names in (_names, _loose_names):
             found = [each for each in self.connectors if wanted in names(each)]
             if found:
-                return min(found, key=lambda each: (each.retired, each.role != "source"))
+                return min(found, key=lambda each: (each.retired, each.role != role))
         near = self.nearest(name)
         remedy = f"Did you mean {' or '.join(near)}?" if near else "`airbyte-proto connectors search` looks for words."
         raise ConfigError(f"looking up connector {name}", "the registry has none of that name", remedy=remedy)

@@ -1,6 +1,7 @@
 """A new connection file: from what a user calls a connector to the file, with every field of the connector's config.
 
-The command `init` and the scaffolder of the Dagster component write the same files.
+A source gives a sync, with a destination beside it a relay, and a destination alone gives a push. The command `init`
+and the scaffolder of the Dagster component write the same files.
 """
 
 import os
@@ -14,16 +15,22 @@ from typing import Any, NamedTuple
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.drafting.config_fields import Prompter
-from dagster_airbyte_proto.connection.drafting.connection_file import Draft, FileHeader, draft
+from dagster_airbyte_proto.connection.drafting.connection_file import (
+    Draft,
+    DraftedConnector,
+    FileHeader,
+    PushedTable,
+    draft,
+)
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
-from dagster_airbyte_proto.sync.connector.opened_source import opened_source
+from dagster_airbyte_proto.sync.connector.opened_source import opened_destination, opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
 _IMAGE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]+)")
 _REQUIREMENT = re.compile(r"[\w.-]+(\[[\w,.-]*\])?==\S+")
-_PROGRAM = re.compile(r"(?:source|tap)-[\w.-]+")
-_TAP = re.compile(r"(?:^|[/._-])tap[_-]", re.IGNORECASE)
+_PROGRAM = re.compile(r"(?:source|tap|destination|target)-[\w.-]+")
+_ROLE = re.compile(r"(?:^|[/._-])(source|tap|destination|target)[_-]", re.IGNORECASE)
 _LOW_CODE = (
     "It is a low-code connector: with its manifest.yaml it also runs without Docker, by\n"
     "launch: {kind: manifest, path: manifest.yaml}"
@@ -34,21 +41,26 @@ class NewConnector(NamedTuple):
     """A connector that a connection is written for.
 
     `launch` starts it, with paths relative to the new file's folder; `launch_here` has them relative to the working
-    directory, because the new folder may not exist yet. `entry` is what a registry says of it.
+    directory, because the new folder may not exist yet. `entry` is what a registry says of it. `role` is `source` or
+    `destination`, or empty if its name does not say.
     """
 
     protocol: str
     launch: Mapping[str, Any]
     launch_here: Mapping[str, Any]
     entry: RegistryEntry | None = None
+    role: str = ""
 
 
 class NewConnection(NamedTuple):
-    """A connection that is to be written to `file`."""
+    """A connection that is to be written to `file`: of a `pushed` table, of a source whose records go `to` another
+    connector, or of a source alone."""
 
     name: str
     file: Path
     connector: NewConnector
+    pushed: PushedTable | None = None
+    to: NewConnector | None = None
 
 
 def launch_kind(text: str) -> str | None:
@@ -66,82 +78,107 @@ def launch_kind(text: str) -> str | None:
 
 
 def connection_name(connector: str) -> str:
-    """The name of a connection to this connector: google_ads for `source-google-ads` and `tap-google-ads`."""
+    """The name of a connection to this connector: google_ads for `source-google-ads` and `target-google-ads`."""
     word = connector.split()[0] if launch_kind(connector) == "local" else connector
     bare = re.split(r"==|[:@\[]", re.sub(r"\.ya?ml$", "", word.strip().lower().rpartition("/")[2]))[0]
-    made = re.sub("[^a-z0-9_]+", "_", re.sub(r"^(?:airbyte-)?source-|^(?:\w+-)?tap[_-]", "", bare)).strip("_")
+    made = re.sub(
+        "[^a-z0-9_]+", "_", re.sub(r"^(?:airbyte-)?(?:source|destination)-|^(?:\w+-)?(?:tap|target)[_-]", "", bare)
+    ).strip("_")
     if not made:
         raise ConfigError("naming the connection", f"{connector!r} has no letter or digit", remedy="Give another NAME.")
     return made
 
 
+def new_connection(
+    name: str, file: Path, connector: NewConnector, pushed: PushedTable | None = None, to: NewConnector | None = None
+) -> NewConnection:
+    """A connection of these connectors. One to a destination is a push, also if no table is named yet.
+
+    Raises ConfigError if a connector is not of the role that it gets.
+    """
+    pushes = pushed is not None or connector.role == "destination"
+    doing = f"writing connection {name}"
+    if to is not None and pushes:
+        remedy = "Name the source first, and the destination by --to. A push of a table has no --to."
+        raise ConfigError(doing, "a relay reads from a source, and this is a destination", remedy=remedy)
+    if pushes and connector.role == "source":
+        remedy = "Name a destination or a target, or leave --from and --key out."
+        raise ConfigError(doing, "a push sends to a destination, and its connector is a source", remedy=remedy)
+    if to is not None and to.role == "source":
+        raise ConfigError(doing, "--to names a source", remedy="Name a destination or a target.")
+    return NewConnection(name, file, connector, (pushed or PushedTable()) if pushes else None, to)
+
+
 def chosen_connector(
-    text: str, file: Path, open_registry: Callable[[], ConnectorRegistry], protocol: str | None = None
+    text: str,
+    file: Path,
+    open_registry: Callable[[], ConnectorRegistry],
+    protocol: str | None = None,
+    *,
+    role: str = "source",
 ) -> NewConnector:
-    """The connector that a text stands for, for a connection in `file`. Only a bare name opens the registry."""
+    """The connector that a text stands for, for a connection in `file`. Only a bare name opens the registry.
+
+    There a connector of the `role` comes before others of its name.
+    """
     if kind := launch_kind(text):
         return named_connector(kind, text, file, protocol)
-    if protocol == "singer" or text.startswith("tap-"):
+    if protocol == "singer" or text.startswith(("tap-", "target-")):
+        kind = "target" if text.startswith("target-") else "tap"
         raise ConfigError(
             f"looking up connector {text}",
             "registries list only Airbyte's connectors",
-            remedy="Name a tap by its package (meltanolabs-tap-postgres==0.10.0), its image, or its command.",
+            remedy=f"Name a {kind} by its package (meltanolabs-{kind}-postgres==0.10.0), its image, or its command.",
         )
-    return listed_connector(open_registry().named(text))
+    return listed_connector(open_registry().named(text, role=role))
 
 
 def named_connector(kind: str, text: str, file: Path, protocol: str | None = None) -> NewConnector:
     """The connector that a package, an image, a manifest or a command is, for a connection in `file`.
 
-    Nearly all taps are called tap-…, and nothing else is: that decides on the protocol, unless it is given.
+    Nearly all taps are called tap-…, all targets target-…, and nothing else is: that decides on the protocol, unless
+    it is given.
     """
-    protocol = protocol or ("singer" if kind != "manifest" and _TAP.search(text.partition(" ")[0]) else "airbyte")
     if kind == "manifest":
         if protocol == "singer":
             raise ConfigError("choosing a connector", "a manifest is no Singer tap", remedy="Name a tap's package.")
         launch = {"kind": kind, "path": os.path.relpath(text, file.parent)}
-        return NewConnector(protocol, launch, {**launch, "path": text})
+        return NewConnector(protocol or "airbyte", launch, {**launch, "path": text}, role="source")
+    named = _ROLE.search(text.partition(" ")[0])
+    word = named[1].lower() if named else ""
+    protocol = protocol or ("singer" if word in ("tap", "target") else "airbyte")
+    role = word and ("destination" if word in ("destination", "target") else "source")
     if kind == "local":
         words = shlex.split(text)
         if not words:
             raise ConfigError("choosing a connector", "its command is empty")
-        return NewConnector(
-            protocol, {"kind": kind, "command": _relative(words, file)}, {"kind": kind, "command": words}
-        )
+        here = {"kind": kind, "command": words}
+        return NewConnector(protocol, {**here, "command": _relative(words, file)}, here, role=role)
     launch = {"kind": kind, "image" if kind == "docker" else "package": text}
-    return NewConnector(protocol, launch, launch)
+    return NewConnector(protocol, launch, launch, role=role)
 
 
 def listed_connector(entry: RegistryEntry) -> NewConnector:
     """The connector of a registry's entry, started as a package if it is one, else as an image."""
-    if entry.role != "source":
-        raise ConfigError(
-            f"writing a connection to {entry.name}", "it is a destination", remedy="Connections read from sources."
-        )
     launch = next(launch for launch in entry.launches if launch["kind"] != "manifest")
-    return NewConnector("airbyte", launch, launch, entry)
+    return NewConnector("airbyte", launch, launch, entry, entry.role)
 
 
 def draft_connection(
     open_engine: Callable[[], Engine], new: NewConnection, prompter: Prompter, on_line: Callable[[str, str], None]
 ) -> Draft:
-    """Drafts the file of a connection. The connector itself is asked for its spec, unless a registry has it: then no
+    """Drafts the file of a connection. A connector itself is asked for its spec, unless a registry has it: then no
     engine is opened."""
-    name, file, connector = new
-    entry = connector.entry
-    spec = entry.spec if entry and entry.spec else _fetch_spec(open_engine, new, on_line)
-    title = entry.title if entry else spec.get("connectionSpecification", {}).get("title") or name
-    page = spec.get("documentationUrl") or (entry.documentation_url if entry else "")
-    is_low_code = entry is not None and any(launch["kind"] == "manifest" for launch in entry.launches)
+    name, file, connector, pushed, to = new
+    specs = _SpecReader(open_engine, on_line, name)
     header = FileHeader(
         connection=name,
         name=None if file.stem == name else name,
-        connector={"protocol": connector.protocol, "launch": connector.launch},
-        writes_defaults=connector.protocol == "airbyte",
-        about=(f"{title}: {page}" if page else str(title)) + (f"\n{_LOW_CODE}" if is_low_code else ""),
-        suggested_streams=entry.suggested_streams if entry else (),
+        suggested_streams=connector.entry.suggested_streams if connector.entry else (),
+        push=pushed,
+        to=specs.drafted(to, "", is_destination=True) if to else None,
     )
-    return draft(header, spec["connectionSpecification"], prompter)
+    return draft(header, specs.drafted(connector, name, is_destination=pushed is not None), prompter)
 
 
 def write_connection(file: Path, text: str, *, overwrite: bool) -> None:
@@ -170,11 +207,34 @@ def _relative(words: list[str], file: Path) -> list[str]:
     return [relative if "/" in relative else f"./{relative}", *words[1:]]
 
 
-def _fetch_spec(
-    open_engine: Callable[[], Engine], new: NewConnection, on_line: Callable[[str, str], None]
-) -> Mapping[str, Any]:
-    launched = {"protocol": new.connector.protocol, "launch": new.connector.launch_here}
-    document = {"name": new.name, "connector": launched, "config": {}}
-    unwritten = Connection.model_validate(document, context={"folder": Path()})
-    with open_engine() as engine, opened_source(engine, unwritten, on_line=on_line) as source:
-        return {"connectionSpecification": {}, **source.spec(fresh=True).message}
+class _SpecReader(NamedTuple):
+    """Reads the specs of the connectors of a new connection: that of a registry, or else the connector's answer."""
+
+    open_engine: Callable[[], Engine]
+    on_line: Callable[[str, str], None]
+    connection: str
+
+    def drafted(self, connector: NewConnector, named: str, *, is_destination: bool) -> DraftedConnector:
+        entry = connector.entry
+        spec = entry.spec if entry and entry.spec else self._fetched(connector, is_destination=is_destination)
+        schema = spec.get("connectionSpecification") or {}
+        title = entry.title if entry else schema.get("title") or named
+        page = spec.get("documentationUrl") or (entry.documentation_url if entry else "")
+        is_low_code = entry is not None and any(launch["kind"] == "manifest" for launch in entry.launches)
+        return DraftedConnector(
+            {"protocol": connector.protocol, "launch": connector.launch},
+            schema,
+            writes_defaults=connector.protocol == "airbyte",
+            about=(f"{title}: {page}" if page else str(title)) + (f"\n{_LOW_CODE}" if is_low_code else ""),
+        )
+
+    def _fetched(self, connector: NewConnector, *, is_destination: bool) -> Mapping[str, Any]:
+        launched = {"protocol": connector.protocol, "launch": connector.launch_here}
+        document = {"name": self.connection, "connector": launched, "config": {}}
+        unwritten = Connection.model_validate(document, context={"folder": Path()})
+        with self.open_engine() as engine:
+            if is_destination:
+                with opened_destination(engine, unwritten, on_line=self.on_line) as destination:
+                    return destination.spec(fresh=True).message
+            with opened_source(engine, unwritten, on_line=self.on_line) as source:
+                return source.spec(fresh=True).message
