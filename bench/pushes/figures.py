@@ -192,7 +192,7 @@ def _beside_scripts(engine: Engine, session: SparkSession, rows: int) -> Iterato
     program = str(environments.python_of("target-jsonl", _ENVIRONMENTS).parent / "target-jsonl")
     to_target = _cpu(lambda: pushed.push(command=[program], mode="append", changes="all"))
     yield Figure(f"push of {rows:,} rows to target-jsonl, CPU s", to_target)
-    schema = json_schema(pq.read_schema(file), JsonDialect.SINGER)
+    schema = json_schema(pq.read_schema(file), JsonDialect.PLAIN)
     scripted = _script(file, "target", program, schema)
     yield Figure("the same by pandas and orjson from one Parquet file, CPU s", scripted)
     yield Figure("push / pandas and orjson, both with target-jsonl, CPU", to_target / scripted, 1)

@@ -230,6 +230,14 @@ class Connection(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _options_of_syncmaven(self) -> Self:
+        protocol = self.connector.protocol
+        for name, each in (self.push or {}).items():
+            if each.options and protocol != "syncmaven":
+                raise ValueError(f"push.{name}.options: a destination of {protocol} takes none for a stream")
+        return self
+
+    @model_validator(mode="after")
     def _one_config(self) -> Self:
         if self.config is not None and self.config_file is not None:
             raise ValueError("give config or config_file, not both")

@@ -70,7 +70,9 @@ class PushOptions(StrictModel):
     """The push of one stream.
 
     `key` names the fields, as the destination gets them, that make a row the same row. `map` gives each field its
-    column, a constant or an expression; without it the destination gets all columns. `changes` says how it is found out
+    column, a constant or an expression; without it the destination gets all columns. `options` are those of the
+    destination's stream, where its protocol has such. `nulls` says whether a row has its nulls; by default it has, but
+    for Syncmaven, where most types of rows allow none. `changes` says how it is found out
     which rows are new. A push of one partition sends the rows whose column `partition` has its key. `max_removed` is of
     the rows that the destination has, `max_rejected` of those that are sent.
     """
@@ -86,7 +88,7 @@ class PushOptions(StrictModel):
     partition: Text | None = None
     map: Mapped | None = None
     options: Annotated[dict[str, Any], Field(default_factory=dict)]
-    nulls: Literal["send", "omit"] = "send"
+    nulls: Literal["send", "omit"] | None = None
     max_removed: _Limit = RowLimit(share=0.1)
     max_rejected: _Limit = RowLimit(share=0.01)
 
@@ -103,12 +105,6 @@ class PushOptions(StrictModel):
     def _one_origin(self) -> Self:
         if (self.table is None) == (self.sql is None):
             raise ValueError("give `from`, a table, or `sql`, a query: one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _built(self) -> Self:
-        if self.options:
-            raise ValueError("options: neither Airbyte's destinations nor Singer's targets take any for a stream")
         return self
 
     @model_validator(mode="after")

@@ -25,6 +25,11 @@ def record_lines(batch: pa.RecordBatch, frame: RecordFrame, *, omits_nulls: bool
     )
 
 
+def record_objects(batch: pa.RecordBatch, *, omits_nulls: bool = False) -> pa.Array:
+    """Returns the JSON object of each row."""
+    return object_texts(batch.schema.names, batch.columns, batch.num_rows, omits_nulls=omits_nulls)
+
+
 def framed_lines(objects: pa.Array, frame: RecordFrame) -> memoryview:
     """Returns the lines of records that are JSON text already."""
     return _bytes_of(joined(literal(frame.before), objects.cast(TEXT), literal(f"{frame.after}\n")))

@@ -10,7 +10,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from dagster_airbyte_proto.protocols.destination import Echo
+from dagster_airbyte_proto.protocols.destination import Echo, StreamResult
 
 
 class _SentState(NamedTuple):
@@ -57,6 +57,17 @@ class Acknowledgements:
         self.rows = proved[-1].rows
         self._count(echo, proved)
         return True
+
+    def ended(self, result: StreamResult) -> None:
+        """Takes in the result of a stream. It proves all rows that were sent, unless it says that others arrived."""
+        lines = sum(state.lines for state in self._waiting)
+        if result.received is not None and result.received != lines:
+            self.miscount = f"it received {result.received:,} rows where {lines:,} were sent"
+            return
+        self.rejected += result.failed
+        if self._waiting:
+            self.rows = self._waiting[-1].rows
+            self._waiting.clear()
 
     def _count(self, echo: Echo, proved: list[_SentState]) -> None:
         rejected = echo.rejected or 0.0

@@ -42,8 +42,9 @@ class Invocation(NamedTuple):
 
     The launcher writes the `files` before the start, private to the run, and removes them after it. `rewritable_file`
     names the file that the connector may rewrite (a tap stores a rotated token in its config file). With `takes_input`
-    we write to its stdin; otherwise that is empty. With `keeps_lines_with`, the answer to a short request is in the
-    lines of its output that contain these bytes: the others are not kept.
+    we write to its stdin; otherwise that is empty. A short request writes its `input` there, and closes it. With
+    `keeps_lines_with`, the answer to a short request is in the lines of its output that contain these bytes: the others
+    are not kept.
     """
 
     arguments: tuple[str | FileArgument, ...]
@@ -51,6 +52,7 @@ class Invocation(NamedTuple):
     rewritable_file: str | None = None
     verb: Verb = Verb.READ
     takes_input: bool = False
+    input: bytes = b""
     keeps_lines_with: bytes = b""
 
     @property

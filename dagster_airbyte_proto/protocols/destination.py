@@ -19,18 +19,29 @@ class JsonDialect(StrEnum):
     """The words in which a protocol's JSON Schemas describe types beyond JSON's own."""
 
     AIRBYTE = "airbyte"
-    SINGER = "singer"
+    PLAIN = "plain"
+
+
+class HasCatalog(StrEnum):
+    """Whether the destinations of a protocol list the objects that they write to."""
+
+    NEVER = "never"
+    SOME = "some"
+    ALWAYS = "always"
 
 
 class DestinationOperation(NamedTuple):
     """An object that a destination writes to in one of its modes, in the protocol's own word for it.
 
-    `matching_keys` are the keys by which it finds a row; without them it does not say.
+    `matching_keys` are the keys by which it finds a row; without them it does not say. `row_schema` and
+    `options_schema` are the JSON Schemas of its rows and of the stream's options, if it has such.
     """
 
     object_name: str
     mode: str
     matching_keys: tuple[tuple[str, ...], ...] = ()
+    row_schema: Mapping[str, Any] | None = None
+    options_schema: Mapping[str, Any] | None = None
 
 
 class PushedStream(NamedTuple):
@@ -38,7 +49,8 @@ class PushedStream(NamedTuple):
 
     `generation_id` counts the times that the destination's rows are replaced as a whole. `deletion_column` marks
     removed rows; it is part of the `json_schema` if there may be any. `has_object` is True if the destination's catalog
-    has an object of the stream's name.
+    has an object of the stream's name. `options` are those of the user for this stream. With `starts_over` nothing
+    counts as delivered: the destination is to forget what it remembers.
     """
 
     id: StreamId
@@ -47,14 +59,20 @@ class PushedStream(NamedTuple):
     keys: tuple[str, ...] = ()
     generation_id: int = 0
     has_object: bool = False
+    options: Mapping[str, Any] = {}
+    starts_over: bool = False
 
 
 class WriteRequest(NamedTuple):
-    """A request to write one stream. `sync_id` is the number of the run."""
+    """A request to write one stream.
+
+    `sync_id` is the number of the run. `asset` names what is delivered; it stays the same from run to run.
+    """
 
     config: Mapping[str, Any]
     stream: PushedStream
     sync_id: int
+    asset: str = ""
 
 
 class SentPosition(NamedTuple):
@@ -76,6 +94,14 @@ class Echo(NamedTuple):
     rejected: float | None = None
 
 
+class StreamResult(NamedTuple):
+    """The destination's word on all rows of its process, once there are no more. A count is None if it does not say."""
+
+    received: int | None = None
+    failed: int = 0
+    skipped: int = 0
+
+
 class DestinationProtocol(Conversation, Protocol):
     """The destination side: the short requests, the lines to write, and the lines that come back."""
 
@@ -87,8 +113,13 @@ class DestinationProtocol(Conversation, Protocol):
         """Returns why the destination does not take this mode; None if it does, or nobody can tell."""
         ...
 
-    may_have_catalog: bool
-    """True if destinations may have a catalog of the objects that they write to."""
+    has_catalog: HasCatalog
+
+    omits_nulls: bool
+    """True if a row has no nulls, unless the user wants them."""
+
+    proves_by_result: bool
+    """True if a destination proves all rows of its process at once, by a StreamResult, and none before."""
 
     def operations(self, message: bytes) -> tuple[DestinationOperation, ...]:
         """Parses the JSON of a destination's catalog. An operation that lacks what it needs is left out."""
@@ -100,7 +131,7 @@ class DestinationProtocol(Conversation, Protocol):
 
     def write(self, request: WriteRequest) -> Invocation: ...
 
-    def opening_lines(self, stream: PushedStream) -> bytes:
+    def opening_lines(self, request: WriteRequest) -> bytes:
         """Returns the lines before the first record."""
         ...
 
@@ -110,10 +141,10 @@ class DestinationProtocol(Conversation, Protocol):
 
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes: ...
 
-    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int) -> bytes:
-        """Returns the lines after the last record of a stream that was sent to its end."""
+    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int, *, is_end: bool) -> bytes:
+        """Returns the lines after the last record that a process gets. `is_end` says that the stream ends with it."""
         ...
 
-    def reply(self, line: bytes) -> Echo | Event:
+    def reply(self, line: bytes) -> Echo | StreamResult | Event:
         """Returns what one line of its output says. Never raises."""
         ...

@@ -11,6 +11,7 @@ from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.protocols.singer.target import SingerTarget
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
+from dagster_airbyte_proto.protocols.syncmaven.destination import SyncmavenDestination
 
 PUSH: Final = "push"
 """The name under which the store keeps the states of a push, whatever its destination speaks."""
@@ -22,6 +23,12 @@ def source_protocol(name: str) -> SourceProtocol:
         return AirbyteSource()
     if name == "singer":
         return SingerSource()
+    if name == "syncmaven":
+        raise ConfigError(
+            "opening the connector",
+            "a Syncmaven connector is no source: it takes rows",
+            remedy="Push to it: give the connection a `push` in the place of `streams`.",
+        )
     raise _not_built(name)
 
 
@@ -31,6 +38,8 @@ def destination_protocol(name: str) -> DestinationProtocol:
         return AirbyteDestination()
     if name == "singer":
         return SingerTarget()
+    if name == "syncmaven":
+        return SyncmavenDestination()
     raise _not_built(name)
 
 
@@ -42,4 +51,6 @@ def state_codec_named(name: str) -> StateCodec:
 
 def _not_built(name: str) -> ConfigError:
     found = f"protocol {name} is not built yet"
-    return ConfigError("opening the connector", found, remedy="Use a connector of the protocol airbyte or singer.")
+    return ConfigError(
+        "opening the connector", found, remedy="Use a connector of the protocol airbyte, singer or syncmaven."
+    )

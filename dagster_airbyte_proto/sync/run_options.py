@@ -14,13 +14,15 @@ class Timeouts(NamedTuple):
 
     `startup_seconds` is for its first line, `heartbeat_seconds` for the next record or a state that differs from the
     one before, `states_seconds` for the next record if only states come, `exit_seconds` for the end of the process once
-    its output is closed. Waiting for a rate limit's reset counts towards none of them.
+    its output is closed, `result_seconds` for the next row that is taken, or the result of all, where a destination
+    proves its rows by that alone. Waiting for a source's rate limit to reset counts towards none of them.
     """
 
     startup_seconds: float = 600.0
     heartbeat_seconds: float = 3 * 3600.0
     exit_seconds: float = 60.0
     states_seconds: float = 24 * 3600.0
+    result_seconds: float = 900.0
 
 
 class ProgressListener(Protocol):

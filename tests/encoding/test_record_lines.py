@@ -111,7 +111,7 @@ def test_broken_text_and_odd_years_are_found() -> None:
 
 def test_the_schema_says_no_less_than_the_data() -> None:
     airbyte = json_schema(WHOLE.schema, JsonDialect.AIRBYTE, ("whole",))["properties"]
-    singer = json_schema(WHOLE.schema, JsonDialect.SINGER)["properties"]
+    singer = json_schema(WHOLE.schema, JsonDialect.PLAIN)["properties"]
     assert airbyte["whole"] == {"type": ["integer"]}
     assert airbyte["instants"]["airbyte_type"] == "timestamp_with_timezone"
     assert airbyte["local_times"]["airbyte_type"] == "timestamp_without_timezone"
@@ -119,4 +119,4 @@ def test_the_schema_says_no_less_than_the_data() -> None:
     assert singer["lists"] == {"type": ["null", "array"], "items": {"type": ["null", "integer"]}}
     assert singer["maps"]["additionalProperties"] == {"type": ["null", "integer"]}
     with pytest.raises(ConfigError, match="which JSON has not"):
-        json_schema(pa.schema([("span", pa.duration("s"))]), JsonDialect.SINGER)
+        json_schema(pa.schema([("span", pa.duration("s"))]), JsonDialect.PLAIN)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SPEC = ("field", "type", "required", "secret", "default", "description")
 _OPERATIONS = ("object", "sync mode", "matching keys")
+_DESTINATION_STREAMS = ("stream", "fields", "options")
 _STREAMS = ("stream", "read modes", "primary key", "cursor", "columns")
 
 
@@ -206,14 +207,32 @@ def _discover_destination(call: Call, connection_file: str) -> Answer:
         "operations": [
             {"object_name": each.object_name, "sync_mode": each.mode, "matching_keys": each.matching_keys}
             for each in operations
+            if each.mode
         ],
+        "streams": {
+            each.object_name: {"row_schema": each.row_schema, "options_schema": each.options_schema}
+            for each in operations
+            if not each.mode
+        },
     }
     if not operations:
         return Answer(value, (f"{call.connection}: the destination has no catalog: it takes any stream",))
+    if value["streams"]:
+        fields = [(each.object_name, _members(each.row_schema), _members(each.options_schema)) for each in operations]
+        return Answer(value, (Grid(_DESTINATION_STREAMS, fields, texts=("fields", "options")),))
     rows = [
         (each.object_name, each.mode, ", ".join("+".join(key) for key in each.matching_keys)) for each in operations
     ]
     return Answer(value, (Grid(_OPERATIONS, rows, texts=("matching keys",)),))
+
+
+def _members(schema: "Mapping[str, Any] | None") -> str:
+    """The members of an object by its JSON Schema, those that it must have marked with a star."""
+    properties, required = (schema or {}).get("properties"), (schema or {}).get("required")
+    if not isinstance(properties, dict):
+        return "any"
+    must = required if isinstance(required, list) else []
+    return ", ".join(f"{name}*" if name in must else name for name in properties)
 
 
 def show_log_line(level: str, text: str, *, is_verbose: bool = False) -> None:

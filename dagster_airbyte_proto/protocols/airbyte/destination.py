@@ -29,6 +29,7 @@ from dagster_airbyte_proto.protocols.conversation import (
 from dagster_airbyte_proto.protocols.destination import (
     DestinationOperation,
     Echo,
+    HasCatalog,
     JsonDialect,
     PushedStream,
     SentPosition,
@@ -58,7 +59,9 @@ class AirbyteDestination:
     name: str = "airbyte"
     dialect: JsonDialect = JsonDialect.AIRBYTE
     deletion_column: str = "_ab_cdc_deleted_at"
-    may_have_catalog: bool = True
+    has_catalog: HasCatalog = HasCatalog.SOME
+    omits_nulls: bool = False
+    proves_by_result: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return (Invocation(("spec",), verb=Verb.SPEC),)
@@ -119,7 +122,7 @@ class AirbyteDestination:
             ("write", "--config", _CONFIG, "--catalog", _CATALOG), files, verb=Verb.WRITE, takes_input=True
         )
 
-    def opening_lines(self, stream: PushedStream) -> bytes:  # noqa: ARG002 - the catalog says it all
+    def opening_lines(self, request: WriteRequest) -> bytes:  # noqa: ARG002 - the catalog says it all
         return b""
 
     def record_frame(self, stream: PushedStream, emitted_at_milliseconds: int) -> tuple[str, str]:
@@ -133,7 +136,9 @@ class AirbyteDestination:
         state = {"type": "STREAM", "stream": {"stream_descriptor": _descriptor(stream.id), "stream_state": body}}
         return _line({"type": "STATE", "state": state})
 
-    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int) -> bytes:
+    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int, *, is_end: bool) -> bytes:
+        if not is_end:
+            return b""
         status = {"stream_descriptor": _descriptor(stream.id), "status": "COMPLETE"}
         trace = {"type": "STREAM_STATUS", "emitted_at": emitted_at_milliseconds, "stream_status": status}
         return _line({"type": "TRACE", "trace": trace})

@@ -20,6 +20,7 @@ from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocatio
 from dagster_airbyte_proto.protocols.destination import (
     DestinationOperation,
     Echo,
+    HasCatalog,
     JsonDialect,
     PushedStream,
     SentPosition,
@@ -37,9 +38,11 @@ class SingerTarget:
     """The DestinationProtocol of every target."""
 
     name: str = "singer"
-    dialect: JsonDialect = JsonDialect.SINGER
+    dialect: JsonDialect = JsonDialect.PLAIN
     deletion_column: str = "_sdc_deleted_at"
-    may_have_catalog: bool = False
+    has_catalog: HasCatalog = HasCatalog.NEVER
+    omits_nulls: bool = False
+    proves_by_result: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return tuple(Invocation(words, verb=Verb.SPEC) for words in (("--about", "--format=json"), ("--help",)))
@@ -89,7 +92,8 @@ class SingerTarget:
         files = {_CONFIG.name: encode_config(request.config)}
         return Invocation(("--config", _CONFIG), files, _CONFIG.name, Verb.WRITE, takes_input=True)
 
-    def opening_lines(self, stream: PushedStream) -> bytes:
+    def opening_lines(self, request: WriteRequest) -> bytes:
+        stream = request.stream
         return _line(
             {
                 "type": "SCHEMA",
@@ -109,8 +113,8 @@ class SingerTarget:
         bookmark = {"plan": position.plan_id, "rows": position.rows}
         return _line({"type": "STATE", "value": {_BOOKMARKS: {stream.id.name: bookmark}}})
 
-    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int) -> bytes:  # noqa: ARG002 - no time in it
-        if stream.mode is not PushMode.OVERWRITE:
+    def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int, *, is_end: bool) -> bytes:  # noqa: ARG002
+        if not is_end or stream.mode is not PushMode.OVERWRITE:
             return b""
         return _line({"type": "ACTIVATE_VERSION", "stream": stream.id.name, "version": stream.generation_id})
 

@@ -1,11 +1,11 @@
-"""The catalog of a destination: the objects that it writes to. Few destinations have one, and no spec says which.
+"""The catalog of a destination: the objects that it writes to.
 
-So a destination is asked once for each version and config, and no answer is an answer: nothing is checked then. `check`
-and `discover` ask again.
+Few Airbyte destinations have one, and no spec says which. So such a destination is asked once for each version and
+config, and no answer is an answer: nothing is checked then. `check` and `discover` ask again.
 """
 
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol
+from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, HasCatalog
 from dagster_airbyte_proto.protocols.events import OperationsEvent
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.queries import query_connector
@@ -18,7 +18,7 @@ def offered_operations(
 ) -> tuple[DestinationOperation, ...]:
     """Returns what the destination writes to; nothing if it does not say."""
     protocol = destination.protocol
-    if not protocol.may_have_catalog:
+    if protocol.has_catalog is HasCatalog.NEVER:
         return ()
     cache_key = (destination.connection.name, destination.identity, destination.config.digest)
     message = None if fresh else destination.usable_message(destination.cache.catalog(*cache_key))
@@ -33,5 +33,7 @@ def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
     try:
         return query_connector(destination.connector, [invocation], OperationsEvent, destination.listener).message
     except ConnectorError as error:
+        if destination.protocol.has_catalog is HasCatalog.ALWAYS:
+            raise
         destination.log.write("DEBUG", f"the destination has no catalog: {error.found}")
         return _NONE

@@ -7,6 +7,7 @@ turn until one is answered; the timeout holds for all of them together.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
@@ -77,7 +78,12 @@ def query_connector(
     for invocation in invocations:
         running, verb = connector.launch(invocation), invocation.verb
         try:
-            output, report = _output(running, invocation, deadline - time.monotonic())
+            output, report = _output(
+                running,
+                invocation,
+                deadline - time.monotonic(),
+                partial(_is_answer, connector.protocol, verb, answer_type),
+            )
         finally:
             # Also after a failure: if the connector renewed a token, the old one may be invalid by now.
             _save_changed_config(running, listener)
@@ -129,22 +135,55 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
     return _Reply(found, errors, unreadable)
 
 
+def _is_answer(protocol: Conversation, verb: Verb, answer_type: type[Event], output: bytes) -> bool:
+    events = protocol.events_of_answer(verb, Transcript(output, ended_cleanly=False))
+    return any(isinstance(event, answer_type) for event in events)
+
+
 def _output(
-    running: RunningConnector, invocation: Invocation, timeout_seconds: float
+    running: RunningConnector, invocation: Invocation, timeout_seconds: float, is_answered_by: Callable[[bytes], bool]
 ) -> tuple[bytes, ExitReport | None]:
+    """Returns the output and how it ended.
+
+    A connector that is asked on its stdin may not end by itself: it is ended once it has answered and is quiet.
+    """
     deadline = time.monotonic() + timeout_seconds
     doing, answer = _doing(invocation.verb), _AnswerLines(invocation.keeps_lines_with)
+    question, is_asked = _Question(running, invocation.input), bool(invocation.input)
     try:
-        while (chunk := running.read(_READ_TIMEOUT_SECONDS)) != b"":
+        while (chunk := running.read(0.0 if question.send() else _READ_TIMEOUT_SECONDS)) != b"":
+            if chunk is None and is_asked and is_answered_by(answer.whole()):
+                break
             answer.add(chunk or b"")
             if answer.size > _MAX_ANSWER_BYTES:
                 raise ProtocolViolation(doing, f"it wrote over {_MAX_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
                 remedy = _NAME_A_CATALOG if invocation.keeps_lines_with else ""
                 raise ConnectorError(doing, f"no end within {timeout_seconds:.0f} s", remedy=remedy, retryable=True)
-        return answer.whole(), running.wait(max(0.0, deadline - time.monotonic()))
+        else:
+            return answer.whole(), running.wait(max(0.0, deadline - time.monotonic()))
+        return answer.whole(), None
     finally:
         running.stop()
+
+
+class _Question:
+    """What a short request writes to the connector's stdin, which is closed then."""
+
+    def __init__(self, running: RunningConnector, text: bytes) -> None:
+        self._running, self._rest = running, memoryview(text)
+
+    def send(self) -> bool:
+        """Writes what the pipe takes. True if there is more."""
+        if not self._rest:
+            return False
+        try:
+            self._rest = self._rest[self._running.write(self._rest, _READ_TIMEOUT_SECONDS) :]
+        except ConnectorError:
+            self._rest = self._rest[:0]  # It has ended, and its output or its exit says why.
+        if not self._rest:
+            self._running.close_input()
+        return bool(self._rest)
 
 
 class _AnswerLines:

@@ -55,8 +55,9 @@ class DeliveryAttempts:
 
     def _deliver(self, part: PlanPart) -> None:
         process = ProcessDelivery(self._context, self._plan, part.stream, part.rules, self._storage)
+        named = sum(each.row < part.rows.start for each in self._context.store.rejected_rows(self._plan))
         try:
-            process.run(part.rows)
+            process.run(part.rows, rejected_before=named + self.unnamed)
         except (InternalError, StateConflict):
             raise
         except ProtoError as error:

@@ -12,14 +12,15 @@
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.connection.push import RowLimit
-from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines
+from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines, record_objects
+from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
@@ -39,6 +40,7 @@ _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
 _DRAIN_SECONDS = 8.0
 _LAST_WORDS_SECONDS = 2.0
+_END_SECONDS = 10.0
 
 
 class RowRange(NamedTuple):
@@ -51,12 +53,13 @@ class RowRange(NamedTuple):
 class RowRules(NamedTuple):
     """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused.
 
-    Rows with a `form` were staged from records, and become such again.
+    Rows with a `form` were staged from records, and become such again. Rows that do not fit the `schema` are refused.
     """
 
     omits_nulls: bool = False
     max_rejected: RowLimit = RowLimit(share=0.01)
     form: RecordForm | None = None
+    schema: RowSchema | None = None
 
     def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the columns that are sent."""
@@ -66,6 +69,13 @@ class RowRules(NamedTuple):
         return sent.cast(
             pa.schema([_with_json(field) if field.name in self.form.json_columns else field for field in sent.schema])
         )
+
+    def misfits(self, rows: pa.RecordBatch) -> dict[int, str]:
+        """Returns the place of each row that does not fit the schema, with the reason."""
+        if self.schema is None:
+            return {}
+        has_text = self.form is not None and self.form.record_column
+        return self.schema.faults(rows.column(0) if has_text else record_objects(rows, omits_nulls=self.omits_nulls))
 
     def lines(self, rows: pa.RecordBatch, frame: RecordFrame) -> memoryview:
         """Returns the line of each row."""
@@ -100,7 +110,7 @@ class ProcessDelivery:
         self._has_ended_well = False
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
-        self.rejected = 0
+        self.rejected = self._rejected_before = 0
         self.rejections: dict[str, int] = {}
 
     @property
@@ -108,14 +118,19 @@ class ProcessDelivery:
         """The rows that the destination says it rejected, and does not name."""
         return self._acks.rejected
 
-    def run(self, part: RowRange) -> None:
-        """Sends the rows of a part and waits for the end of the process. Raises ConnectorError if it took not all."""
+    def run(self, part: RowRange, *, rejected_before: int = 0) -> None:
+        """Sends the rows of a part and waits for the end of the process. Raises ConnectorError if it took not all.
+
+        `rejected_before` are the rows of the plan that were rejected before this part.
+        """
+        self._rejected_before = rejected_before
         context, plan = self._context, self._plan
         self.sent = self.acknowledged = self._acks.rows = part.start
         context.store.begin_delivery(context.lease, plan, part.start)
-        request = WriteRequest(context.destination.config.current, self._stream, context.sync_id)
+        request = WriteRequest(context.destination.config.current, self._stream, context.sync_id, _asset(plan))
         running = context.destination.connector.launch(self._protocol.write(request))
         try:
+            self._write(running, self._protocol.opening_lines(request))
             self._send(running, part)
             report = self._end(running, part)
         except Cancelled:
@@ -149,7 +164,6 @@ class ProcessDelivery:
             self._output.finish()
 
     def _send(self, running: RunningConnector, part: RowRange) -> None:
-        self._write(running, self._protocol.opening_lines(self._stream))
         began_at = time.monotonic()
         for batch in _batches(self._context, self._plan, self._storage, part):
             self._wait_for_rate(running, batch.end - part.start, began_at)
@@ -168,8 +182,8 @@ class ProcessDelivery:
             reach("push.sent")
             self._read(running, 0.0)
         # Rows to write and removals each end a stream, as its destination sees it.
-        if part.end == self._plan.rows or self._plan.rows_to_write == part.end:
-            self._write(running, self._protocol.closing_lines(self._stream, _milliseconds()))
+        is_end = part.end in (self._plan.rows, self._plan.rows_to_write)
+        self._write(running, self._protocol.closing_lines(self._stream, _milliseconds(), is_end=is_end))
 
     def _encoded(self, batch: PlanBatch) -> memoryview | bytes:
         """Returns the lines of a batch, without the rows that are refused here."""
@@ -177,10 +191,12 @@ class ProcessDelivery:
         if batch.is_removal:
             deleted_at = pa.array([time.time_ns() // 1000] * rows.num_rows, pa.timestamp("us", "UTC"))
             rows = rows.append_column(self._protocol.deletion_column, deleted_at)
-        faults = unsendable_rows(rows)
-        if faults:
-            self._reject([RejectedRow(batch.start + place, reason) for place, reason in faults.items()])
-            rows = rows.take(pa.array([place for place in range(rows.num_rows) if place not in faults], pa.int64()))
+        numbers: Sequence[int] = range(batch.start, batch.end)
+        for find_faults in (unsendable_rows, self._rules.misfits):
+            if faults := find_faults(rows):
+                self._reject([RejectedRow(numbers[place], reason) for place, reason in faults.items()])
+                kept = [place for place in range(rows.num_rows) if place not in faults]
+                rows, numbers = rows.take(pa.array(kept, pa.int64())), [numbers[place] for place in kept]
         before, after = self._protocol.record_frame(self._stream, _milliseconds())
         return self._rules.lines(rows, RecordFrame(before, after))
 
@@ -193,9 +209,10 @@ class ProcessDelivery:
             raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
         self._check_rejected("cannot be sent", f"; the last: {rows[-1].reason}")
 
-    def _check_rejected(self, what: str, last: str = "") -> None:
+    def _check_rejected(self, what: str, last: str = "", unproved: int = 0) -> None:
         """Raises ConnectorError when more rows were rejected, by us and by the destination, than the user allows."""
-        rejected, on_error = self.rejected + self.unnamed, self._context.connection.on_error
+        rejected, on_error = self.rejected + self.unnamed + unproved, self._context.connection.on_error
+        rejected += self._rejected_before if rejected else 0
         if not rejected or on_error == "skip":
             return
         if on_error == "fail" or not self._rules.max_rejected.allows(rejected, self._plan.rows):
@@ -218,19 +235,35 @@ class ProcessDelivery:
             self._check_cancelled()
             taken = running.write(view, _WAIT_SECONDS)
             view = view[taken:]
-            if self._read(running, 0.0) or taken:
+            has_spoken = self._read(running, 0.0)
+            if taken or (has_spoken and not self._protocol.proves_by_result):
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > self._context.options.timeouts.heartbeat_seconds:
+            elif time.monotonic() - moved_at > self._patience:
                 raise ConnectorError("writing to the destination", "it reads nothing any more", retryable=True)
+
+    @property
+    def _patience(self) -> float:
+        """The seconds without progress after which the destination counts as hung.
+
+        Where rows are proved by one result at the end, words are no progress: a connector was seen to send one row
+        again and again for ever, and to tell of it each time.
+        """
+        timeouts = self._context.options.timeouts
+        return timeouts.result_seconds if self._protocol.proves_by_result else timeouts.heartbeat_seconds
 
     def _read(self, running: RunningConnector, timeout_seconds: float) -> bool:
         """Takes in what the destination has written. True if there was something."""
         chunk = running.read(timeout_seconds)
         if chunk:
-            self._output.feed(chunk)
-            self._note()
-            self._check_rejected("were rejected here or by the destination")
+            self._take_output(chunk)
         return bool(chunk)
+
+    def _take_output(self, chunk: bytes) -> None:
+        self._output.feed(chunk)
+        self._note()
+        self._check_rejected("were rejected here or by the destination")
+        if self._output.error is not None and self._protocol.proves_by_result:
+            raise ConnectorError("delivering rows to the destination", "it halted")
 
     def _note(self, *, force: bool = False) -> None:
         """Writes down the acknowledged position, with the rows that were refused before it."""
@@ -249,38 +282,58 @@ class ProcessDelivery:
     def _end(self, running: RunningConnector, part: RowRange) -> ExitReport | None:
         """Closes the input, and reads on until the process has ended."""
         running.close_input()
-        last_output_at = time.monotonic()
+        moved_at = time.monotonic()
         while (chunk := running.read(_WAIT_SECONDS)) != b"":
             self._check_cancelled()
+            had_result = self._output.result is not None
             if chunk:
-                self._output.feed(chunk)
-                self._note()
-                last_output_at = time.monotonic()
-            elif time.monotonic() - last_output_at > self._context.options.timeouts.heartbeat_seconds:
+                self._take_output(chunk)
+            has_result = self._output.result is not None
+            if has_result != had_result or (chunk and not self._protocol.proves_by_result):
+                moved_at = time.monotonic()
+            elif has_result and time.monotonic() - moved_at > min(_END_SECONDS, self._patience / 2):
+                running.stop()  # It has said all that counts.
+            elif time.monotonic() - moved_at > self._patience:
                 raise ConnectorError("waiting for the destination's end", "it hangs", retryable=True)
         self._output.finish()
+        self._take_result()
         self._check_rejected("were rejected here or by the destination")
         if self._acks.miscount:
             self._context.destination.log.write(
                 "WARN", f"the destination's counts of {self._plan.stream} are odd: {self._acks.miscount}"
             )
         report = running.wait(self._context.options.timeouts.exit_seconds)
-        self._has_ended_well = report is not None and report.ended_cleanly
+        self._has_ended_well = report is not None and (report.ended_cleanly or self._has_proof_of_all)
         if self._has_ended_well and self._context.connection.acknowledge == "exit":
             self._acks.rows = part.end
         return report
 
+    @property
+    def _has_proof_of_all(self) -> bool:
+        """True if the destination's result stands for all rows: then it does not matter how its process ended."""
+        return self._output.result is not None and self._output.error is None
+
+    def _take_result(self) -> None:
+        """Takes the destination's result for its acknowledgement, unless it refused more rows than the user allows."""
+        result = self._output.result
+        if result is not None and self._has_proof_of_all:
+            self._check_rejected("were rejected here or by the destination", unproved=result.failed)
+            self._acks.ended(result)
+
     def _check_end(self, report: ExitReport | None, part: RowRange) -> None:
         doing = "delivering rows to the destination"
         error = self._output.error
-        if report is None or not report.ended_cleanly:
+        if self._output.error is not None and self._protocol.proves_by_result:
+            raise ConnectorError(doing, self._context.destination.mask.text(self._output.error))
+        if report is None or not (report.ended_cleanly or self._has_proof_of_all):
             found = error or (report.how_it_ended_and_why if report else "it closed its output and did not end")
             raise ConnectorError(doing, self._context.destination.mask.text(found), retryable=self._output.is_transient)
         if self.acknowledged < part.end:
             proved = self.acknowledged - part.start
             raise ConnectorError(
                 doing,
-                f"it ended well, and acknowledged {proved:,} of {part.end - part.start:,} rows",
+                f"it ended well, and acknowledged {proved:,} of {part.end - part.start:,} rows"
+                + (f": {self._acks.miscount}" if self._acks.miscount else ""),
                 remedy="If it never sends states back, set `acknowledge: exit`: then its exit code 0 counts for all.",
             )
 
@@ -300,6 +353,12 @@ def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part:
         step = max(1, min(max_rows, limits.bytes // row_bytes))
         for place in range(0, batch.rows.num_rows, step):
             yield PlanBatch(batch.start + place, batch.rows.slice(place, step), batch.is_removal)
+
+
+def _asset(plan: SealedPlan) -> str:
+    """The name of what is delivered, the same in each run."""
+    partition = "" if plan.partition is None else f"[{plan.partition}]"
+    return f"{plan.connection}.{plan.stream}{partition}"
 
 
 def _milliseconds() -> int:

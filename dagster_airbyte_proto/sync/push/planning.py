@@ -194,7 +194,7 @@ def _fingerprint(options: PushOptions, fields: pa.Schema) -> str:
         "fields": [(field.name, str(field.type)) for field in fields],
         "keys": options.key,
         "options": options.options,
-        "nulls": options.nulls,
+        "nulls": options.nulls or "send",
     }
     return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

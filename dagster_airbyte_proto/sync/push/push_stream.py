@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.json_types import json_schema
+from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.errors import Cancelled, ConfigError, ProtoError, TableError
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
@@ -109,11 +110,12 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     start = first_position(context.delivery, plan)
     # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
     generations = count(context.sync_id * MAX_ATTEMPTS)
-    rules = RowRules(options.nulls == "omit", options.max_rejected)
+    rules = _rules(context, plan.stream, options)
 
     def parts(start: int) -> Iterator[PlanPart]:
         stream = _described(context, plan, options, origin.fields)._replace(generation_id=next(generations))
-        return (PlanPart(rows, stream, rules) for rows in row_ranges(plan, start, context.connection.checkpoint_rows))
+        for rows in row_ranges(plan, start, context.connection.checkpoint_rows):
+            yield PlanPart(rows, stream._replace(starts_over=plan.starts_over and rows.start == 0), rules)
 
     attempts = DeliveryAttempts(
         context.delivery,
@@ -163,7 +165,15 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fie
     keys = options.key or ()
     schema = json_schema(fields, protocol.dialect, keys)
     has_object = bool(offered_operations(context.destination))
-    return PushedStream(plan.stream, schema, options.mode, keys, has_object=has_object)
+    return PushedStream(plan.stream, schema, options.mode, keys, has_object=has_object, options=options.options)
+
+
+def _rules(context: PushContext, stream: StreamId, options: PushOptions) -> RowRules:
+    protocol, operations = context.destination.protocol, offered_operations(context.destination)
+    schemas = [each.row_schema for each in operations if each.object_name == str(stream)]
+    schema = RowSchema(schemas[0], str(stream)) if schemas and schemas[0] is not None else None
+    omits_nulls = options.nulls == "omit" or (options.nulls is None and protocol.omits_nulls)
+    return RowRules(omits_nulls, options.max_rejected, schema=schema)
 
 
 def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:

@@ -21,6 +21,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
@@ -124,6 +125,13 @@ def refused_streams(destination: Destination, *, fresh: bool = False) -> list[Co
             refusal = protocol.mismatch(operations, stream)
         if refusal is not None:
             faults.append(ConfigError(f"pushing connection {connection.name}", refusal, stream=name))
+            continue
+        schemas = [each.options_schema for each in operations if each.object_name == name and each.options_schema]
+        try:
+            for schema in schemas:
+                check_config(options.options, schema, where=f"options of stream {name} in connection {connection.name}")
+        except ConfigError as error:
+            faults.append(error)
     return faults
 
 

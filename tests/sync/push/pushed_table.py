@@ -36,7 +36,9 @@ def person(number: int, name: str = "", **more: Any) -> Row:
     return {"id": number, "name": name or f"person {number}", "score": 0.5, "bad": False, **more}
 
 
-_FAKE = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+_FAKES = [
+    [sys.executable, "-m", f"dagster_airbyte_proto.testing.{name}"] for name in ("fake_destination", "fake_syncmaven")
+]
 
 
 class PushedTable:
@@ -46,7 +48,7 @@ class PushedTable:
         self, folder: Path, *, protocol: str = "airbyte", mode: str = "upsert", schema: pa.Schema = SCHEMA
     ) -> None:
         self.folder, self.protocol, self._schema = folder, protocol, schema
-        self.launch: Row = {"kind": "local", "command": _FAKE}
+        self.launch: Row = {"kind": "local", "command": _FAKES[protocol == "syncmaven"]}
         self.home, self.out = folder / "home", folder / "out.jsonl"
         self.config: Row = {}
         self.connector: Row = {}
@@ -70,7 +72,7 @@ class PushedTable:
 
     @property
     def is_fake(self) -> bool:
-        return self.launch.get("command") == _FAKE
+        return self.launch.get("command") in _FAKES
 
     def fill(self, rows: Sequence[Row]) -> None:
         """Replaces the rows of the table."""
@@ -102,7 +104,9 @@ class PushedTable:
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
         seconds = 2.0 if self.is_fake else 60.0
-        timeouts = Timeouts(heartbeat_seconds=self.heartbeat_seconds or seconds, exit_seconds=seconds)
+        timeouts = Timeouts(
+            heartbeat_seconds=self.heartbeat_seconds or seconds, exit_seconds=seconds, result_seconds=seconds
+        )
         options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
         with self.engine() as engine:
             connection = Connection.from_file(file or self.connection_file())

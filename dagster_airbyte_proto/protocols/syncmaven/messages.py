@@ -1,0 +1,152 @@
+"""The messages of Syncmaven, in the two dialects that connectors speak: the specification's, and its own packages'.
+
+1. Each message is one JSON object a line, with a `type` and mostly a `payload`. Both names of a type are read. What the
+   specification puts beside the type, the packages put into the payload: both places are looked at.
+2. A line that is no such object was printed by the connector: it goes to the log. A message of another type is counted
+   there.
+3. A schema may be JSON Schema, or a Zod object that was printed as JSON. Of the latter nothing is left that could check
+   anything, so it counts as no schema. Zod's converter writes `additionalProperties: false` for every object, though
+   Zod itself takes more: so it does not count for the outermost object of a row.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.protocols.destination import StreamResult
+from dagster_airbyte_proto.protocols.events import (
+    ErrorEvent,
+    Event,
+    LogEvent,
+    LogLevel,
+    OperationsEvent,
+    PlainLine,
+    SpecEvent,
+    UnknownEvent,
+)
+
+_LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warn": LogLevel.WARN, "error": LogLevel.ERROR}
+_MAX_SHOWN = 2000
+_TRANSIENT = re.compile(
+    r"rate.?limit|too many requests|\b(429|502|503|504)\b|ECONNRE|ETIMEDOUT|EAI_AGAIN", re.IGNORECASE
+)
+
+
+class EnrichedRow(NamedTuple):
+    """A row that an enrichment sent back. Nothing says to which of the rows it belongs that it was sent."""
+
+    row: Mapping[str, Any]
+
+
+def describe() -> bytes:
+    return line("describe")
+
+
+def describe_streams(credentials: Mapping[str, Any]) -> bytes:
+    return line("describe-streams", {"credentials": credentials})
+
+
+def line(kind: str, payload: Mapping[str, Any] | None = None, **beside: str) -> bytes:
+    """Returns the line of a message."""
+    message = {"type": kind, **beside, **({} if payload is None else {"payload": payload})}
+    # Not msgspec, which refuses whole numbers beyond 64 bits.
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def reply(text: bytes) -> StreamResult | EnrichedRow | Event:
+    """Returns what one line of a connector's output says. Never raises."""
+    try:
+        message = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return PlainLine(text)
+    if not isinstance(message, dict):
+        return PlainLine(text)
+    kind, payload = message.get("type"), message.get("payload")
+    body = payload if isinstance(payload, dict) else message
+    if kind is None and body.get("status") in ("ok", "error"):
+        kind = "halt"  # The packages' own definition allows a halt without a type.
+    if not isinstance(kind, str):
+        return PlainLine(text)
+    read = _READERS.get(kind)
+    return read(body) if read else UnknownEvent(kind[:_MAX_SHOWN], "Syncmaven has no such message")
+
+
+def specification(message: Mapping[str, Any]) -> SpecEvent:
+    """The specification in the payload of a `spec`."""
+    found = schema(message.get("connectionCredentials", message.get("credentialsSchema")), is_open=False)
+    return SpecEvent(found or {}, message)
+
+
+def schema(found: Any, *, is_open: bool) -> Mapping[str, Any] | None:
+    """Returns a JSON Schema that was sent; None if it is none. An open one allows further members of its object."""
+    if not isinstance(found, dict) or not found or "_def" in found:
+        return None
+    return {**found, "additionalProperties": True} if is_open and "additionalProperties" in found else found
+
+
+def _specification(body: Mapping[str, Any]) -> Event:
+    # The `type` stays out, also where there is no payload.
+    return specification({name: part for name, part in body.items() if name != "type"})
+
+
+def _streams(body: Mapping[str, Any]) -> Event:
+    streams = body.get("streams")
+    if not isinstance(streams, list) or not all(isinstance(each, dict) and "name" in each for each in streams):
+        return UnknownEvent("stream-spec", "its `streams` are no list of streams with names")
+    return OperationsEvent(msgspec.json.encode({"defaultStream": body.get("defaultStream"), "streams": streams}))
+
+
+def _result(body: Mapping[str, Any]) -> StreamResult:
+    """Sums what it counts: for the stream, or for each of several names."""
+    parts = [each for each in body.values() if isinstance(each, dict)] or [body]
+    received = [_count(each, "received") for each in parts]
+    known = [count for count in received if count is not None]
+    return StreamResult(
+        received=sum(known) if known and len(known) == len(received) else None,
+        failed=sum(_count(each, "failed") or 0 for each in parts),
+        skipped=sum(_count(each, "skipped") or 0 for each in parts),
+    )
+
+
+def _count(part: Mapping[str, Any], name: str) -> int | None:
+    found = part.get(name)
+    return int(found) if isinstance(found, int | float) and not isinstance(found, bool) and found >= 0 else None
+
+
+def _enriched(body: Mapping[str, Any]) -> EnrichedRow | Event:
+    row = body.get("row")
+    return EnrichedRow(row) if isinstance(row, dict) else UnknownEvent("enrichment-response", "its `row` is no object")
+
+
+def _log(body: Mapping[str, Any]) -> Event:
+    params = body.get("params")
+    texts = [str(body.get("message", "")), *map(_shown, params if isinstance(params, list) else ())]
+    return LogEvent(_LEVELS.get(str(body.get("level")).lower(), LogLevel.INFO), " ".join(texts))
+
+
+def _shown(param: Any) -> str:
+    return msgspec.json.encode(param).decode()[:_MAX_SHOWN]
+
+
+def _halt(body: Mapping[str, Any]) -> Event:
+    message = str(body.get("message") or "it halted and did not say why")
+    if body.get("status") == "ok":
+        return LogEvent(LogLevel.WARN, f"the connector halted: {message}")
+    data = body.get("data")
+    return ErrorEvent(message.partition("\n")[0], stack_trace=message, internal_message=_shown(data) if data else "")
+
+
+_READERS = {
+    "spec": _specification,
+    "connection-spec": _specification,
+    "stream-spec": _streams,
+    "streams-spec": _streams,
+    "stream-result": _result,
+    "enrichment-response": _enriched,
+    "enrichment-reply": _enriched,
+    "log": _log,
+    "halt": _halt,
+}

@@ -1,0 +1,177 @@
+"""Pushes to a Syncmaven destination: one result proves all rows of a process, or none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.cli.main import main
+from dagster_airbyte_proto.errors import ConfigError
+from tests.sync.push.pushed_table import PushedTable, person
+
+
+@pytest.fixture
+def table(quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder, protocol="syncmaven")
+    pushed.fill([person(number) for number in range(1, 24)])
+    return pushed
+
+
+def starts(table: PushedTable) -> list[dict[str, Any]]:
+    return [message["payload"] for message in table.messages() if message["type"] == "start-stream"]
+
+
+@pytest.mark.parametrize("dialect", ["packages", "seed"])
+def test_a_push_sends_what_is_new(table: PushedTable, dialect: str) -> None:
+    table.config["dialect"] = dialect
+    first = table.contacts()
+    assert (first.status, first.error, first.sent, first.acknowledged) == ("complete", None, 23, 23)
+    assert table.received()[0] == {"id": 1, "name": "person 1", "score": 0.5, "bad": False}
+    assert table.contacts().planned.to_send == 0
+    table.fill([person(1, "renamed"), *(person(number) for number in range(2, 25))])
+    second = table.contacts()
+    assert (second.planned.added, second.planned.changed, second.acknowledged) == (1, 1, 2)
+    assert len(starts(table)) == 2
+
+
+def test_a_stream_starts_with_all_that_it_needs(table: PushedTable) -> None:
+    table.push["options"] = {"list": "vip"}
+    table.contacts()
+    table.fill([person(99)])
+    table.contacts()
+    table.contacts(is_full=True)
+    first, second, third = starts(table)
+    assert first == {
+        "stream": "contacts",
+        "connectionCredentials": {"path": str(table.out)},
+        "streamOptions": {"list": "vip"},
+        "syncId": "crm.contacts",
+        "fullRefresh": True,
+    }
+    assert second == {**first, "fullRefresh": False}
+    assert third == first
+
+
+def test_each_chunk_is_a_process_with_a_result_of_its_own(table: PushedTable) -> None:
+    table.options["checkpoint_rows"] = 10
+    table.config |= {"dies_after": 10, "once": str(table.folder / "once")}
+    first = table.contacts()
+    assert (first.status, first.acknowledged, first.unknown) == ("failed", 0, 10)
+    assert (table.contacts().acknowledged, table.contacts().sent) == (23, 0)
+    assert [start["fullRefresh"] for start in starts(table)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("result", ["named", "empty"])
+def test_a_result_may_have_any_form(table: PushedTable, result: str) -> None:
+    table.config["result"] = result
+    assert table.contacts().acknowledged == 23
+
+
+def test_a_result_for_fewer_rows_proves_none(table: PushedTable) -> None:
+    table.config["result"] = "wrong"
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
+    assert "it received 22 rows where 23 were sent" in (report.error or "")
+
+
+def test_a_connector_that_does_not_end_is_ended(table: PushedTable) -> None:
+    table.config["stays"] = True
+    assert table.contacts().acknowledged == 23
+
+
+@pytest.mark.parametrize("trick", [{"result": "never", "stays": True}, {"chatters": True}, {"hangs_after": 3}])
+def test_a_connector_without_a_result_is_ended(table: PushedTable, trick: dict[str, Any]) -> None:
+    table.config |= trick
+    table.push["mode"] = "insert"
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
+    assert "it hangs" in (report.error or "")
+
+
+def test_a_halt_stops_the_push_and_nothing_is_saved_past_it(table: PushedTable) -> None:
+    table.options["checkpoint_rows"] = 10
+    table.config |= {"halts_after": 7, "once": str(table.folder / "once"), "stays": True}
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 10)
+    assert "the list is full" in (report.error or "")
+    assert "at List.add" not in (report.error or "")
+    assert table.contacts().acknowledged == 23
+
+
+def test_rows_that_fail_count_as_rejected_up_to_the_limit(table: PushedTable) -> None:
+    table.config["fails"] = True
+    table.fill([person(number, bad=number % 10 == 0) for number in range(1, 24)])
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.rejected, report.unnamed) == ("complete", 21, 2, 2)
+    table.push["max_rejected"] = 1
+    report = table.contacts(is_full=True)
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
+    assert "2 of 23 rows were rejected here or by the destination, more than max_rejected" in (report.error or "")
+
+
+def test_the_limit_is_of_the_whole_plan(table: PushedTable) -> None:
+    table.options["checkpoint_rows"] = 10
+    table.config["fails"] = True
+    table.push["max_rejected"] = 1
+    table.fill([person(number, bad=number % 10 == 0) for number in range(1, 24)])
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.rejected, report.unknown) == ("failed", 9, 1, 10)
+
+
+def test_a_row_that_does_not_fit_its_type_is_rejected_with_the_path(table: PushedTable) -> None:
+    table.fill([person(1), person(2, "x" * 41), person(3, score=float("nan")), person(4, score=None)])
+    report = table.contacts()
+    assert (report.acknowledged, report.rejected) == (2, 2)
+    assert set(report.rejections) == {
+        "name: its value is longer than 40 characters",
+        "score is nan, which JSON does not have",
+    }
+    assert table.received()[1] == {"id": 4, "name": "person 4", "bad": False}
+    table.push["nulls"] = "send"
+    report = table.contacts(is_full=True)
+    assert 'score: its value is not of type "number"' in report.rejections
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"mode": "mirror"}, "Syncmaven has no removals"),
+        ({"mode": "update"}, "no mode that only updates"),
+        ({"options": {"lst": "vip"}}, 'did you mean "list"'),
+    ],
+)
+def test_what_the_destination_does_not_take_is_refused_before_a_row_leaves(
+    table: PushedTable, change: dict[str, Any], error: str
+) -> None:
+    table.push |= change
+    with pytest.raises(ConfigError, match=error):
+        table.contacts()
+    assert not table.messages()
+
+
+def test_a_stream_that_is_not_there_is_refused(table: PushedTable) -> None:
+    file = table.connection_file()
+    file.write_text(file.read_text().replace("contacts:", "people:"))
+    with pytest.raises(ConfigError, match="no stream people; it has contacts"):
+        table.run(file=file)
+
+
+def test_options_are_for_syncmaven(table: PushedTable) -> None:
+    table.protocol = "airbyte"
+    table.push["options"] = {"list": "vip"}
+    with pytest.raises(ConfigError, match="a destination of airbyte takes none"):
+        table.contacts()
+
+
+def test_the_command_line_shows_the_streams(table: PushedTable, capsys: pytest.CaptureFixture[str]) -> None:
+    table.config["stays"] = True
+    file = str(table.connection_file())
+    assert main(["--home", str(table.home), "--settings", str(table.settings_file), "discover", file, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["streams"]["contacts"]["row_schema"]["properties"]) == ["id", "name", "score"]
+    assert main(["--home", str(table.home), "--settings", str(table.settings_file), "check", file, "--json"]) == 0
+    table.config["refuses"] = True
+    file = str(table.connection_file())
+    assert main(["--home", str(table.home), "--settings", str(table.settings_file), "check", file, "--json"]) != 0
+    assert "the key was refused" in capsys.readouterr().out
