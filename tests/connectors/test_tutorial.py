@@ -46,14 +46,17 @@ def test_it_runs_as_printed(tmp_path: Path) -> None:
     shutil.copytree(ROOT, clone, ignore=left_out)
     path = [folder for folder in os.environ["PATH"].split(os.pathsep) if not folder.startswith(str(ROOT))]
     kept = {name: os.environ[name] for name in os.environ if name not in ("VIRTUAL_ENV", "PYTHONPATH", "DAGSTER_HOME")}
-    reader = subprocess.Popen(
-        ["bash", "-c", _script()], cwd=tmp_path, env={**kept, "PATH": os.pathsep.join(path), "COLUMNS": "160"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        output, _ = reader.communicate(timeout=60 * _MINUTES)
-    finally:
-        os.killpg(reader.pid, signal.SIGKILL)  # the web server of the tutorial
+    log = tmp_path / "printed.txt"
+    with log.open("w") as printed_there:  # Not a pipe: the web server of the tutorial would keep it open.
+        reader = subprocess.Popen(
+            ["bash", "-c", _script()], cwd=tmp_path, env={**kept, "PATH": os.pathsep.join(path), "COLUMNS": "160"},
+            stdout=printed_there, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            reader.wait(60 * _MINUTES - 30)
+        finally:
+            os.killpg(reader.pid, signal.SIGKILL)
+            output = log.read_text()
     assert reader.returncode == 0, output[-5000:]
     printed = _squeezed(re.sub("[─-]{5,}", "", output))
     for snippet in _tutorial():
