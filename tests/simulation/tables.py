@@ -196,9 +196,10 @@ class SimulatedDelta(_SparkTables):
     def __init__(self, session: "SparkSession", settings: "SparkSettings") -> None:
         super().__init__(session, settings)
         # The session's catalog is one for all tests of a worker: another warehouse's tables may have these names.
-        if session.catalog.databaseExists("shop"):
-            for table in session.catalog.listTables("shop"):
-                self._run(f"drop table {self._settings.catalog}.shop.`{table.name}`")
+        # By SQL: `listTables` opens each of them, and fails at one of which the files are gone.
+        self._run(f"create database if not exists {self._settings.catalog}.shop")
+        for row in session.sql(f"show tables in {self._settings.catalog}.shop").collect():
+            self._run(f"drop table if exists {self._settings.catalog}.shop.`{row['tableName']}`")
 
     def open(self) -> TableWriter:
         from dagster_airbyte_proto.tables.delta.tables import DeltaTables
