@@ -7,14 +7,31 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import StreamId
 
 
-class DeliveryStore(StateStore, Protocol):
+class AcknowledgedRows(NamedTuple):
+    """The rows that a destination has: those up to this position, except the rejected ones.
+
+    `values` are the changes of what the destination keeps for itself.
+    """
+
+    rows: int
+    rejected: Sequence[RejectedRow] = ()
+    values: Mapping[Key, bytes | None] = {}
+
+
+def asset_of(plan: SealedPlan) -> Asset:
+    """The asset whose kept values a destination of this plan sees."""
+    return Asset(plan.connection, plan.stream, plan.partition or "")
+
+
+class DeliveryStore(StateStore, ValueStore, Protocol):
     """The state store, with the deliveries of pushes."""
 
     def seal_plan(self, lease: Lease, plan: SealedPlan) -> None:
@@ -33,8 +50,8 @@ class DeliveryStore(StateStore, Protocol):
         """Records that rows up to this position are about to be sent."""
         ...
 
-    def acknowledge_rows(self, lease: Lease, plan: SealedPlan, rows: int, rejected: Sequence[RejectedRow]) -> None:
-        """Records that the destination has the rows up to this position, except those that were rejected."""
+    def acknowledge_rows(self, lease: Lease, plan: SealedPlan, acknowledged: AcknowledgedRows) -> None:
+        """Records how far the destination has the rows, and what it keeps of them, in one transaction."""
         ...
 
     def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:

@@ -29,10 +29,12 @@ class RowSchema:
             raise ConfigError(doing, "the package jsonschema-rs is not installed", remedy=remedy) from error
         bounded: dict[str, Any] = {"mask": "its value", "validate_formats": True, "retriever": _refused}
         try:
-            self._schema = jsonschema_rs.validator_for(schema, pattern_options=jsonschema_rs.RegexOptions(), **bounded)
+            self._schema = jsonschema_rs.validator_for(
+                dict(schema), pattern_options=jsonschema_rs.RegexOptions(), **bounded
+            )
         except ValueError:
             try:
-                self._schema = jsonschema_rs.validator_for(schema, **bounded)
+                self._schema = jsonschema_rs.validator_for(dict(schema), **bounded)
             except ValueError as error:
                 raise ConfigError(
                     doing,

@@ -41,6 +41,16 @@ class ExitReport(NamedTuple):
         return f"{self.how_it_ended}:{gap}{words}" if words else self.how_it_ended
 
 
+class HostPlace(NamedTuple):
+    """The place where a connector can reach us: the `address` to listen at, and the `name` that it has there for us."""
+
+    address: str
+    name: str
+
+
+OUR_MACHINE = HostPlace("127.0.0.1", "127.0.0.1")
+
+
 class LaunchOptions(NamedTuple):
     """Options of a launch that every launcher takes.
 
@@ -60,6 +70,12 @@ class LaunchOptions(NamedTuple):
     stop_grace_seconds: float = 5.0
     on_stderr: Callable[[bytes], None] | None = None
     on_notice: Callable[[str], None] | None = None
+
+    @property
+    def host_place(self) -> HostPlace | None:
+        """Where a program of this machine can reach us; None for one in a sandbox without a network."""
+        permissions = self.permissions
+        return None if permissions.sandbox and not permissions.network else OUR_MACHINE
 
 
 class RunningConnector(Protocol):
@@ -109,6 +125,10 @@ class RunningConnector(Protocol):
 
 class Launcher(Protocol):
     """A way to start a connector."""
+
+    def host_place(self) -> HostPlace | None:
+        """Returns where its connectors can reach us; None if they cannot."""
+        ...
 
     def identity(self) -> str:
         """Names the exact version that would run: the cache key of its spec and catalog. Raises ConfigError."""

@@ -115,6 +115,9 @@ class DestinationProtocol(Conversation, Protocol):
 
     has_catalog: HasCatalog
 
+    keeps_values: bool
+    """True if destinations may keep values between runs, by calls to our state server."""
+
     omits_nulls: bool
     """True if a row has no nulls, unless the user wants them."""
 

@@ -130,7 +130,7 @@ class SqlStoreConformance(StateStoreConformance):
         with Database(state_url).write() as tx:
             later = {"airbyte_proto_shapes", "airbyte_proto_stream_changes", "airbyte_proto_open_generations"}
             later |= {"airbyte_proto_config_history", "airbyte_proto_landed_tables"}
-            later |= {"airbyte_proto_deliveries", "airbyte_proto_rejected_rows"}
+            later |= {"airbyte_proto_deliveries", "airbyte_proto_rejected_rows", "airbyte_proto_kept_values"}
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
@@ -165,7 +165,7 @@ class SqlStoreConformance(StateStoreConformance):
                 store.change_state(lease, None, state, who="ann")
         with Database(state_url).write() as tx:
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
-            for later in ("config_history", "landed_tables", "deliveries", "rejected_rows"):
+            for later in ("config_history", "landed_tables", "deliveries", "rejected_rows", "kept_values"):
                 tx.exec_driver_sql(f"DROP TABLE airbyte_proto_{later}")
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_leases DROP COLUMN token")
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 3")

@@ -82,6 +82,9 @@ class ScriptedLauncher:
     def identity(self) -> str:
         return "scripted"
 
+    def host_place(self) -> None:
+        return
+
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "ScriptedConnector":  # noqa: ARG002 - no program runs that would read it
         match invocation.verb:
             case Verb.SPEC:

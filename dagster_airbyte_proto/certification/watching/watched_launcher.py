@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dagster_airbyte_proto.certification.watching.memory_meter import MemoryMeter, PeakMemory
-from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.launchers.process import ExitReport, HostPlace, Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 
 # A connector that answers a short request writes a few kilobytes, or a catalog of some megabytes.
@@ -58,6 +58,9 @@ class WatchedLauncher:
 
     def identity(self) -> str:
         return self.inner.identity()
+
+    def host_place(self) -> HostPlace | None:
+        return self.inner.host_place()
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "WatchedConnector":
         memory = PeakMemory(self._meter)

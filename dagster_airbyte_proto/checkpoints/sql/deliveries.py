@@ -3,13 +3,14 @@
 The caller has begun the transaction and, for changes, checked that the lease holds.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
+from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
 from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, rejected_rows
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
@@ -59,7 +60,8 @@ def announce(tx: Connection, plan: SealedPlan, rows: int, now: datetime) -> None
     _update(tx, plan, now, {"announced": rows}, deliveries.c.announced <= rows)
 
 
-def acknowledge(tx: Connection, plan: SealedPlan, rows: int, rejected: Sequence[RejectedRow], now: datetime) -> None:
+def acknowledge(tx: Connection, plan: SealedPlan, acknowledged: AcknowledgedRows, now: datetime) -> None:
+    rows, rejected, _ = acknowledged
     _update(tx, plan, now, {"acknowledged": rows}, deliveries.c.acknowledged <= rows)
     if rejected:
         tx.execute(

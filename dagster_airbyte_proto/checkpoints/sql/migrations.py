@@ -232,6 +232,20 @@ CREATE TABLE airbyte_proto_rejected_rows (
 )
 """
 
+_KEPT_VALUES = """
+CREATE TABLE airbyte_proto_kept_values (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    namespace TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    partition_key TEXT NOT NULL,
+    key {bytes} NOT NULL,
+    since INTEGER NOT NULL,
+    until INTEGER,
+    value {bytes} NOT NULL,
+    PRIMARY KEY (connection, namespace, stream, partition_key, key, since)
+)
+"""
+
 MIGRATIONS = (
     _FIRST,
     _SHAPES,
@@ -241,6 +255,7 @@ MIGRATIONS = (
     _LEASE_TOKENS,
     _LANDED_TABLES,
     _DELIVERIES,
+    _KEPT_VALUES,
 )
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""

@@ -257,3 +257,18 @@ rejected_rows = Table(
     Column("row_number", Integer, primary_key=True),
     Column("reason", Text, nullable=False),
 )
+
+kept_values = Table(
+    "airbyte_proto_kept_values",
+    metadata,
+    _connection(),
+    Column("namespace", Text, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("partition_key", Text, primary_key=True),
+    # Bytes, not text: their order is then the same in every database, whatever its locale.
+    Column("key", LargeBinary, primary_key=True),
+    # Versions of the connection's states. `until` is NULL for a value of today.
+    Column("since", Integer, primary_key=True),
+    Column("until", Integer),
+    Column("value", LargeBinary, nullable=False),
+)

@@ -13,15 +13,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
+from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import deliveries as sql_deliveries
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
+from dagster_airbyte_proto.checkpoints.sql import kept_values as sql_kept_values
 from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
 from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
 from dagster_airbyte_proto.checkpoints.sql.counters import last_number
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
+from dagster_airbyte_proto.checkpoints.sql.kept_values import KeptValueReader
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
 from dagster_airbyte_proto.checkpoints.sql.states import (
     ChangeNote,
@@ -57,7 +60,7 @@ from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 
-class SqlStore:
+class SqlStore(KeptValueReader):
     """The state store behind a URL: `sqlite:///path/to/state.db` or `postgresql://user:password@host/database`.
 
     The constructor only checks the URL. The first call opens the database, and creates or migrates it. Threads may
@@ -154,7 +157,8 @@ class SqlStore:
     def prune_history(self, lease: Lease, *, days: float) -> None:
         with self._fenced(lease) as tx:
             before = self._database.now(tx) - timedelta(days=days)
-            fold_history(tx, lease.connection, before)
+            folded = fold_history(tx, lease.connection, before)
+            sql_kept_values.forget_before(tx, lease.connection, folded)
             sql_loads.prune(tx, lease.connection, before)
             sql_runs.prune(tx, lease.connection, before)
             sql_profiles.prune_changes(tx, lease.connection, before)
@@ -271,6 +275,8 @@ class SqlStore:
             sql_loads.forget_tables(tx, lease.connection, list(changes))
             sql_deliveries.forget(tx, lease.connection, [stream])
             moved = move_states(tx, lease.connection, changes, note)
+            if state is None:
+                sql_kept_values.drop(tx, lease.connection, list(changes), moved[0].version)
             return next(change for change in moved if change.stream == stream)
 
     def rollback(self, lease: Lease, version: int, *, who: str) -> Sequence[StateChange]:
@@ -300,6 +306,7 @@ class SqlStore:
             sql_generations.end_resumable(tx, lease.connection)
             sql_loads.forget_tables(tx, lease.connection, list(changes))
             sql_deliveries.forget(tx, lease.connection, [key.stream for key in changes])
+            sql_kept_values.roll_back(tx, lease.connection, version, note)
             return move_states(tx, lease.connection, changes, note)
 
     def stored_config(self, connection: str) -> StoredConfig | None:
@@ -357,9 +364,12 @@ class SqlStore:
         with self._fenced(lease) as tx:
             sql_deliveries.announce(tx, plan, rows, self._database.now(tx))
 
-    def acknowledge_rows(self, lease: Lease, plan: SealedPlan, rows: int, rejected: Sequence[RejectedRow]) -> None:
+    def acknowledge_rows(self, lease: Lease, plan: SealedPlan, acknowledged: AcknowledgedRows) -> None:
         with self._fenced(lease) as tx:
-            sql_deliveries.acknowledge(tx, plan, rows, rejected, self._database.now(tx))
+            now = self._database.now(tx)
+            sql_deliveries.acknowledge(tx, plan, acknowledged, now)
+            note = ChangeNote("connector", "", lease.run_id, now)
+            sql_kept_values.change(tx, asset_of(plan), acknowledged.values, note)
 
     def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
         with self._database.read() as tx:

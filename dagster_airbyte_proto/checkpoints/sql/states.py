@@ -82,8 +82,8 @@ def oldest_version(tx: Connection, connection: str) -> int:
     return oldest if oldest is not None and oldest > 1 else 0
 
 
-def fold_history(tx: Connection, connection: str, before: datetime) -> None:
-    """Folds all versions from before that time into the newest of them.
+def fold_history(tx: Connection, connection: str, before: datetime) -> int:
+    """Folds all versions from before that time into the newest of them. Returns that version, 0 for none.
 
     Of each stream the last change stays, under that version, so that a rollback can still go to it and to later ones.
     """
@@ -91,15 +91,16 @@ def fold_history(tx: Connection, connection: str, before: datetime) -> None:
     here = history.c.connection == connection
     first_kept = tx.scalar(select(func.min(history.c.version)).where(here, history.c.changed_at >= before))
     newest = tx.scalar(select(func.max(history.c.version)).where(here))
-    version = first_kept - 1 if first_kept is not None else newest
+    version: int | None = first_kept - 1 if first_kept is not None else newest
     if not version:
-        return
+        return 0
     of_same_stream = (
         later.c[name] == history.c[name] for name in ("connection", "namespace", "stream", "partition_key")
     )
     has_later = and_(*of_same_stream, later.c.version > history.c.version, later.c.version <= version)
     tx.execute(delete(history).where(here, history.c.version < version, select(later).where(has_later).exists()))
     tx.execute(update(history).where(here, history.c.version < version).values(version=version))
+    return version
 
 
 def states_of_last_kind(moved: Sequence[State]) -> list[State]:

@@ -35,6 +35,8 @@ from dagster_airbyte_proto.launchers.docker.networks import (
     can_join_another,
     ensure_link_local_network,
     ensure_own_network,
+    gateway_of,
+    is_own_address,
 )
 from dagster_airbyte_proto.launchers.docker.running_container import (
     ContainerHandle,
@@ -43,7 +45,7 @@ from dagster_airbyte_proto.launchers.docker.running_container import (
     remove_or_hand_over,
 )
 from dagster_airbyte_proto.launchers.docker.stdin_socket import StdinSocket
-from dagster_airbyte_proto.launchers.process import LaunchOptions
+from dagster_airbyte_proto.launchers.process import OUR_MACHINE, HostPlace, LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
 _ENVIRONMENT = {
@@ -104,6 +106,14 @@ class DockerLauncher:
 
     def identity(self) -> str:
         return image_identity(self._image, self._image_details(open_daemon().api))
+
+    def host_place(self) -> HostPlace | None:
+        daemon = open_daemon().api
+        network = self._confinement.network or ensure_own_network(daemon)
+        if network == "host":
+            return OUR_MACHINE
+        gateway = gateway_of(daemon, network)
+        return None if gateway is None or not is_own_address(gateway) else HostPlace(gateway, gateway)
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> DockerConnector:
         client, image = open_daemon(), self._image.name

@@ -8,12 +8,13 @@
   better, but only root on the daemon's machine can make them.
 """
 
+import socket
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import docker
-from docker.errors import APIError
+from docker.errors import APIError, NotFound
 from docker.types import IPAMConfig, IPAMPool
 
 from dagster_airbyte_proto.launchers.docker.containers import LABEL
@@ -45,6 +46,27 @@ def ensure_link_local_network(daemon: docker.APIClient) -> str | None:
 def can_join_another(network: str) -> bool:
     """False for those that a container must be in alone."""
     return network not in ("none", "host") and not network.startswith("container:")
+
+
+def gateway_of(daemon: docker.APIClient, network: str) -> str | None:
+    """Returns the address that this machine has in a network; None if it has none there."""
+    if not can_join_another(network):
+        return None
+    try:
+        found = daemon.inspect_network(network)
+    except NotFound:
+        return None
+    addresses = [each.get("Gateway") for each in found["IPAM"]["Config"] or ()]
+    return next((str(each) for each in addresses if each and ":" not in each), None)
+
+
+def is_own_address(address: str) -> bool:
+    """True if we can listen there: the daemon is on this machine, and so is its bridge."""
+    try:
+        with socket.create_server((address, 0)):
+            return True
+    except OSError:
+        return False
 
 
 def _ensure(daemon: docker.APIClient, role: str, **options: Any) -> str:

@@ -13,7 +13,7 @@ from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.local.programs import find_program, program_identity
 from dagster_airbyte_proto.launchers.local.running_program import GUARDIAN_END_SECONDS, LocalConnector, Pipes
 from dagster_airbyte_proto.launchers.local.sandbox import SandboxedProgram, sandboxed_command
-from dagster_airbyte_proto.launchers.process import LaunchOptions
+from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
@@ -32,6 +32,9 @@ class LocalLauncher:
     def identity(self) -> str:
         program = self._program(os.environ)
         return program_identity(program, self._command, folder=self._working_folder())
+
+    def host_place(self) -> HostPlace | None:
+        return self._options.host_place
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "LocalConnector":
         full_environment = {**self._options.permissions.program_environment(os.environ), **environment}

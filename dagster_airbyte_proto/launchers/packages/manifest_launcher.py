@@ -19,7 +19,7 @@ import msgspec
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.manifest_file import Manifest, read_manifest
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
-from dagster_airbyte_proto.launchers.process import LaunchOptions, RunningConnector
+from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions, RunningConnector
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayedConnector
 from dagster_airbyte_proto.launchers.recordings.run_files import RecordedRun
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
@@ -61,6 +61,9 @@ class ManifestLauncher:
         parts = (self._manifest.digest, self._package, self._python or "", str(self._allows_code), self._code or "")
         digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self._path.stem}-{digest[:16]}"
+
+    def host_place(self) -> HostPlace | None:
+        return self._interpreter.host_place()
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
         manifest = self._manifest

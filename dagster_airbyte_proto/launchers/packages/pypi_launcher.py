@@ -15,7 +15,7 @@ from dagster_airbyte_proto.launchers.packages.environments import (
     is_complete,
     link_of_build,
 )
-from dagster_airbyte_proto.launchers.process import LaunchOptions, RunningConnector
+from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
 
@@ -47,6 +47,9 @@ class PypiLauncher:
         installed = (self._environment() / LOCK_FILE).read_bytes()
         digest = hashlib.sha256(installed + (self._executable or "").encode()).hexdigest()
         return f"{self._package}-{digest[:16]}"
+
+    def host_place(self) -> HostPlace | None:
+        return (self._options or LaunchOptions()).host_place
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
         program = self._program(self._environment())

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import msgspec
 
 from dagster_airbyte_proto.errors import ConnectorError, StagingError
-from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
+from dagster_airbyte_proto.launchers.process import ExitReport, HostPlace, Launcher, RunningConnector
 from dagster_airbyte_proto.launchers.recordings.run_files import RecordedRun, RunFiles, Turn, verb_of
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
@@ -36,6 +36,9 @@ class RecordingLauncher:
 
     def identity(self) -> str:
         return self._inner.identity()
+
+    def host_place(self) -> HostPlace | None:
+        return self._inner.host_place()
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
         try:

@@ -38,6 +38,10 @@ class ReplayLauncher:
                     _add_to_digest(digest, stream)
         return f"{self._folder.name}-{digest.hexdigest()[:16]}"
 
+    def host_place(self) -> None:
+        """A recording reaches nobody."""
+        return
+
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "ReplayedConnector":  # noqa: ARG002 - no program runs that would read it
         verb = verb_of(invocation)
         runs = [(path, _read_run(path)) for path in self._run_files()]

@@ -60,6 +60,7 @@ class AirbyteDestination:
     dialect: JsonDialect = JsonDialect.AIRBYTE
     deletion_column: str = "_ab_cdc_deleted_at"
     has_catalog: HasCatalog = HasCatalog.SOME
+    keeps_values: bool = False
     omits_nulls: bool = False
     proves_by_result: bool = False
 

@@ -41,6 +41,7 @@ class SingerTarget:
     dialect: JsonDialect = JsonDialect.PLAIN
     deletion_column: str = "_sdc_deleted_at"
     has_catalog: HasCatalog = HasCatalog.NEVER
+    keeps_values: bool = False
     omits_nulls: bool = False
     proves_by_result: bool = False
 

@@ -49,6 +49,7 @@ class SyncmavenDestination:
     dialect: JsonDialect = JsonDialect.PLAIN
     deletion_column: str = ""
     has_catalog: HasCatalog = HasCatalog.ALWAYS
+    keeps_values: bool = True
     omits_nulls: bool = True
     proves_by_result: bool = True
 

@@ -101,7 +101,8 @@ def _streams(body: Mapping[str, Any]) -> Event:
 
 def _result(body: Mapping[str, Any]) -> StreamResult:
     """Sums what it counts: for the stream, or for each of several names."""
-    parts = [each for each in body.values() if isinstance(each, dict)] or [body]
+    named: list[Mapping[str, Any]] = [each for each in body.values() if isinstance(each, dict)]
+    parts = named or [body]
     received = [_count(each, "received") for each in parts]
     known = [count for count in received if count is not None]
     return StreamResult(

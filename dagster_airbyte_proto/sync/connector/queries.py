@@ -5,10 +5,10 @@ turn until one is answered; the timeout holds for all of them together.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.launchers.process import ExitReport, Launcher, RunningConnector
@@ -50,8 +50,8 @@ class LaunchableConnector(NamedTuple, Generic[AnyConversation]):
     launcher: Launcher
     protocol: AnyConversation
 
-    def launch(self, invocation: Invocation) -> RunningConnector:
-        return self.launcher.launch(invocation, environment=_ENVIRONMENT)
+    def launch(self, invocation: Invocation, variables: Mapping[str, str] = _ENVIRONMENT) -> RunningConnector:
+        return self.launcher.launch(invocation, environment={**_ENVIRONMENT, **variables})
 
 
 class QueryListener(NamedTuple):
@@ -135,7 +135,7 @@ def _dispatch(events: Iterable[Event], answer_type: type[Answer], listener: Quer
     return _Reply(found, errors, unreadable)
 
 
-def _is_answer(protocol: Conversation, verb: Verb, answer_type: type[Event], output: bytes) -> bool:
+def _is_answer(protocol: Conversation, verb: Verb, answer_type: type[Any], output: bytes) -> bool:
     events = protocol.events_of_answer(verb, Transcript(output, ended_cleanly=False))
     return any(isinstance(event, answer_type) for event in events)
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
 from dagster_airbyte_proto.connection.push import RowLimit
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines, record_objects
 from dagster_airbyte_proto.encoding.row_schema import RowSchema
@@ -35,6 +36,7 @@ from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
+from dagster_airbyte_proto.sync.state_server.served_values import ServedValues, served_values
 
 _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
@@ -108,6 +110,7 @@ class ProcessDelivery:
         self._output = DestinationOutput(context.destination, self._acks)
         self._noted_at = 0.0
         self._has_ended_well = False
+        self._served = ServedValues()
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
         self.rejected = self._rejected_before = 0
@@ -128,11 +131,16 @@ class ProcessDelivery:
         self.sent = self.acknowledged = self._acks.rows = part.start
         context.store.begin_delivery(context.lease, plan, part.start)
         request = WriteRequest(context.destination.config.current, self._stream, context.sync_id, _asset(plan))
-        running = context.destination.connector.launch(self._protocol.write(request))
+        with served_values(context.destination, context.store, asset_of(plan), context.renewal) as self._served:
+            running = context.destination.connector.launch(self._protocol.write(request), self._served.variables)
+            report = self._delivered(running, request, part)
+        self._check_end(report, part)
+
+    def _delivered(self, running: RunningConnector, request: WriteRequest, part: RowRange) -> ExitReport | None:
         try:
             self._write(running, self._protocol.opening_lines(request))
             self._send(running, part)
-            report = self._end(running, part)
+            return self._end(running, part)
         except Cancelled:
             running.request_stop()
             self._read_on(running, _DRAIN_SECONDS)  # It is killed before, after the launcher's grace.
@@ -142,7 +150,6 @@ class ProcessDelivery:
         finally:
             running.stop()
             self._note(force=True)
-        self._check_end(report, part)
 
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
@@ -274,7 +281,8 @@ class ProcessDelivery:
             return
         refused = [each for each in self._refused if each.row < proved]
         reach("push.acknowledged")
-        self._context.store.acknowledge_rows(self._context.lease, self._plan, proved, refused)
+        acknowledged = AcknowledgedRows(proved, refused, self._served.changes)
+        self._context.store.acknowledge_rows(self._context.lease, self._plan, acknowledged)
         reach("push.noted")
         self._refused = self._refused[len(refused) :]
         self.acknowledged, self._noted_at = proved, time.monotonic()

@@ -8,7 +8,7 @@ import pytest
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.launchers.process import Launcher, RunningConnector
+from dagster_airbyte_proto.launchers.process import HostPlace, Launcher, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
@@ -85,6 +85,9 @@ class Counting:
     def identity(self) -> str:
         self.asked += 1
         return self._inner.identity()
+
+    def host_place(self) -> HostPlace | None:
+        return self._inner.host_place()
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> RunningConnector:
         return self._inner.launch(invocation, environment=environment)

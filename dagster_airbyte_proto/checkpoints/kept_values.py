@@ -1,0 +1,74 @@
+"""The values that connectors keep between runs: a small store of keys and JSON, apart from their states.
+
+- They belong to one asset: a stream of a connection, in a partition. No connector sees those of another.
+- They change together with the rows that they are about: in the transaction that acknowledges these. So they never run
+  ahead of the rows.
+- Each change has a version of the connection's states. A reset of the state drops them, a rollback brings them back as
+  they were, and the history tells of both.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from dagster_airbyte_proto.model import StreamId
+
+Key = tuple[str, ...]
+"""The segments of a key."""
+
+ValueChanges = Mapping[Key, bytes | None]
+"""The new value of each key as JSON, None where it is dropped."""
+
+_SEGMENTS = msgspec.json.Decoder(list[str])
+
+
+class KeptValue(NamedTuple):
+    """A key and its value, as JSON."""
+
+    key: Key
+    value: bytes
+
+
+class Asset(NamedTuple):
+    """The owner of kept values."""
+
+    connection: str
+    stream: StreamId
+    partition: str = ""
+
+
+class ValueStore(Protocol):
+    """The part of the state store that reads kept values.
+
+    A prefix matches by whole segments; an empty one matches all.
+    """
+
+    def kept_value(self, asset: Asset, key: Key) -> bytes | None: ...
+
+    def kept_values(self, asset: Asset, prefix: Key = ()) -> Iterator[KeptValue]:
+        """The values under a prefix, in the order of their keys. They are read piece by piece."""
+        ...
+
+    def count_kept_values(self, asset: Asset) -> tuple[int, int]:
+        """Returns the number of values, and their bytes."""
+        ...
+
+
+def stored_key(key: Sequence[str]) -> bytes:
+    """Returns a key as the store has it: its prefixes are those of the bytes, and the order is that of the bytes."""
+    return b"".join(json.dumps(segment).encode() + b"," for segment in key)
+
+
+def key_stored_as(stored: bytes) -> Key:
+    return tuple(_SEGMENTS.decode(b"[" + stored[:-1] + b"]"))
+
+
+def after_prefix(stored: bytes) -> bytes:
+    """Returns the least bytes after all keys with this prefix."""
+    return stored[:-1] + bytes([stored[-1] + 1])
+
+
+def size_of(changes: Iterable[tuple[Key, bytes | None]]) -> int:
+    return sum(sum(map(len, key)) + len(value or b"") for key, value in changes)

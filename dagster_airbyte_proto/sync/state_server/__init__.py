@@ -1,0 +1,1 @@
+"""The state server: what a Syncmaven connector keeps between runs, over HTTP."""

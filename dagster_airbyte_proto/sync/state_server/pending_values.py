@@ -1,0 +1,93 @@
+"""The values that a connector has written and that are not kept yet: they wait for the rows that they are about.
+
+Their writer reads them meanwhile. They are kept when these rows are acknowledged, in one transaction with them, and
+forgotten if the process ends before.
+"""
+
+import heapq
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges, ValueStore, stored_key
+
+
+class ValueLimits(NamedTuple):
+    """The limits of what one connector may keep for one stream.
+
+    A value and its key have at most `value_bytes` together. All values of a stream have `kept_bytes` and are `kept`,
+    those that wait have `waiting_bytes`.
+    """
+
+    value_bytes: int = 1 << 20
+    kept: int = 2_000_000
+    kept_bytes: int = 1 << 30
+    waiting_bytes: int = 128 << 20
+
+
+class TooMuch(Exception):
+    """The connector wants to keep more than it may."""
+
+
+class PendingValues:
+    """The values of one asset as the connector sees them: those that are kept, with its changes over them."""
+
+    def __init__(self, store: ValueStore, asset: Asset, limits: ValueLimits) -> None:
+        self._store, self._asset, self._limits = store, asset, limits
+        self._lock = threading.Lock()
+        self._changes: dict[Key, bytes | None] = {}
+        self._waiting_bytes = 0
+        self._kept, self._kept_bytes = store.count_kept_values(asset)
+
+    def changes(self) -> ValueChanges:
+        """The changes so far."""
+        with self._lock:
+            return dict(self._changes)
+
+    def get(self, key: Key) -> bytes | None:
+        with self._lock:
+            if key in self._changes:
+                return self._changes[key]
+        return self._store.kept_value(self._asset, key)
+
+    def set(self, key: Key, value: bytes) -> None:
+        """Raises TooMuch."""
+        size = sum(map(len, key)) + len(value)
+        limits = self._limits
+        if size > limits.value_bytes:
+            raise TooMuch(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")
+        with self._lock:
+            waiting = self._waiting_bytes + size
+            if waiting > limits.waiting_bytes:
+                raise TooMuch(f"values of more than {limits.waiting_bytes:,} bytes wait for their rows")
+            if self._kept + len(self._changes) >= limits.kept or self._kept_bytes + waiting > limits.kept_bytes:
+                raise TooMuch(f"a stream may keep {limits.kept:,} values and {limits.kept_bytes:,} bytes")
+            self._changes[key] = value
+            self._waiting_bytes = waiting
+
+    def delete(self, key: Key) -> bool:
+        """Returns whether there was a value."""
+        was_there = self.get(key) is not None
+        if was_there:
+            with self._lock:
+                self._changes[key] = None
+        return was_there
+
+    def delete_all(self, prefix: Key) -> int:
+        """Drops all values under a prefix. Returns how many there were."""
+        keys = [each.key for each in self.list(prefix)]
+        with self._lock:
+            self._changes.update(dict.fromkeys(keys))
+        return len(keys)
+
+    def list(self, prefix: Key) -> Iterator[KeptValue]:
+        """The values under a prefix, in the order of their keys."""
+        with self._lock:
+            own = {key: value for key, value in self._changes.items() if key[: len(prefix)] == prefix}
+        kept = (each for each in self._store.kept_values(self._asset, prefix) if each.key not in own)
+        new = [KeptValue(key, value) for key, value in own.items() if value is not None]
+        new.sort(key=lambda each: stored_key(each.key))
+        return heapq.merge(kept, new, key=lambda each: stored_key(each.key))
+
+    def size(self, prefix: Key) -> int:
+        return sum(1 for _ in self.list(prefix))

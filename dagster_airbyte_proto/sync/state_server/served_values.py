@@ -1,0 +1,47 @@
+"""What one process of a connector keeps: served to it while it runs, and handed over with the rows that it is about."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges, ValueStore
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
+from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
+from dagster_airbyte_proto.sync.lease import LeaseRenewal
+from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, ValueLimits
+from dagster_airbyte_proto.sync.state_server.server import StateServer
+
+
+class ServedValues(NamedTuple):
+    """The environment of the connector, and what it has changed so far; both empty where nothing is served."""
+
+    variables: Mapping[str, str] = {}
+    pending: PendingValues | None = None
+
+    @property
+    def changes(self) -> ValueChanges:
+        return self.pending.changes() if self.pending else {}
+
+
+@contextmanager
+def served_values(
+    connector: ConfiguredConnector[DestinationProtocol], store: ValueStore, asset: Asset, renewal: LeaseRenewal
+) -> Iterator[ServedValues]:
+    """Serves the values of an asset to one process of a connector, if its protocol has such."""
+    if not connector.protocol.keeps_values:
+        yield ServedValues()
+        return
+    place = connector.connector.launcher.host_place()
+    if place is None:
+        connector.log.write("NOTE", "the connector cannot reach us from where it runs: it keeps nothing between runs")
+        yield ServedValues()
+        return
+    pending = PendingValues(store, asset, ValueLimits())
+    is_as_specified = speaks_as_specified(connector.spec().message)
+    server = StateServer(pending, place, is_as_specified=is_as_specified, check=renewal.check)
+    connector.mask_more([server.secret])
+    try:
+        yield ServedValues(server.variables, pending)
+    finally:
+        server.close()

@@ -1,0 +1,105 @@
+"""Conformance tests of a StateStore: the values that connectors keep."""
+
+import itertools
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, DeliveryStore
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key
+from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.errors import StateConflict
+from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
+from dagster_airbyte_proto.model import PushMode
+from tests.conformance.state_store.fixtures import ORDERS, USERS, HandClock, StoreFixtures, stream_state
+
+ASSET = Asset("shop", USERS)
+
+
+def plan_of(number: int = 1) -> SealedPlan:
+    counts = PlannedCounts(10, 0, 0, 0)
+    return SealedPlan(f"plan-{number}", "shop", USERS, PushMode.UPSERT, "/plans", (), (), counts, "fingerprint")
+
+
+class KeptValueTests(StoreFixtures):
+    @pytest.fixture
+    def keeper(self, store: DeliveryStore) -> DeliveryStore:
+        return store
+
+    def keep(self, keeper: DeliveryStore, lease: Lease, rows: int, values: dict[Key, bytes | None]) -> None:
+        keeper.acknowledge_rows(lease, plan_of(), AcknowledgedRows(rows, (), values))
+
+    def all_of(self, keeper: DeliveryStore, prefix: Key = ()) -> dict[Key, bytes]:
+        return dict(keeper.kept_values(ASSET, prefix))
+
+    def test_values_are_kept_with_their_rows(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.seal_plan(lease, plan_of())
+        self.keep(keeper, lease, 5, {("a", "b"): b"1", ("a",): b'{"x": [0]}', ("ab",): b"null"})
+        assert keeper.kept_value(ASSET, ("a", "b")) == b"1"
+        assert keeper.kept_value(ASSET, ("b",)) is None
+        self.keep(keeper, lease, 6, {("a", "b"): b"2", ("a",): None, ("nobody",): None})
+        assert self.all_of(keeper) == {("a", "b"): b"2", ("ab",): b"null"}
+        assert keeper.deliveries("shop")[USERS].acknowledged == 6
+        assert keeper.count_kept_values(ASSET)[0] == 2
+
+    def test_nothing_is_kept_of_rows_that_were_not_acknowledged(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.seal_plan(lease, plan_of(2))
+        with pytest.raises(StateConflict, match="another plan has taken its place"):
+            self.keep(keeper, lease, 5, {("a",): b"1"})
+        assert self.all_of(keeper) == {}
+
+    def test_a_prefix_matches_whole_segments_in_the_order_of_keys(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.seal_plan(lease, plan_of())
+        names = ["", "a", "a,", 'a"', "ab", "é", "\U0001f600"]
+        keys: list[Key] = [key for size in (1, 2) for key in itertools.product(names, repeat=size)]
+        self.keep(keeper, lease, 5, dict.fromkeys(keys, b"1"))
+        for prefix in keys:
+            expected = {key for key in keys if key[: len(prefix)] == prefix}
+            assert set(self.all_of(keeper, prefix)) == expected
+        assert set(self.all_of(keeper)) == set(keys)
+
+    def test_many_values_are_read_in_pieces(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.seal_plan(lease, plan_of())
+        self.keep(keeper, lease, 5, {("n", f"{number:05}"): b"%d" % number for number in range(2500)})
+        assert list(self.all_of(keeper, ("n",)).values()) == [b"%d" % number for number in range(2500)]
+
+    def test_an_asset_sees_only_its_own(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.seal_plan(lease, plan_of())
+        self.keep(keeper, lease, 5, {("a",): b"1"})
+        for other in (Asset("shop", ORDERS), Asset("shop", USERS, "eu"), Asset("other", USERS)):
+            assert keeper.kept_value(other, ("a",)) is None
+            assert list(keeper.kept_values(other)) == []
+
+    def test_they_are_rolled_back_and_reset_like_the_state(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.change_state(lease, USERS, stream_state(USERS, "{}"), who="ann")
+        keeper.seal_plan(lease, plan_of())
+        self.keep(keeper, lease, 1, {("a",): b"1", ("b",): b"1"})
+        self.keep(keeper, lease, 2, {("a",): b"2", ("b",): None, ("c",): b"2"})
+        assert [change.why for change in keeper.history("shop")] == ["kept 3 values", "kept 2 values", "set"]
+        keeper.change_state(lease, USERS, None, who="ann")
+        assert self.all_of(keeper) == {}
+        keeper.rollback(lease, 2, who="ann")
+        assert self.all_of(keeper) == {("a",): b"1", ("b",): b"1"}
+        keeper.rollback(lease, 3, who="ann")
+        assert self.all_of(keeper) == {("a",): b"2", ("c",): b"2"}
+        keeper.rollback(lease, 1, who="ann")
+        assert self.all_of(keeper) == {}
+        assert [one.state for one in keeper.states("shop")] == [stream_state(USERS, "{}")]
+
+    def test_a_rollback_of_values_alone_is_in_the_history(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.seal_plan(lease, plan_of())
+        self.keep(keeper, lease, 1, {("a",): b"1"})
+        self.keep(keeper, lease, 2, {("a",): b"2"})
+        keeper.rollback(lease, 1, who="ann")
+        assert self.all_of(keeper) == {("a",): b"1"}
+        newest = keeper.history("shop")[0]
+        assert (newest.version, newest.why) == (3, "rollback")
+
+    def test_old_values_go_with_the_history(self, keeper: DeliveryStore, lease: Lease, clock: HandClock) -> None:
+        keeper.seal_plan(lease, plan_of())
+        for number in range(4):
+            self.keep(keeper, lease, number, {("a",): b"%d" % number})
+            clock.advance(86400)
+        keeper.prune_history(lease, days=2.5)
+        assert self.all_of(keeper) == {("a",): b"3"}
+        keeper.rollback(lease, 2, who="ann")
+        assert self.all_of(keeper) == {("a",): b"1"}

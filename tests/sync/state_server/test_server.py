@@ -1,0 +1,250 @@
+"""The state server: both dialects of its calls, and callers who should not be there."""
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
+from dagster_airbyte_proto.checkpoints.kept_values import Asset
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.errors import StateConflict
+from dagster_airbyte_proto.launchers.process import OUR_MACHINE
+from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
+from dagster_airbyte_proto.model import PushMode, StreamId
+from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, ValueLimits
+from dagster_airbyte_proto.sync.state_server.server import ServerLimits, StateServer
+
+STREAM = StreamId.of("people")
+ASSET = Asset("crm", STREAM)
+LIMITS = ValueLimits(value_bytes=1000, kept=50, kept_bytes=20_000, waiting_bytes=5000)
+
+
+class Served:
+    """A server, its values, and a client of it."""
+
+    def __init__(self, folder: Path, *, is_as_specified: bool = False, limits: ServerLimits | None = None) -> None:
+        self.store = SqlStore(f"sqlite:///{folder}/state.db")
+        self.lease = self.store.acquire("crm", run_id="run-1", holder="me", seconds=60)
+        self.plan = SealedPlan("p", "crm", STREAM, PushMode.UPSERT, "/p", (), (), PlannedCounts(9, 0, 0, 0), "f")
+        self.store.seal_plan(self.lease, self.plan)
+        self.is_over = False
+        self.values = PendingValues(self.store, ASSET, LIMITS)
+        self.server = StateServer(
+            self.values,
+            OUR_MACHINE,
+            is_as_specified=is_as_specified,
+            check=self._check,
+            limits=limits or ServerLimits(call_bytes=4000),
+        )
+        address = urlsplit(self.server.variables["RPC_URL"])
+        assert address.hostname is not None
+        assert address.port is not None
+        self.path, self.host, self.port = address.path, address.hostname, address.port
+
+    def _check(self) -> None:
+        if self.is_over:
+            raise StateConflict("using the lease", "another run has it")
+
+    def keep(self) -> None:
+        """What an acknowledgement does with the values."""
+        self.store.acknowledge_rows(self.lease, self.plan, AcknowledgedRows(5, (), self.values.changes()))
+        self.values = PendingValues(self.store, ASSET, LIMITS)
+
+    def ask(self, method: str, body: Any, *, path: str | None = None, verb: str = "POST", **headers: str) -> Any:
+        client = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        client.request(verb, f"{self.path if path is None else path}/{method}", text, given)
+        answer = client.getresponse()
+        content = answer.read()
+        client.close()
+        self.status, self.kind = answer.status, answer.headers.get("Content-Type", "")
+        return content if "ndjson" in self.kind else json.loads(content or b"null")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    found = Served(tmp_path)
+    yield found
+    found.server.close()
+
+
+def test_the_calls_of_the_packages(served: Served) -> None:
+    key = ["syncId=1", "type=cursor"]
+    assert served.ask("state.get", {"key": key}) == {}
+    assert served.ask("state.set", {"key": key, "value": {"at": 1}}) == {}
+    assert served.ask("state.set", {"key": "one", "value": 0}) == {}
+    assert served.ask("state.get", {"key": key}) == {"at": 1}
+    assert served.ask("state.get", {"key": ["one"]}) == 0
+    assert served.ask("state.size", {"prefix": ["syncId=1"]}) == {"size": 1}
+    served.ask("state.set", {"key": ["syncId=1", "type=list", "2"], "value": [2]})
+    lines = served.ask("state.list", {"prefix": "syncId=1"}).splitlines()
+    assert served.kind == "application/x-ndjson"
+    assert [json.loads(line) for line in lines] == [
+        {"key": key, "value": {"at": 1}},
+        {"key": ["syncId=1", "type=list", "2"], "value": [2]},
+    ]
+    assert served.ask("state.del", {"key": key}) == {}
+    assert served.ask("state.deleteByPrefix", {"prefix": ["syncId=1"]}) == {}
+    assert served.ask("state.list", {"prefix": "syncId=1"}) == b""
+    assert served.ask("state.size", {"prefix": ["one"]}) == {"size": 1}
+
+
+def test_the_calls_of_the_specification(tmp_path: Path) -> None:
+    served = Served(tmp_path, is_as_specified=True)
+    served.ask("state.set", {"key": ["a", "b"], "value": None})
+    assert served.ask("state.get", {"key": ["a", "b"]}) == {"value": None}
+    assert served.ask("state.get", {"key": ["a"]}) == {}
+    assert served.ask("state.list", {"prefix": ["a"]}) == [{"key": ["a", "b"], "value": None}]
+    assert served.ask("state.delete", {"key": ["a"]}) == {"rowsDeleted": 0}
+    assert served.ask("state.deleteAll", {"prefix": ["a"]}) == {"rowsDeleted": 1}
+    assert served.ask("state.list", {"prefix": ["a"]}) == []
+    served.server.close()
+
+
+def test_kept_values_and_waiting_ones_are_one_for_their_writer(served: Served) -> None:
+    for name in ("b", "d", "f"):
+        served.ask("state.set", {"key": ["x", name], "value": name})
+    served.keep()
+    store_has = dict(served.store.kept_values(ASSET))
+    later = Served.__new__(Served)
+    later.__dict__.update(served.__dict__)
+    later.server = StateServer(served.values, OUR_MACHINE, is_as_specified=True, check=lambda: None)
+    later.path, later.port = f"/{later.server.secret}", urlsplit(later.server.variables["RPC_URL"]).port or 0
+    for name in ("a", "e"):
+        later.ask("state.set", {"key": ["x", name], "value": name})
+    later.ask("state.set", {"key": ["x", "d"], "value": "new"})
+    assert later.ask("state.delete", {"key": ["x", "b"]}) == {"rowsDeleted": 1}
+    listed = [(each["key"][1], each["value"]) for each in later.ask("state.list", {"prefix": "x"})]
+    assert listed == [("a", "a"), ("d", "new"), ("e", "e"), ("f", "f")]
+    assert dict(served.store.kept_values(ASSET)) == store_has
+    assert later.ask("state.deleteAll", {"prefix": ["x"]}) == {"rowsDeleted": 4}
+    later.server.close()
+
+
+@pytest.mark.parametrize("path", ["", "/wrong"])
+def test_a_caller_without_the_secret_is_refused(served: Served, path: str) -> None:
+    served.ask("state.get", {"key": "a"}, path=path)
+    assert served.status == 401
+    served.ask("state.get", {"key": "a"}, path=path, Authorization=f"Bearer {served.server.secret}x")
+    assert served.status == 401
+    served.ask("state.get", {"key": "a"}, Authorization="Bearer of another run")
+    assert served.status == 401
+
+
+def test_the_secret_may_come_as_a_bearer_token(served: Served) -> None:
+    assert served.ask("state.get", {"key": "a"}, path="", Authorization=f"Bearer {served.server.secret}") == {}
+    assert served.ask("state.get", {"key": "a"}, Authorization=f"Bearer {served.server.secret}") == {}
+
+
+def test_a_browser_is_refused(served: Served) -> None:
+    served.ask("state.get", {"key": "a"}, Host="evil.example:80")
+    assert served.status == 403
+    served.ask("state.get", {"key": "a"}, Origin="http://evil.example")
+    assert served.status == 403
+    assert served.ask("state.get", {"key": "a"}, Host=f"localhost:{served.port}") == {}
+
+
+def test_a_run_that_is_over_is_served_no_more(served: Served) -> None:
+    served.is_over = True
+    assert "this run is over" in served.ask("state.set", {"key": "a", "value": 1})["error"]
+    assert served.status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "status"),
+    [
+        ("state.forget", {"key": "a"}, 404),
+        ("state.get", b"no json", 400),
+        ("state.get", b"[1]", 400),
+        ("state.get", {}, 400),
+        ("state.get", {"key": []}, 400),
+        ("state.get", {"key": ["a"] * 65}, 400),
+        ("state.get", {"key": [1]}, 400),
+        ("state.set", {"key": "a"}, 400),
+        ("state.set", {"key": "a", "value": "x" * 1000}, 413),
+        ("state.set", {"key": "a", "value": "x" * 5000}, 413),
+    ],
+)
+def test_a_call_that_is_none_changes_nothing(served: Served, method: str, body: Any, status: int) -> None:
+    served.ask(method, body)
+    assert served.status == status
+    assert served.values.changes() == {}
+
+
+def test_a_connector_cannot_keep_without_end(served: Served) -> None:
+    statuses = []
+    for number in range(60):
+        served.ask("state.set", {"key": ["n", str(number)], "value": "x" * 10})
+        statuses.append(served.status)
+    assert statuses == [200] * 50 + [413] * 10
+    served.keep()
+    assert served.store.count_kept_values(ASSET)[0] == 50
+
+
+def test_values_that_wait_are_bounded(served: Served) -> None:
+    statuses = []
+    for number in range(7):
+        served.ask("state.set", {"key": ["n", str(number)], "value": "x" * 900})
+        statuses.append(served.status)
+    assert statuses == [200] * 5 + [413] * 2
+
+
+def test_another_verb_and_a_call_without_a_length_are_refused(served: Served) -> None:
+    client = http.client.HTTPConnection(served.host, served.port, timeout=10)
+    client.request("GET", f"{served.path}/state.get")
+    assert client.getresponse().status == 501
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        host = f"{served.host}:{served.port}"
+        raw.sendall(f"POST {served.path}/state.get HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert b" 411 " in raw.recv(1000)
+
+
+def test_calls_and_connections_are_limited(tmp_path: Path) -> None:
+    served = Served(tmp_path, limits=ServerLimits(calls_per_second=5, connections=2))
+    statuses = []
+    for _ in range(8):
+        served.ask("state.get", {"key": "a"})
+        statuses.append(served.status)
+    assert statuses[:5] == [200] * 5
+    assert 429 in statuses
+    silent = [socket.create_connection((served.host, served.port), timeout=10) for _ in range(3)]
+    deadline = time.monotonic() + 10
+    silent[2].sendall(b"POST")
+    assert b" 429 " in silent[2].recv(100)
+    assert time.monotonic() < deadline
+    for each in silent:
+        each.close()
+    served.server.close()
+
+
+def test_a_list_is_sent_as_it_is_read_by_a_slow_reader(served: Served) -> None:
+    for number in range(50):
+        served.ask("state.set", {"key": ["n", f"{number:02}"], "value": "x" * 50})
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        body = b'{"prefix":["n"]}'
+        head = f"POST {served.path}/state.list HTTP/1.1\r\nHost: {served.host}:{served.port}\r\n"
+        raw.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += raw.recv(512)
+        assert received.count(b'"key"') == 50
+        assert served.ask("state.size", {"prefix": "n"}) == {"size": 50}
+
+
+def test_nothing_answers_after_the_end(served: Served) -> None:
+    still_open = http.client.HTTPConnection(served.host, served.port, timeout=10)
+    still_open.request("POST", f"{served.path}/state.get", b'{"key":"a"}')
+    assert still_open.getresponse().read() == b"{}"
+    served.server.close()
+    assert still_open.sock.recv(10) == b""
+    with pytest.raises(ConnectionRefusedError):
+        served.ask("state.get", {"key": "a"})
