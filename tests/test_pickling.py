@@ -34,6 +34,7 @@ _ROOMS = ("model", "settings", "connection", "protocols", "launchers", "schema",
 
 _SERVICES = {
     "AlternativeForm": "annotates a field of a model, by its identity",
+    "CallAnswer": "has an iterator",
     "CommitReporter": "has the context of a run",
     "ContainerHandle": "has the engine's client and open sockets",
     "DeliveryContext": "has the store and the lease's renewal",
@@ -51,6 +52,7 @@ _SERVICES = {
     "RelayedTo": "has the destination's protocol",
     "RowLander": "has the stage, the loader and the tables",
     "RunOptions": "has an event and a listener",
+    "ServedValues": "has the store",
     "SyncContext": "has the engine and the lease's renewal",
 }
 """Classes that look like values, and why each stays in its process."""

@@ -16,8 +16,8 @@ from dagster_airbyte_proto.checkpoints.kept_values import (
     key_stored_as,
     stored_key,
 )
-from dagster_airbyte_proto.checkpoints.sql.counters import next_number
 from dagster_airbyte_proto.checkpoints.sql.database import Database
+from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import kept_values, state_history, states
 from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, key_columns
 

@@ -1,4 +1,6 @@
-"""SQL of leases and fences, inside a transaction that the caller has begun.
+"""SQL of a connection's row with its counters, and of its lease, inside a transaction that the caller has begun.
+
+The counters only grow, and outlive every lease, run and state.
 
 Only the fence and the token decide whether a lease is lost, never the clock: a run that renews late may go on if nobody
 took its lease over. The clock only says from when on another run may take it over.
@@ -6,15 +8,16 @@ took its lease over. The clock only says from when on another run may take it ov
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from dagster_airbyte_proto.checkpoints.sql.counters import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import connections, leases
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
+
+CounterName = Literal["fence", "sync_id", "version"]
 
 
 def lock_new_or_known(tx: Connection, connection: str) -> None:
@@ -102,3 +105,15 @@ def _lost(tx: Connection, lease: Lease) -> StateConflict:
 
 def _readable(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def last_number(tx: Connection, connection: str, counter: CounterName) -> int:
+    """The last number that was given out; 0 before the first."""
+    return int(tx.execute(select(connections.c[counter]).where(connections.c.connection == connection)).scalar_one())
+
+
+def next_number(tx: Connection, connection: str, counter: CounterName) -> int:
+    """Increments the counter and returns its new value. A number is never given out twice."""
+    here = connections.c.connection == connection
+    tx.execute(update(connections).where(here).values({counter: connections.c[counter] + 1}))
+    return last_number(tx, connection, counter)

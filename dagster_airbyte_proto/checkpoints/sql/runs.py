@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, or_, select, update
 
-from dagster_airbyte_proto.checkpoints.sql.counters import next_number
+from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import generations, run_folders, runs
 from dagster_airbyte_proto.checkpoints.sql.states import StateKey, key_columns
 from dagster_airbyte_proto.checkpoints.store import Lease, LoggedRun

@@ -22,9 +22,9 @@ from dagster_airbyte_proto.checkpoints.sql import leases as sql_leases
 from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
 from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
-from dagster_airbyte_proto.checkpoints.sql.counters import last_number
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
 from dagster_airbyte_proto.checkpoints.sql.kept_values import KeptValueReader
+from dagster_airbyte_proto.checkpoints.sql.leases import last_number
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
 from dagster_airbyte_proto.checkpoints.sql.states import (
     ChangeNote,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 
-from dagster_airbyte_proto.checkpoints.sql.counters import next_number
+from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import state_history, states
 from dagster_airbyte_proto.checkpoints.store import StateChange, StoredState
 from dagster_airbyte_proto.errors import ProtocolViolation, StateConflict

@@ -149,10 +149,10 @@ def _output(
     """
     deadline = time.monotonic() + timeout_seconds
     doing, answer = _doing(invocation.verb), _AnswerLines(invocation.keeps_lines_with)
-    question, is_asked = _Question(running, invocation.input), bool(invocation.input)
+    question = _Question(running, invocation.input)
     try:
         while (chunk := running.read(0.0 if question.send() else _READ_TIMEOUT_SECONDS)) != b"":
-            if chunk is None and is_asked and is_answered_by(answer.whole()):
+            if chunk is None and invocation.input and is_answered_by(answer.whole()):
                 break
             answer.add(chunk or b"")
             if answer.size > _MAX_ANSWER_BYTES:
@@ -168,7 +168,7 @@ def _output(
 
 
 class _Question:
-    """What a short request writes to the connector's stdin, which is closed then."""
+    """The text that a short request writes to the connector's stdin, which is closed then."""
 
     def __init__(self, running: RunningConnector, text: bytes) -> None:
         self._running, self._rest = running, memoryview(text)

@@ -12,9 +12,9 @@
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -61,7 +61,7 @@ class RowRules(NamedTuple):
     omits_nulls: bool = False
     max_rejected: RowLimit = RowLimit(share=0.01)
     form: RecordForm | None = None
-    schema: RowSchema | None = None
+    schema: Mapping[str, Any] | None = None
 
     def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the columns that are sent."""
@@ -72,12 +72,11 @@ class RowRules(NamedTuple):
             pa.schema([_with_json(field) if field.name in self.form.json_columns else field for field in sent.schema])
         )
 
-    def misfits(self, rows: pa.RecordBatch) -> dict[int, str]:
-        """Returns the place of each row that does not fit the schema, with the reason."""
-        if self.schema is None:
-            return {}
-        has_text = self.form is not None and self.form.record_column
-        return self.schema.faults(rows.column(0) if has_text else record_objects(rows, omits_nulls=self.omits_nulls))
+    def objects(self, rows: pa.RecordBatch) -> pa.Array:
+        """Returns the JSON object of each row."""
+        if self.form is not None and self.form.record_column:
+            return rows.column(0)
+        return record_objects(rows, omits_nulls=self.omits_nulls)
 
     def lines(self, rows: pa.RecordBatch, frame: RecordFrame) -> memoryview:
         """Returns the line of each row."""
@@ -111,6 +110,7 @@ class ProcessDelivery:
         self._noted_at = 0.0
         self._has_ended_well = False
         self._served = ServedValues()
+        self._schema = RowSchema(rules.schema, str(plan.stream)) if rules.schema is not None else None
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
         self.rejected = self._rejected_before = 0
@@ -199,13 +199,16 @@ class ProcessDelivery:
             deleted_at = pa.array([time.time_ns() // 1000] * rows.num_rows, pa.timestamp("us", "UTC"))
             rows = rows.append_column(self._protocol.deletion_column, deleted_at)
         numbers: Sequence[int] = range(batch.start, batch.end)
-        for find_faults in (unsendable_rows, self._rules.misfits):
+        for find_faults in (unsendable_rows, self._misfits):
             if faults := find_faults(rows):
                 self._reject([RejectedRow(numbers[place], reason) for place, reason in faults.items()])
                 kept = [place for place in range(rows.num_rows) if place not in faults]
                 rows, numbers = rows.take(pa.array(kept, pa.int64())), [numbers[place] for place in kept]
         before, after = self._protocol.record_frame(self._stream, _milliseconds())
         return self._rules.lines(rows, RecordFrame(before, after))
+
+    def _misfits(self, rows: pa.RecordBatch) -> dict[int, str]:
+        return self._schema.faults(self._rules.objects(rows)) if self._schema else {}
 
     def _reject(self, rows: list[RejectedRow]) -> None:
         self._refused += rows
@@ -245,11 +248,11 @@ class ProcessDelivery:
             has_spoken = self._read(running, 0.0)
             if taken or (has_spoken and not self._protocol.proves_by_result):
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > self._patience:
+            elif time.monotonic() - moved_at > self._hang_seconds:
                 raise ConnectorError("writing to the destination", "it reads nothing any more", retryable=True)
 
     @property
-    def _patience(self) -> float:
+    def _hang_seconds(self) -> float:
         """The seconds without progress after which the destination counts as hung.
 
         Where rows are proved by one result at the end, words are no progress: a connector was seen to send one row
@@ -299,9 +302,9 @@ class ProcessDelivery:
             has_result = self._output.result is not None
             if has_result != had_result or (chunk and not self._protocol.proves_by_result):
                 moved_at = time.monotonic()
-            elif has_result and time.monotonic() - moved_at > min(_END_SECONDS, self._patience / 2):
+            elif has_result and time.monotonic() - moved_at > min(_END_SECONDS, self._hang_seconds / 2):
                 running.stop()  # It has said all that counts.
-            elif time.monotonic() - moved_at > self._patience:
+            elif time.monotonic() - moved_at > self._hang_seconds:
                 raise ConnectorError("waiting for the destination's end", "it hangs", retryable=True)
         self._output.finish()
         self._take_result()

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.json_types import json_schema
-from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.errors import Cancelled, ConfigError, ProtoError, TableError
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
@@ -171,9 +170,8 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fie
 def _rules(context: PushContext, stream: StreamId, options: PushOptions) -> RowRules:
     protocol, operations = context.destination.protocol, offered_operations(context.destination)
     schemas = [each.row_schema for each in operations if each.object_name == str(stream)]
-    schema = RowSchema(schemas[0], str(stream)) if schemas and schemas[0] is not None else None
     omits_nulls = options.nulls == "omit" or (options.nulls is None and protocol.omits_nulls)
-    return RowRules(omits_nulls, options.max_rejected, schema=schema)
+    return RowRules(omits_nulls, options.max_rejected, schema=schemas[0] if schemas else None)
 
 
 def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:

@@ -1,1 +1,1 @@
-"""The state server: what a Syncmaven connector keeps between runs, over HTTP."""
+"""The state server: it has the values that a Syncmaven connector keeps between runs, over HTTP."""

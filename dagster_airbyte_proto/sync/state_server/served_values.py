@@ -1,4 +1,4 @@
-"""What one process of a connector keeps: served to it while it runs, and handed over with the rows that it is about."""
+"""The values that one process of a connector keeps: served while it runs, and handed over with its rows."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
