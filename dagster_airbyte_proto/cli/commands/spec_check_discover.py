@@ -202,22 +202,20 @@ def _discover_destination(call: Call, connection_file: str) -> Answer:
     with _open_destination(call, connection_file) as destination:
         destination.check_config()
         operations = offered_operations(destination, fresh=True)
-    value = {
-        "connection": call.connection,
-        "operations": [
-            {"object_name": each.object_name, "sync_mode": each.mode, "matching_keys": each.matching_keys}
-            for each in operations
-            if each.mode
-        ],
-        "streams": {
-            each.object_name: {"row_schema": each.row_schema, "options_schema": each.options_schema}
-            for each in operations
-            if not each.mode
-        },
+    streams = {
+        each.object_name: {"row_schema": each.row_schema, "options_schema": each.options_schema}
+        for each in operations
+        if not each.mode
     }
+    listed = [
+        {"object_name": each.object_name, "sync_mode": each.mode, "matching_keys": each.matching_keys}
+        for each in operations
+        if each.mode
+    ]
+    value = {"connection": call.connection, "operations": listed} | ({"streams": streams} if streams else {})
     if not operations:
         return Answer(value, (f"{call.connection}: the destination has no catalog: it takes any stream",))
-    if value["streams"]:
+    if streams:
         fields = [(each.object_name, _members(each.row_schema), _members(each.options_schema)) for each in operations]
         return Answer(value, (Grid(_DESTINATION_STREAMS, fields, texts=("fields", "options")),))
     rows = [
