@@ -31,7 +31,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 system: ## installs what some tests use: PostgreSQL with wal2json, Chromium, bubblewrap (on Debian, as root)
 	@.ci/system
 
-demo: setup ## syncs a real source into Iceberg tables, twice, and shows the tables
+demo: setup ## syncs a real source into Iceberg tables, twice, shows the tables, and pushes one to a destination
 	@PATH="$(abspath $(BIN)):$$PATH" example_project/demo
 
 quick: setup ## the fast tests that need no JVM, Docker, browser, package index or database

@@ -1,4 +1,4 @@
-"""The example in Python: four connections as assets, what is made of their tables, and what keeps them fresh."""
+"""The example in Python: five connections as assets, what is made of their tables and pushed, what keeps them fresh."""
 
 import base64
 import os
@@ -19,6 +19,7 @@ from dagster_airbyte_proto import (
     StreamChecks,
     build_connection_jobs,
     build_connector_assets,
+    build_push_assets,
     build_sync_sensor,
     connector_assets,
     files_changed,
@@ -38,6 +39,7 @@ shop = Connection.from_file(HERE / "connections" / "shop.yaml")
 customers = Connection.from_file(HERE / "connections" / "customers.yaml")
 orders = Connection.from_file(HERE / "connections" / "orders.yaml")
 reviews = Connection.from_file(HERE / "connections" / "reviews.yaml")
+crm = Connection.from_file(HERE / "connections" / "crm.yaml")
 
 days = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-06")
 
@@ -61,6 +63,10 @@ def top_buyers(users: DataFrame, purchases: DataFrame) -> DataFrame:
     return (
         users.join(bought, users.id == bought.user_id).select("id", "name", "purchases").orderBy(sf.desc("purchases"))
     )
+
+
+# The way back: its rows to a destination, as the asset crm/leads downstream of it.
+crm_assets = build_push_assets(crm, deps={"leads": ["top_buyers"]})
 
 
 @dg.asset(
@@ -113,7 +119,16 @@ new_customers = build_sync_sensor(
 )
 
 defs = dg.Definitions(
-    assets=[shop_assets, customers_assets, orders_assets, reviews_assets, top_buyers, orders_by_country, sales],
+    assets=[
+        shop_assets,
+        customers_assets,
+        orders_assets,
+        reviews_assets,
+        top_buyers,
+        crm_assets,
+        orders_by_country,
+        sales,
+    ],
     jobs=[
         *build_connection_jobs(shop, assets=shop_assets),
         *build_connection_jobs(customers, assets=customers_assets),

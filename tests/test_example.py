@@ -33,7 +33,7 @@ _STREAMS = {
     "shop/purchases": {"id", "user_id", "product_id"},
     "shop/users": {"id", "name", "occupation"},
 }
-_MADE_OF_THEM = {"orders_by_country", "sales", "top_buyers"}
+_MADE_OF_THEM = {"orders_by_country", "sales", "top_buyers", "crm/leads"}
 _LOADED = """
 import json, sys
 sys.path.insert(0, "example_project")
@@ -41,7 +41,8 @@ from definitions import defs
 specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
 schemas = {name: spec.metadata.get("dagster/column_schema") for name, spec in specs.items()}
 columns = {name: [c.name for c in schema.columns] if schema else [] for name, schema in schemas.items()}
-print(json.dumps([columns, {name: sorted(spec.kinds) for name, spec in specs.items()}]))
+kinds = {name: sorted(spec.kinds) for name, spec in specs.items()}
+print(json.dumps([columns, kinds, [dep.asset_key.to_user_string() for dep in specs["crm/leads"].deps]]))
 """
 
 
@@ -85,9 +86,10 @@ def test_its_definitions_load_without_a_warning_and_every_stream_tells_its_colum
     said = _called(tmp_path, "python", "-W", "error", "-c", _LOADED)
 
     assert said.code == 0, said.err
-    columns, kinds = json.loads(said.out)
+    columns, kinds, pushed = json.loads(said.out)
     assert columns.keys() == _STREAMS.keys() | _MADE_OF_THEM
     assert kinds["reviews/reviews"] == ["iceberg", "singer", "spark"]
+    assert (kinds["crm/leads"], pushed) == (["singer"], ["top_buyers"])
     for name, some in _STREAMS.items():
         assert some < set(columns[name]), name
     assert not (tmp_path / "ours").exists()
@@ -202,5 +204,5 @@ def test_the_component_project_is_clean(tmp_path: Path, connector_environments: 
     assert "All component YAML validated successfully." in checked.out
     assert "All definitions loaded successfully." in checked.out
     assets = project.assets()
-    assert assets.keys() == _STREAMS.keys() | _MADE_OF_THEM
+    assert assets.keys() == _STREAMS.keys() | _MADE_OF_THEM | {"_pushes/crm__leads"}
     assert assets["shop/users"]["owners"] == [{"team": "shop"}]

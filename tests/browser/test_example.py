@@ -38,6 +38,7 @@ ASSETS = (
     "products",
     "reviews",
     "top_buyers",
+    "leads",
 )
 SENSOR = ("example_project", "new_customers")
 FIVE_DAYS = [f"2026-11-0{day}" for day in range(1, 6)]
