@@ -35,6 +35,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.component_fields import (
     PartitionDiscovery,
     Partitions,
     Retries,
+    TableSensor,
     resolved_checks,
     resolved_partitions,
     resolved_retries,
@@ -51,6 +52,7 @@ from dagster_airbyte_proto.dagster_defs.partitions import newest_slice
 from dagster_airbyte_proto.dagster_defs.push.assets import build_push_assets
 from dagster_airbyte_proto.dagster_defs.push.delivered_tables import build_push_tables
 from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS
+from dagster_airbyte_proto.dagster_defs.push.table_sensor import build_table_sensor
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks
 from dagster_airbyte_proto.errors import ConfigError
@@ -59,6 +61,7 @@ from dagster_airbyte_proto.sync.connector.answer_cache import write_message
 from dagster_airbyte_proto.sync.connector.opened_source import opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
+_FOR_PUSHES = ("deps", "table_sensor")
 _FOR_SYNCS = ("partition_discovery", "include_metadata", "sample_rows", "spark_catalog")
 _LOG = logging.getLogger("dagster.airbyte_proto")
 
@@ -145,7 +148,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     resources: a ConnectorResource `connector` and a SparkTableIOManager `io_manager`, or under the keys given here.
 
     The streams of a connection with a `push` need no refresh. `deps` names upstream assets for them, above all for one
-    that reads a query.
+    that reads a query. With a `table_sensor` they are pushed as soon as their tables have moved.
     """
 
     connection: _InlineConnection = None
@@ -158,6 +161,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         | None
     ) = None
     deps: Mapping[str, list[str]] | None = None
+    table_sensor: TableSensor | None = None
     partitions: Annotated[
         dg.PartitionsDefinition[Any] | None, dg.Resolver(resolved_partitions, model_field_type=Partitions)
     ] = None
@@ -205,7 +209,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     @property
     def _unfit(self) -> Sequence[str]:
         """The fields that mean nothing for this connection."""
-        return ("deps",) if self.connected.push is None else _FOR_SYNCS
+        return _FOR_PUSHES if self.connected.push is None else _FOR_SYNCS
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
@@ -253,7 +257,9 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
     ) -> dg.Definitions:
         if self.connected.push is not None:
             pushes = self._push_assets()
-            return dg.Definitions(assets=[pushes, *build_push_tables(pushes)])
+            return dg.Definitions(
+                assets=[pushes, *build_push_tables(pushes)], sensors=list(self._table_sensors(pushes))
+            )
         if state_path is None:
             _LOG.warning(f"Run `dg utils refresh-defs-state`. Until then, {self._before_refresh}.")
             if not self._names_streams:
@@ -296,6 +302,17 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             io_manager_key=self.io_manager_key,
         )
 
+    def _table_sensors(self, pushes: dg.AssetsDefinition) -> Iterator[dg.SensorDefinition]:
+        written = self.table_sensor
+        if written is not None:
+            yield build_table_sensor(
+                pushes,
+                tables=written.tables,
+                name=written.name,
+                minimum_interval_seconds=written.minimum_interval_seconds,
+                default_status=_sensor_status(is_running=written.running),
+            )
+
     @property
     def _names_streams(self) -> bool:
         return any(name != OTHERS for name in self.connected.streams or ())
@@ -311,7 +328,6 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         written = self.partition_discovery
         if written is None:
             return
-        is_running = written.running
         yield build_partition_discovery_sensor(
             assets,
             find=self._finder(written),
@@ -319,7 +335,7 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
             max_runs=written.max_runs,
             minimum_interval_seconds=written.minimum_interval_seconds,
             required_resource_keys=set() if written.files else {self.connector_key},
-            default_status=dg.DefaultSensorStatus.RUNNING if is_running else dg.DefaultSensorStatus.STOPPED,
+            default_status=_sensor_status(is_running=written.running),
         )
 
     def _finder(self, written: PartitionDiscovery) -> FindKeys:
@@ -328,6 +344,10 @@ class ConnectorComponent(dg.StateBackedComponent, dg.Resolvable):
         offered = namespaces_offered if written.namespaces_of else streams_offered
         connection = Connection.from_file(written.namespaces_of or written.streams_of or "")
         return offered(connection, connector_key=self.connector_key)
+
+
+def _sensor_status(*, is_running: bool) -> dg.DefaultSensorStatus:
+    return dg.DefaultSensorStatus.RUNNING if is_running else dg.DefaultSensorStatus.STOPPED
 
 
 class _ComponentTranslator(StreamTranslator):

@@ -50,6 +50,19 @@ class PartitionDiscovery(dg.Resolvable, dg.Model):
     running: bool = False
 
 
+class TableSensor(dg.Resolvable, dg.Model):
+    """A sensor that pushes the streams of a table as soon as it has a new snapshot.
+
+    It watches the tables that the streams read; `tables` names other ones by stream, above all for a stream that reads
+    a query.
+    """
+
+    tables: Mapping[str, list[str]] | None = None
+    name: str | None = None
+    minimum_interval_seconds: int = 60
+    running: bool = False
+
+
 class MultiPartitions(dg.Resolvable, dg.Model):
     """Partitions of two dimensions."""
 

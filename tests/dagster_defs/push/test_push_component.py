@@ -64,7 +64,28 @@ def test_a_subclass_may_change_the_asset_of_a_pushed_stream() -> None:
     assert spec.owners == ["team:mirror"]
 
 
+def test_a_table_sensor_watches_the_tables_of_the_streams() -> None:
+    component = _component(
+        {"contacts": _CONTACTS, "buyers": _BUYERS},
+        table_sensor={"tables": {"buyers": ["lake.shop.users"]}, "minimum_interval_seconds": 30, "running": True},
+    )
+    made = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, None)
+    [sensor] = made.sensors or ()
+    assert isinstance(sensor, dg.SensorDefinition)
+    assert (sensor.name, sensor.minimum_interval_seconds) == ("crm_tables", 30)
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    assert sensor.required_resource_keys == {"io_manager"}
+    with pytest.raises(ConfigError, match="its assets have partitions"):
+        _component(
+            {"contacts": _CONTACTS}, table_sensor={}, partitions={"type": "daily", "start_date": "2026-01-01"}
+        ).build_defs_from_state(dg.ComponentTree.for_test().load_context, None)
+
+
 def test_what_means_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="table_sensor: not for streams that are synced"):
+        ConnectorComponent.from_attributes_dict(
+            attributes={"connection": {"name": "shop", "connector": NO_CONNECTOR}, "table_sensor": {}}
+        )
     with pytest.raises(ConfigError, match="sample_rows: not for streams that are pushed"):
         _component({"contacts": _CONTACTS}, sample_rows=3)
     with pytest.raises(ConfigError, match="deps: not for streams that are synced"):
