@@ -61,6 +61,16 @@ _BROADCAST_KEYS = 1_000_000
 _NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
+def _has_variant(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_variant(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _has_variant(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_variant(kind.keyType) or _has_variant(kind.valueType)
+    return isinstance(kind, VariantType)
+
+
 class SparkPlanner:
     """The PushPlanner of tables that Spark reads."""
 
@@ -68,12 +78,19 @@ class SparkPlanner:
         self._session = session
 
     def fields(self, query: PlanQuery) -> pa.Schema:
+        fields = _mapped_frame(_origin(self._session, query), query, as_text=False).schema
+        for field in fields:
+            if not isinstance(field.dataType, VariantType) and _has_variant(field.dataType):
+                raise _refused(
+                    query,
+                    f"field {field.name} has a VARIANT within its {field.dataType.typeName()}",
+                    remedy=f"Cast it in `sql:`, for example to_json({quoted(field.name)}), or leave it out of `map`.",
+                )
         frame = _mapped(self._session, query)
         for field in frame.schema.fields:
             if isinstance(field.dataType, _NO_JSON):
                 kind = field.dataType.simpleString()
                 raise _refused(query, f"field {field.name} is of type {kind}, which JSON has not")
-        fields = _mapped_frame(_origin(self._session, query), query, as_text=False).schema
         texts = [field.name for field in fields if isinstance(field.dataType, VariantType)]
         return pa.schema(
             [
@@ -328,8 +345,8 @@ def _with_microseconds(session: SparkSession) -> SparkSession:
     return copy
 
 
-def _refused(query: PlanQuery, found: str) -> ConfigError:
-    return ConfigError(_doing(query), found, stream=query.stream)
+def _refused(query: PlanQuery, found: str, remedy: str = "") -> ConfigError:
+    return ConfigError(_doing(query), found, remedy=remedy, stream=query.stream)
 
 
 def _doing(query: PlanQuery) -> str:

@@ -189,6 +189,19 @@ def test_a_partition_is_compared_with_what_was_delivered_in_it(plans: _Plans, sp
     assert plans.removed() == [{"id": 5}]
 
 
+@pytest.mark.parametrize("kind", ["array", "map", "struct"])
+def test_a_variant_within_another_type_is_refused_with_its_remedy(spark: SparkSession, kind: str) -> None:
+    nested = {
+        "array": "array(parse_json('1'))",
+        "map": "map('a', parse_json('1'))",
+        "struct": "struct(parse_json('1'))",
+    }
+    planner = SparkPlanner(spark)
+    with pytest.raises(ConfigError, match=rf"field v has a VARIANT within its {kind}\n.*to_json\(v\)"):
+        planner.fields(_query(f"SELECT 1 AS id, {nested[kind]} AS v"))
+    assert planner.fields(_query(f"SELECT 1 AS id, to_json({nested[kind]}) AS v")).field("v").type == pa.string()
+
+
 def test_a_variant_is_the_json_that_it_is(spark: SparkSession, plans: _Plans) -> None:
     query = _query("""SELECT 1 AS id, parse_json('{"a": [1, null, "b\\\\"c"]}') AS v UNION ALL SELECT 2, NULL""")
     fields = SparkPlanner(spark).fields(query)
