@@ -5,6 +5,7 @@ It writes records to a file, a line each, and puts them there before it sends th
 - `path`: the file. `echo`: `each` state at once, `end`: the last one at the end, `never`.
 - `form`: `envelope`, `bare`, `twice` or `stranger`, as destinations of Airbyte send states back.
 - `dies_after`, `hangs_after`, `closes_after`: so many records; once only where `once` names a file that it then makes.
+- `miscounts`: the `destinationStats` of each state say that one record was read.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
 - `drains`: at SIGTERM it writes what it has, sends the last state and ends.
@@ -119,6 +120,8 @@ class _Destination:
         if self._is_singer:
             _say(state)
             return
+        if self._config.get("miscounts"):
+            state = {**state, "destinationStats": {"recordCount": 1.0}}
         if self._rejected:
             state = {**state, "destinationStats": {"rejectedRecordCount": float(self._rejected)}}
             self._rejected = 0

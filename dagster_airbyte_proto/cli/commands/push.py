@@ -141,7 +141,7 @@ def _samples(report: "PushReport") -> list[str | Grid]:
 
 
 def _problems(report: "PushReport") -> list[str]:
-    lines = [f"warning: {warning}" for warning in report.warnings]
+    lines = [*(f"warning: {text}" for text in report.warnings), *(f"note: {text}" for text in report.notes)]
     for name, stream in report.streams.items():
         if stream.resumed:
             lines.append(f"{name}: {counted(stream.resumed, 'row')} of its plan were acknowledged before")

@@ -91,7 +91,11 @@ def _merged(reports: Mapping[str, PushReport], unsent: Sequence[str], missed: st
     worst = next((each for each in reports.values() if each.status is not SyncStatus.COMPLETE), None)
     last = worst or list(reports.values())[-1]
     seconds = sum(each.seconds for each in reports.values())
-    return msgspec.structs.replace(last, streams=combined, partition="", seconds=seconds)
+    texts = {
+        name: tuple(dict.fromkeys(text for report in reports.values() for text in getattr(report, name)))
+        for name in ("warnings", "notes")
+    }
+    return msgspec.structs.replace(last, streams=combined, partition="", seconds=seconds, **texts)
 
 
 def _combined(reports: Sequence[PushedStreamReport]) -> PushedStreamReport:

@@ -77,6 +77,10 @@ class PushStep:
                 self._context.log.warning("The push is still running. The next one goes on with what it leaves.")
 
     def _events_of(self, report: PushReport) -> PushEvents:
+        for warning in report.warnings:
+            self._context.log.warning(warning)
+        for note in report.notes:
+            self._context.log.info(note)
         for key, stream in self._pushed.streams.items():
             pushed = report.streams.get(str(stream))
             if pushed is None:

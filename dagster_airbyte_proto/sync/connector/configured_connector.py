@@ -25,6 +25,7 @@ from dagster_airbyte_proto.sync.connector.queries import (
 )
 from dagster_airbyte_proto.sync.run_log import RunLog
 
+_MAX_TEXTS = 20
 _STAYS = "It is not kept: the config of before stays in use."
 
 
@@ -51,6 +52,8 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.mask = Mask(config.secrets)
         self.cache = cache
         self.log = log
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
         log.set_mask(self.mask, self)
 
     @property
@@ -129,6 +132,21 @@ class ConfiguredConnector(Generic[AnyConversation]):
         self.connector = self.connector._replace(protocol=self.protocol.adapted_to(spec))
         self._knows_spec = True
         return spec
+
+    def note(self, text: str) -> None:
+        """Writes a text to the log, for the report of the run too."""
+        self._tell(self.notes, "NOTE", text)
+
+    def warn(self, text: str) -> None:
+        """Writes a warning to the log, for the report of the run too."""
+        self._tell(self.warnings, "WARN", text)
+
+    def _tell(self, told: list[str], level: str, text: str) -> None:
+        self.log.write(level, text)
+        masked = self.mask.text(text)
+        # Each process of a run may say the same. The log has all texts.
+        if masked not in told and len(told) < _MAX_TEXTS:
+            told.append(masked)
 
     def check_config(self) -> None:
         """Checks the config against the connector's own spec. Raises ConfigError with every fault and its path."""

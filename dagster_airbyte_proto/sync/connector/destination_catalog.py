@@ -35,5 +35,7 @@ def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
     except ConnectorError as error:
         if destination.protocol.has_catalog is HasCatalog.ALWAYS:
             raise
-        destination.log.write("DEBUG", f"the destination has no catalog: {error.found}")
+        destination.note(
+            f"streams are not checked against the destination's catalog, for it answers none: {error.found}"
+        )
         return _NONE

@@ -47,7 +47,10 @@ class PushedStreamReport(msgspec.Struct, frozen=True, kw_only=True, rename={"ori
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a whole push, or of one `partition`. `log` is the run's log. With `is_plan` nothing was sent."""
+    """The report of a whole push, or of one `partition`. `log` is the run's log. With `is_plan` nothing was sent.
+
+    `warnings` tell of a destination whose counts differ from what was sent, `notes` of what it does not answer.
+    """
 
     connection: str
     status: SyncStatus
@@ -58,6 +61,7 @@ class PushReport(msgspec.Struct, frozen=True, kw_only=True):
     connector: str = ""
     is_plan: bool = msgspec.field(default=False, name="plan")
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     log: str = ""
     partition: str = ""
 

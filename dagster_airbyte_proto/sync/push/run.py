@@ -81,6 +81,8 @@ def push_connection(
             seconds=time.monotonic() - began_at,
             connector=destination.identity,
             is_plan=request.only_plans,
+            warnings=tuple(destination.warnings),
+            notes=tuple(destination.notes),
             log=str(log.path),
             partition=partition,
         )

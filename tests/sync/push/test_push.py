@@ -231,6 +231,23 @@ def test_a_destination_counts_the_rows_that_it_rejects(quick_folder: Path) -> No
     assert (report.sent, report.acknowledged, report.rejected, report.unnamed) == (10, 8, 2, 2)
 
 
+def test_counts_of_the_destination_that_differ_are_in_the_report(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.config["miscounts"] = True
+    table.fill([person(number) for number in range(1, 6)])
+    report = table.run()
+    assert report.status == "complete"
+    assert report.warnings == ("the destination's counts of contacts differ: it counted 1 records where 5 were sent",)
+
+
+def test_that_a_destination_answers_no_catalog_is_a_note_of_the_first_report(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([person(1)])
+    [note] = table.run().notes
+    assert note.startswith("streams are not checked against the destination's catalog")
+    assert table.run().notes == ()
+
+
 def test_an_error_of_the_destination_is_told_and_transient_ones_are_tried_again(quick_folder: Path) -> None:
     table = PushedTable(quick_folder)
     table.config["fails"] = "config_error"
