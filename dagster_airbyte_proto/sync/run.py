@@ -30,7 +30,12 @@ from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
 from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_early, prepare_sync
 from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
 from dagster_airbyte_proto.sync.read.pull import Pull
-from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, check_needs_no_destination, engine_of_run
+from dagster_airbyte_proto.sync.relay.relay_engine import (
+    LeasedRun,
+    check_needs_no_destination,
+    destination_of_run,
+    engine_of_run,
+)
 from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -75,14 +80,15 @@ def _run_sync(
         ) as renewal:
             reach("run.leased")
             run = LeasedRun(options, renewal, log)
-            engine = engine_of_run(engine, connection, run, retries_unknown=request.retries_unknown)
+            destination = destination_of_run(engine, connection, log)
+            engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)
             with Committer(
                 engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
             ) as committer:
                 recovered = len(committer.recover())
                 source = engine.source(connection, log, request.slice.template_values if request.slice else {})
                 profiles = StreamProfiles(engine.store, renewal.lease, log)
-                context = SyncContext(engine, source, request, options, renewal, committer, profiles, log)
+                context = SyncContext(engine, source, request, options, renewal, committer, profiles, log, destination)
                 finished = _sync(context, recovered)
         if connection.to is not None:
             return finished.report
@@ -160,6 +166,7 @@ def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcom
             *context.profiles.warnings,
             *(source.mask.text(warning) for warning in _warnings(context, pull)),
             *(text for run in runs for text in nulled_texts(run)),
+            *(context.destination.warnings if context.destination else ()),
         ),
         partition=context.request.partition,
         log=str(context.log.path),

@@ -6,8 +6,10 @@ from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import ProgramLaunch, ReplayLaunch
 from dagster_airbyte_proto.model import State
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.events import ConfigEvent
 from dagster_airbyte_proto.sync.commit.committer import Committer
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
@@ -19,7 +21,7 @@ from dagster_airbyte_proto.sync.run_options import RunOptions
 
 
 class SyncContext(NamedTuple):
-    """One run: what it reads, how it behaves, and what it holds until it ends."""
+    """One run: what it reads, how it behaves, and what it holds until it ends. A relay has a `destination`."""
 
     engine: Engine
     source: Source
@@ -29,6 +31,7 @@ class SyncContext(NamedTuple):
     committer: Committer
     profiles: StreamProfiles
     log: RunLog
+    destination: ConfiguredConnector[DestinationProtocol] | None = None
 
     @property
     def store(self) -> StateStore:

@@ -116,10 +116,11 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
     with open_connector(call, connection_file, partition) as (engine, source):
         verdict = source.check()
         message = source.mask.text(verdict.message)
-        faults = _stream_faults(engine, source)
         to = source.connection.relay_destination
         if to is not None and verdict.succeeded:
-            verdict, message = _destination_verdict(call, engine, to)
+            verdict, message, faults = _checked_relay(call, engine, source, to)
+        else:
+            faults = _stream_faults(engine, source)
     shown = message if call.is_verbose else without_stack_traces(message)
     status = "succeeded" if verdict.succeeded and not faults else "failed"
     lines = [f"{call.connection}: check {status}" + (f": {shown}" if shown else "")]
@@ -141,18 +142,26 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
     return Answer(value, tuple(lines), 2 if faults else 0 if verdict.succeeded else 1)
 
 
-def _destination_verdict(call: Call, engine: "Engine", connection: "Connection") -> "tuple[CheckEvent, str]":
-    """The verdict of the destination of a relay, and its words."""
+def _checked_relay(
+    call: Call, engine: "Engine", source: "Source", to: "Connection"
+) -> "tuple[CheckEvent, str, list[ConfigError] | None]":
+    """The verdict of the destination of a relay, its words, and the faults of the streams."""
+    from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
     from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
 
     on_line = partial(show_log_line, is_verbose=call.is_verbose)
-    with opened_destination(engine, connection, on_line=on_line) as destination:
+    with opened_destination(engine, to, on_line=on_line) as destination:
         verdict = destination.check()
         message = destination.mask.text(verdict.message)
-    return verdict, message if verdict.succeeded else f"the destination: {message or 'it refuses'}"
+        if not verdict.succeeded:
+            return verdict, f"the destination: {message or 'it refuses'}", _stream_faults(engine, source)
+        offered_operations(destination, fresh=True)
+        return verdict, message, _stream_faults(engine, source, destination)
 
 
-def _stream_faults(engine: "Engine", source: "Source") -> "list[ConfigError] | None":
+def _stream_faults(
+    engine: "Engine", source: "Source", destination: "Destination | None" = None
+) -> "list[ConfigError] | None":
     """The faults of the connection's streams by its saved catalog, or the file that it names; None without either."""
     from dagster_airbyte_proto.sync.plan.stream_check import StreamCheck
     from dagster_airbyte_proto.sync.relay.relay_tables import RELAY_ABILITIES
@@ -169,7 +178,7 @@ def _stream_faults(engine: "Engine", source: "Source") -> "list[ConfigError] | N
         catalog = source.protocol.catalog(saved.message)
     schemas = source.stream_schemas() if source.protocol.sends_schemas else {}
     abilities = engine.abilities if connection.to is None else RELAY_ABILITIES
-    return StreamCheck(connection, catalog, abilities, schemas).faults()
+    return StreamCheck(connection, catalog, abilities, schemas, destination).faults()
 
 
 @command_in(program, "discover")

@@ -12,9 +12,12 @@ from dagster_airbyte_proto.connection import OTHERS, Connection
 from dagster_airbyte_proto.connection.streams import StreamOptions
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, StreamId
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.json_schema import stream_columns
+from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.plan.format_check import check_format
+from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
@@ -22,15 +25,22 @@ from dagster_airbyte_proto.tables.abilities import Abilities
 
 
 class StreamCheck:
-    """Checks the streams of one connection. `schemas` are those that the connector sent last."""
+    """Checks the streams of one connection. `schemas` are those that the connector sent last. Those of a relay are
+    checked against its `destination` too."""
 
     def __init__(
-        self, connection: Connection, catalog: Catalog, abilities: Abilities, schemas: Mapping[StreamId, SchemaEvent]
+        self,
+        connection: Connection,
+        catalog: Catalog,
+        abilities: Abilities,
+        schemas: Mapping[StreamId, SchemaEvent],
+        destination: ConfiguredConnector[DestinationProtocol] | None = None,
     ) -> None:
         self._connection = connection
         self._catalog = catalog
         self._abilities = abilities
         self._schemas = schemas
+        self._destination = destination
 
     def faults(self) -> list[ConfigError]:
         """Returns the errors of the streams that a sync would refuse."""
@@ -57,7 +67,8 @@ class StreamCheck:
             # A source that fixes its cursor ignores this one, which may be wrong all the same.
             planned = tuple(msgspec.structs.replace(each, cursor=cursor) for each in planned)
         clashing = clashing_streams(connection, self._catalog, planned)
-        return [*clashing.values(), *self._faults_of_tables(planned)]
+        refused = {} if self._destination is None else streams_refused_by_destination(self._destination, planned)
+        return [*clashing.values(), *refused.values(), *self._faults_of_tables(planned)]
 
     def _faults_of_tables(self, planned: Sequence[PlannedStream]) -> Iterator[ConfigError]:
         for each in with_stored_schemas(planned, self._schemas):

@@ -24,6 +24,7 @@ from dagster_airbyte_proto.schema.json_schema import stream_columns
 from dagster_airbyte_proto.sync.commit.target_tables import table_spec
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
+from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.resume import selected_fields, states_to_resume
 from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
@@ -71,7 +72,7 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
     movable = () if request.slice else stored
     chosen = plan_with_shared_state(source, catalog, request, movable, profiles.known_tables)
-    chosen, refused = _without_clashes(context, catalog, chosen, movable)
+    chosen, refused = _without_refused(context, catalog, chosen, movable)
     check_format(context.connection, chosen, context.engine.abilities)
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
@@ -106,11 +107,14 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     )
 
 
-def _without_clashes(
+def _without_refused(
     context: SyncContext, catalog: Catalog, chosen: tuple[PlannedStream, ...], stored: Sequence[State]
 ) -> tuple[tuple[PlannedStream, ...], Sequence[RefusedStream]]:
-    """Sets the streams aside that clash with another one. Raises the first one's error if no stream is left."""
+    """Sets the streams aside that clash with another one, or that the destination of a relay does not take. Raises the
+    first one's error if no stream is left."""
     errors = clashing_streams(context.source.connection, catalog, chosen)
+    if context.destination is not None:
+        errors |= streams_refused_by_destination(context.destination, chosen)
     shared = [state for state in stored if state.scope is not StateScope.STREAM]
     errors |= streams_held_back(context.protocol, shared, chosen, errors)
     refused = [RefusedStream(planned, errors[planned.id]) for planned in chosen if planned.id in errors]

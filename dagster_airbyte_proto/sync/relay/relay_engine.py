@@ -7,7 +7,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
-from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
+from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination
 from dagster_airbyte_proto.sync.relay.relay_tables import RelayTables, is_relayed
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
@@ -32,13 +32,20 @@ class LeasedRun(NamedTuple):
     log: RunLog
 
 
-def engine_of_run(engine: Engine, connection: Connection, run: LeasedRun, *, retries_unknown: bool) -> Engine:
-    """Returns the engine with the tables of this run. Raises ConfigError for a destination that cannot be used."""
+def destination_of_run(engine: Engine, connection: Connection, log: RunLog) -> Destination | None:
+    """Returns the destination of a relay; None for tables. Raises ConfigError for one that cannot be used."""
     to = connection.relay_destination
     if to is None:
-        return engine
-    destination = engine.destination(to, run.log)
+        return None
+    destination = engine.destination(to, log)
     destination.check_config()
+    return destination
+
+
+def engine_of_run(engine: Engine, destination: Destination | None, run: LeasedRun, *, retries_unknown: bool) -> Engine:
+    """Returns the engine with the tables of this run."""
+    if destination is None:
+        return engine
     context = DeliveryContext(destination, run.options, run.renewal, engine.store, run.renewal.lease.fence)
-    folder = engine.settings.staging_folder / "relay" / connection.name
+    folder = engine.settings.staging_folder / "relay" / destination.connection.name
     return engine.with_tables(RelayTables(context, folder, retries_unknown=retries_unknown))

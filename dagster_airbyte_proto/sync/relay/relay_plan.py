@@ -13,7 +13,7 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.loads.push import PlanFile, PlannedCounts, SealedPlan
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.model import PushMode
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
+from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, PushedStream
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
 from dagster_airbyte_proto.sync.push.delivery import RowRange, RowRules
@@ -29,10 +29,11 @@ class FormedRows(NamedTuple):
 
 
 class RelayedTo(NamedTuple):
-    """The destination of a relay: its protocol, and the rows that one of its processes gets at most."""
+    """The destination of a relay: its protocol, the rows that one of its processes gets at most, and its catalog."""
 
     protocol: DestinationProtocol
     max_rows: int | None
+    operations: tuple[DestinationOperation, ...] = ()
 
 
 class RelayPlan(NamedTuple):
@@ -50,8 +51,8 @@ class RelayPlan(NamedTuple):
             for formed in self.formed:
                 end = min(formed.end, rows.end)
                 if end > begin or self.plan.rows == 0:
-                    stream = _described(formed.form, destination.protocol)._replace(generation_id=generation_id)
-                    yield PlanPart(RowRange(begin, end), stream, RowRules(max_rejected=_ALL_ROWS, form=formed.form))
+                    stream = _described(formed.form, destination)._replace(generation_id=generation_id)
+                    yield PlanPart(RowRange(begin, end), stream, _rules(formed.form, destination))
                     begin = end
 
 
@@ -81,9 +82,16 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[],
     return RelayPlan(plan, formed)
 
 
-def _described(form: RecordForm, protocol: DestinationProtocol) -> PushedStream:
+def _described(form: RecordForm, destination: RelayedTo) -> PushedStream:
     target = form.target
-    return PushedStream(target.stream, translated(form.json_schema, protocol.dialect), target.mode, target.keys)
+    schema = translated(form.json_schema, destination.protocol.dialect)
+    return PushedStream(target.stream, schema, target.mode, target.keys, has_object=bool(destination.operations))
+
+
+def _rules(form: RecordForm, destination: RelayedTo) -> RowRules:
+    name = str(form.target.stream)
+    schemas = [each.row_schema for each in destination.operations if each.object_name == name]
+    return RowRules(max_rejected=_ALL_ROWS, form=form, schema=schemas[0] if schemas else None)
 
 
 def _form_of(path: str) -> RecordForm:

@@ -25,6 +25,7 @@ from dagster_airbyte_proto.loads.table import TableFit, TableSpec, TableTarget, 
 from dagster_airbyte_proto.model import IDEMPOTENT, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import RecordForm, decoded_form
+from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import DeliveryAttempts
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.relay.relay_plan import RelayedTo, RelayPlan, plan_of_part
@@ -51,7 +52,6 @@ class RelayTables:
     def __init__(self, context: DeliveryContext, folder: Path, *, retries_unknown: bool) -> None:
         self._context, self._retries_unknown = context, retries_unknown
         self._folder = folder.absolute()
-        self._spec = context.destination.spec()
         self._generations: dict[StreamId, Iterator[int]] = {}
         self._one_at_a_time = threading.Lock()
 
@@ -59,13 +59,6 @@ class RelayTables:
         form = spec.record_form
         if form is None:
             raise InternalError(f"preparing stream {spec.name} of a relay", "nobody says which form its records have")
-        refusal = self._context.destination.protocol.refusal(self._spec, form.target.mode)
-        if refusal is not None:
-            raise TableError(
-                f"preparing stream {form.target.stream} of the destination",
-                refusal,
-                remedy="Choose another `write` for the stream.",
-            )
         folder = self._folder_of(spec.name)
         with _staging_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +105,8 @@ class RelayTables:
         if begun is None:
             context.store.seal_plan(context.lease, plan.plan)
             reach("push.sealed")
-        to = RelayedTo(context.destination.protocol, context.connection.checkpoint_rows)
+        destination = context.destination
+        to = RelayedTo(destination.protocol, context.connection.checkpoint_rows, offered_operations(destination))
         # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
         generations = self._generations.setdefault(part.stream, count(context.sync_id * _GENERATIONS_OF_A_RUN))
         attempts = DeliveryAttempts(context, plan.plan, lambda start: plan.parts(start, to, next(generations)), LOCAL)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Place
+from tests.cli.conftest import USERS, Place
 
 
 @pytest.fixture
@@ -40,3 +40,18 @@ def test_a_destination_lists_its_objects_and_streams_are_checked_against_them(pl
     assert "object contacts finds its rows by email, and the stream has id" in checked["stream_errors"][0]["message"]
     assert place.run("push", file).code == 2
     assert place.run("discover", file, "--save").code == 2
+
+
+def test_the_streams_of_a_relay_are_checked_against_the_objects_of_its_destination(place: Place) -> None:
+    command = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+    to = {
+        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command}},
+        "config": {"path": "out.jsonl", "operations": [{"object_name": "people", "sync_mode": "append"}]},
+    }
+    streams = {"users": {"write": "append"}}
+    shop = place.connect(USERS, to=to, streams=streams)
+    assert place.run("discover", shop, "--save").code == 0
+    [fault] = place.json("check", shop, code=2)["stream_errors"]
+    assert "the destination has no object users; it has people" in fault["message"]
+    streams["users"]["rename"] = "people"
+    assert place.json("check", place.connect(USERS, to=to, streams=streams))["stream_errors"] == []

@@ -130,6 +130,19 @@ def test_a_stream_that_the_destination_refuses_does_not_stop_the_others(quick_fo
     assert set(shop.ids("users")) == set(range(25))
 
 
+def test_a_stream_without_an_object_at_the_destination_is_refused_before_the_start(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    shop.to["operations"] = [{"object_name": "users", "sync_mode": "append_dedup", "matching_keys": [["id"]]}]
+    report = shop.sync_of(_STREAMS)
+    assert report.streams["users"].status is SyncStatus.COMPLETE
+    assert "the destination has no object orders; it has users" in str(report.streams["orders"].error)
+    assert set(shop.ids("users")) == set(range(25)) and not shop.ids("orders")
+    by_email = {"sync_mode": "append_dedup", "matching_keys": [["email"]]}
+    shop.to["operations"] = [{"object_name": name, **by_email} for name in ("users", "orders")]
+    with pytest.raises(ConfigError, match="finds its rows by email, and the stream has id"):
+        shop.sync_of(_STREAMS)
+
+
 class TestUnknownRows:
     """A destination that died with rows in hand, in a mode in which a row that comes twice is there twice."""
 
