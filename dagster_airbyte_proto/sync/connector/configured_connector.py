@@ -135,18 +135,18 @@ class ConfiguredConnector(Generic[AnyConversation]):
 
     def note(self, text: str) -> None:
         """Writes a text to the log, for the report of the run too."""
-        self._tell(self.notes, "NOTE", text)
+        self._collect(self.notes, "NOTE", text)
 
     def warn(self, text: str) -> None:
         """Writes a warning to the log, for the report of the run too."""
-        self._tell(self.warnings, "WARN", text)
+        self._collect(self.warnings, "WARN", text)
 
-    def _tell(self, told: list[str], level: str, text: str) -> None:
+    def _collect(self, texts: list[str], level: str, text: str) -> None:
         self.log.write(level, text)
         masked = self.mask.text(text)
         # Each process of a run may say the same. The log has all texts.
-        if masked not in told and len(told) < _MAX_TEXTS:
-            told.append(masked)
+        if masked not in texts and len(texts) < _MAX_TEXTS:
+            texts.append(masked)
 
     def check_config(self) -> None:
         """Checks the config against the connector's own spec. Raises ConfigError with every fault and its path."""
