@@ -3,6 +3,8 @@
     python -m tests.soak --kills 2000 --tables folder     minutes: forked processes, no JVM
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
     python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
+    python -m tests.soak --kills 500 --tables folder --through push
+                                                          pushes to fake destinations; `--through relay`: relays
     python -m tests.soak --kills 100 --tables folder --launch docker
                                                           connectors in containers of an engine that is killed too
     python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery, on
@@ -27,11 +29,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
 from tests.soak.containers import docker_daemon
+from tests.soak.delivery_kills import DeliverySoak, KilledPush, KilledRelay
 from tests.soak.environments import Environment, open_environment, reading_session
 from tests.soak.long_years import run_years
 from tests.soak.random_kills import Soak
@@ -42,12 +45,28 @@ from tests.sync.crashes.spark_connections import DeltaConnection, IcebergConnect
 from tests.sync.crashes.spark_fork_server import SparkSyncForkServer
 from tests.sync.crashes.sweep import SWEPT_MODES, killed_connection_of, sweep
 from tests.sync.crashes.sync_fork_server import SyncForkServer
+from tests.sync.push.push_fork_server import PushForkServer
 
+_DELIVERIES: Mapping[str, tuple[Any, Any]] = {
+    "push": (PushForkServer, KilledPush),
+    "relay": (SyncForkServer, KilledRelay),
+}
 _CONNECTIONS: Mapping[str, type[FakeConnection]] = {
     "iceberg": IcebergConnection,
     "delta": DeltaConnection,
     "folder": FakeConnection,
 }
+
+
+class _Options(NamedTuple):
+    kills: int
+    tables: str
+    through: str
+    launch: str
+    matrix: bool
+    year: int
+    seed: int
+    at_once: int
 
 
 def _soak(environments: list[Environment], kills: int, seed: int) -> Tally:
@@ -60,6 +79,27 @@ def _soak(environments: list[Environment], kills: int, seed: int) -> Tally:
             list(pool.map(Soak.run, soaks))
         finally:
             tally.stop()
+    return tally
+
+
+def _soak_deliveries(root: Path, options: _Options) -> Tally:
+    """Kills pushes or relays, in a thread for each processor."""
+    tally = Tally(options.kills)
+    server_class, killed_class = _DELIVERIES[options.through]
+    servers = [server_class() for _ in range(options.at_once)]
+    soaks = []
+    for number, server in enumerate(servers):
+        place = root / str(number)
+        place.mkdir()
+        make = partial(killed_class, server=server)
+        soaks.append(DeliverySoak(place, make, tally, random.Random(f"{options.seed} {number}")))
+    with ThreadPoolExecutor(len(soaks)) as pool:
+        try:
+            list(pool.map(DeliverySoak.run, soaks))
+        finally:
+            tally.stop()
+    for server in servers:
+        server.close()
     return tally
 
 
@@ -88,22 +128,16 @@ def _matrix(root: Path, tables: str, session: SparkSession | None, at_once: int)
         server.close()
 
 
-class _Options(NamedTuple):
-    kills: int
-    tables: str
-    through: str
-    launch: str
-    matrix: bool
-    year: int
-    seed: int
-    at_once: int
-
-
 def _options(words: list[str]) -> _Options:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="how many syncs to kill")
     parser.add_argument("--tables", choices=tuple(_CONNECTIONS), default="iceberg")
-    parser.add_argument("--through", choices=("engine", "dagster"), default="engine", help="dagster takes Iceberg")
+    parser.add_argument(
+        "--through",
+        choices=("engine", "dagster", "push", "relay"),
+        default="engine",
+        help="all but engine fix --tables",
+    )
     parser.add_argument("--launch", choices=("local", "docker"), default="local", help="docker takes folder tables")
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
     parser.add_argument("--year", type=int, default=0, metavar="DAYS", help="and then a year of a connection")
@@ -114,6 +148,8 @@ def _options(words: list[str]) -> _Options:
     arguments = parser.parse_args(words)
     if arguments.tables != "iceberg" and arguments.through == "dagster":
         parser.error("--through dagster takes --tables iceberg")
+    if arguments.through in _DELIVERIES and (arguments.tables != "folder" or arguments.launch == "docker"):
+        parser.error(f"--through {arguments.through} takes --tables folder")
     if arguments.tables == "delta" and (arguments.kills or arguments.year):
         parser.error("--tables delta takes --kills 0 --matrix")
     if arguments.launch == "docker" and (
@@ -142,6 +178,12 @@ def main(words: list[str]) -> int:
     # A killed process loses nothing of what is in memory, and syncing it to there costs nothing.
     fast = "/dev/shm" if options.tables == "folder" and Path("/dev/shm").is_dir() else None
     root = Path(tempfile.mkdtemp(prefix="airbyte-proto-soak-", dir=fast))
+    if options.through in _DELIVERIES:
+        tally = _soak_deliveries(root, options)
+        tell(str(tally))
+        if not tally.faults:
+            shutil.rmtree(root)
+        return 1 if tally.faults else 0
     with ExitStack() as open_things:
         session = (
             open_things.enter_context(reading_session(root, options.tables)) if options.tables != "folder" else None

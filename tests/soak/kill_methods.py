@@ -66,6 +66,17 @@ def connector(running: RunningSync, chance: random.Random) -> None:
     )
 
 
+def destination(running: RunningSync, chance: random.Random) -> None:
+    _kill_each(
+        [
+            process
+            for word in ("fake_destination", "fake_syncmaven")
+            for process in running.below(word)
+            if "guardian.py" not in " ".join(words_of(process))
+        ]
+    )
+
+
 def guardian(running: RunningSync, chance: random.Random) -> None:
     _kill_each(running.below("guardian.py"))
 

@@ -22,15 +22,20 @@ class PushForkServer(ForkServer):
 
     def push(self, table: PushedTable, crash: Kill | None = None) -> int:
         """Runs a push that dies at a point. Returns its exit code, or minus the signal."""
+        self.start(table, crash)
+        return self.end()
+
+    def start(self, table: PushedTable, crash: Kill | None = None) -> int:
+        """The process id of a push that has begun. `end` it before the next one."""
+        table.points_file.unlink(missing_ok=True)
         order = {
             "home": str(table.home),
             "settings": str(table.settings_file),
             "connection": str(table.connection_file()),
             "crash": crash,
-            "points": str(table.folder / "points"),
+            "points": str(table.points_file),
         }
-        self.fork(order)
-        return self.end()
+        return self.fork(order)
 
 
 def carry_out(order: dict[str, Any]) -> int:

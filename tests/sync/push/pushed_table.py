@@ -11,15 +11,18 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
+from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.loads.table import TableSpec
 from dagster_airbyte_proto.model import StreamId, TableName, WriteMode
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
 from dagster_airbyte_proto.staging.files.staging_folder import StagingFolder, create_folder, run_staging_folder
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushRequest
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
@@ -36,6 +39,10 @@ def person(number: int, name: str = "", **more: Any) -> Row:
     return {"id": number, "name": name or f"person {number}", "score": 0.5, "bad": False, **more}
 
 
+def is_removal(row: Row) -> bool:
+    return bool(row.get("_ab_cdc_deleted_at") or row.get("_sdc_deleted_at"))
+
+
 _FAKES = [
     [sys.executable, "-m", f"dagster_airbyte_proto.testing.{name}"] for name in ("fake_destination", "fake_syncmaven")
 ]
@@ -49,7 +56,7 @@ class PushedTable:
     ) -> None:
         self.folder, self.protocol, self._schema = folder, protocol, schema
         self.launch: Row = {"kind": "local", "command": _FAKES[protocol == "syncmaven"]}
-        self.home, self.out = folder / "home", folder / "out.jsonl"
+        self.home, self.out, self.points_file = folder / "home", folder / "out.jsonl", folder / "points"
         self.config: Row = {}
         self.connector: Row = {}
         self.heartbeat_seconds: float | None = None
@@ -146,7 +153,7 @@ class PushedTable:
         """What a destination has that upserts by `id` and heeds removals."""
         held: dict[int, Row] = {}
         for row in self.received():
-            if row.get("_ab_cdc_deleted_at") or row.get("_sdc_deleted_at"):
+            if is_removal(row):
                 held.pop(row["id"], None)
             else:
                 held[row["id"]] = {name: value for name, value in row.items() if name in SCHEMA.names}
@@ -157,6 +164,24 @@ class PushedTable:
         rows = self.tables.rows(TableName("_pushes", "crm__contacts")).to_pylist()
         assert len({row["id"] for row in rows}) == len(rows)
         return {row["id"]: row for row in rows}
+
+    def acknowledged_ids(self) -> set[tuple[int, bool]]:
+        """The rows that the store knows as acknowledged of the plan that is under way, and whether each is removed."""
+        store = SqlStore(self.settings.state_url)
+        found = set()
+        for delivery in store.deliveries("crm").values():
+            if not delivery.is_complete or Path(delivery.plan.folder).exists():
+                for batch in plan_batches(delivery.plan, LOCAL, 0, delivery.acknowledged):
+                    found |= {(number, batch.is_removal) for number in batch.rows.column("id").to_pylist()}
+        store.close()
+        return found
+
+    def kept_names(self) -> dict[int, str]:
+        """The names that a Syncmaven destination keeps of rows by the state server."""
+        store = SqlStore(self.settings.state_url)
+        kept = list(store.kept_values(Asset("crm", StreamId.of("contacts"))))
+        store.close()
+        return {int(each.key[1]): json.loads(each.value) for each in kept}
 
     def _lines(self) -> list[Row]:
         return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []

@@ -1,19 +1,13 @@
 """A push that is killed at any point: the next one skips no row, and sends no acknowledged row again."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.kept_values import Asset
-from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.loads.storage import LOCAL
-from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.points import PUSH_POINTS
-from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
 from tests.sync.push.push_fork_server import PushForkServer
-from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.push.pushed_table import PushedTable, is_removal, person
 
 KILLED = -9
 _ECHOES = ("each", "end")
@@ -62,22 +56,22 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         table.fill(list(people.values()))
         before = len(table.received())
         kills += server.push(table, (point, number)) == KILLED
-        proved = _acknowledged_ids(table)
+        proved = table.acknowledged_ids()
         at_death = len(table.received())
         new_names = {each["id"]: each["name"] for each in people.values()}
         if protocol == "syncmaven":
             of_acknowledged = {**names, **{number: new_names[number] for number, _ in proved}}
-            assert _kept_names(table) in (of_acknowledged, new_names), f"killed at {point}:{number}"
+            assert table.kept_names() in (of_acknowledged, new_names), f"killed at {point}:{number}"
         names = new_names
         for _ in range(3):
             if server.push(table) == 0:
                 break
         rows = table.received()
         where = f"killed at {point}:{number}"
-        sent_again = [row["id"] for row in rows[at_death:] if (row["id"], _is_removal(row)) in proved]
+        sent_again = [row["id"] for row in rows[at_death:] if (row["id"], is_removal(row)) in proved]
         assert sent_again == [], where
         if protocol == "syncmaven":
-            assert _kept_names(table) == names, where
+            assert table.kept_names() == names, where
         if mode == "mirror":
             assert table.held() == people, where
             assert table.delivered().keys() == people.keys(), where
@@ -87,29 +81,3 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
             }, where
         assert len(rows) > before, where
     assert kills > len(_POINTS) / 2
-
-
-def _acknowledged_ids(table: PushedTable) -> set[tuple[int, bool]]:
-    """What the store knows as acknowledged of the plan that is under way."""
-    store = SqlStore(table.settings.state_url)
-    found = set()
-    for delivery in store.deliveries("crm").values():
-        if not delivery.is_complete or Path(delivery.plan.folder).exists():
-            for batch in plan_batches(delivery.plan, LOCAL, 0, delivery.acknowledged):
-                found |= {(number, batch.is_removal) for number in batch.rows.column("id").to_pylist()}
-    store.close()
-    return found
-
-
-def _kept_names(table: PushedTable) -> dict[int, str]:
-    """What the destination keeps by the state server: the name of each row."""
-    store = SqlStore(table.settings.state_url)
-    found = {
-        int(each.key[1]): json.loads(each.value) for each in store.kept_values(Asset("crm", StreamId.of("contacts")))
-    }
-    store.close()
-    return found
-
-
-def _is_removal(row: dict[str, object]) -> bool:
-    return bool(row.get("_ab_cdc_deleted_at") or row.get("_sdc_deleted_at"))

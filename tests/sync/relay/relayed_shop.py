@@ -50,6 +50,15 @@ class RelayedShop(Shop):
     def ids(self, stream: str) -> list[int]:
         return [row["id"] for row in self.received(stream)]
 
+    def acknowledged_ids(self) -> set[int]:
+        """The ids of users that the store knows as acknowledged: those of its state, and of the load under way."""
+        done = self.positions().get("users", 0)
+        announced = {load.load_id for load in self.store.announced_loads("shop")}
+        for delivery in self.store.deliveries("shop").values():
+            if delivery.plan.stream.name == "users" and delivery.plan.plan_id in announced:
+                done += delivery.acknowledged
+        return set(range(done))
+
     def messages(self, kind: str) -> list[Row]:
         return [line["message"] for line in self._lines() if line.get("message", {}).get("type") == kind]
 

@@ -55,7 +55,7 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         where = f"killed at {kill}"
         kills += server.sync(shop, kill) == _KILLED
         had = len(shop.ids("users"))
-        proved = _acknowledged(shop)
+        proved = shop.acknowledged_ids()
         for stream, position in shop.positions().items():
             assert set(shop.ids(stream)) >= set(range(position)), where
         report = shop.sync(SyncRequest(retries_unknown=True))
@@ -76,13 +76,3 @@ def test_a_load_whose_files_are_gone_is_read_again(server: SyncForkServer, quick
     assert shop.sync().status is SyncStatus.COMPLETE
     assert shop.ids("users") == list(range(12))
     assert shop.positions() == {"users": 12}
-
-
-def _acknowledged(shop: RelayedShop) -> set[int]:
-    """The ids of users that the store knows as acknowledged: those of its state, and of the load under way."""
-    done = shop.positions().get("users", 0)
-    announced = {load.load_id for load in shop.store.announced_loads("shop")}
-    for delivery in shop.store.deliveries("shop").values():
-        if delivery.plan.stream.name == "users" and delivery.plan.plan_id in announced:
-            done += delivery.acknowledged
-    return set(range(done))

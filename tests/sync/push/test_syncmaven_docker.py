@@ -1,0 +1,50 @@
+"""A Syncmaven destination in a container: its state server is on its own network, or it has none."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.kept_values import Asset
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.testing import fake_syncmaven
+from tests.support.containers.images import Image, python_image
+from tests.sync.push.pushed_table import PushedTable, person
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    with python_image({"/destination.py": Path(fake_syncmaven.__file__)}, ["/destination.py"]) as made:
+        yield made
+
+
+@pytest.fixture
+def table(quick_folder: Path, image: Image) -> PushedTable:
+    out = quick_folder / "out"
+    out.mkdir()
+    out.chmod(0o777)  # In the container it writes as another user.
+    pushed = PushedTable(quick_folder, protocol="syncmaven")
+    pushed.launch = {"kind": "docker", "image": image.name, "volumes": [f"{out}:/out"]}
+    pushed.out, pushed.config = out / "out.jsonl", {"path": "/out/out.jsonl"}
+    pushed.fill([person(number) for number in range(20)])
+    return pushed
+
+
+def test_it_keeps_values_over_the_network_of_its_container(table: PushedTable) -> None:
+    table.config["keeps"] = True
+    table.options["checkpoint_rows"] = 10
+    report = table.contacts()
+    assert (report.error, report.acknowledged) == (None, 20)
+    store = SqlStore(table.settings.state_url)
+    assert store.count_kept_values(Asset("crm", StreamId.of("contacts")))[0] == 20
+    store.close()
+
+
+def test_without_a_network_it_runs_and_the_log_says_that_it_keeps_nothing(table: PushedTable) -> None:
+    table.launch["network"] = "none"
+    report = table.run()
+    assert report.streams["contacts"].acknowledged == 20
+    assert "cannot reach us from where it runs" in Path(report.log).read_text()
