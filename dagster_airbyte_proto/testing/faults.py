@@ -43,8 +43,8 @@ class CallFaults:
     """The calls that fail, by the name of the method and how many calls of it there were, this one included.
 
     `"*"` in the place of a number fails every call. A method's name may be followed by a table's ("commit shop.users"):
-    calls to several tables come in any order. `fired` lists the faults that have happened. `meanwhile` is called while
-    a call is paused.
+    calls to several tables come in any order. `calls` counts them. `fired` lists the faults that have
+    happened. `meanwhile` is called while a call is paused.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CallFaults:
     ) -> None:
         self._planned = dict(planned)
         self._meanwhile = meanwhile
-        self._calls: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
         self._counting = threading.Lock()
         self._is_dead = False
         self.fired: list[tuple[str, CallFault]] = []
@@ -80,8 +80,8 @@ class CallFaults:
             if self._is_dead:
                 raise SimulatedDeath
             names = [method] if table is None else [method, f"{method} {table}"]
-            self._calls.update(names)
-            keys = [(name, number) for name in names for number in (self._calls[name], "*")]
+            self.calls.update(names)
+            keys = [(name, number) for name in names for number in (self.calls[name], "*")]
             fault = next((self._planned[key] for key in keys if key in self._planned), None)
             if fault is not None:
                 self.fired.append((method, fault))

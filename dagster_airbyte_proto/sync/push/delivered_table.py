@@ -115,7 +115,8 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
     """Brings the rows that were acknowledged since position `folded` into the delivered table, and moves the state.
 
     Returns the new position. Does nothing if none were, but for an empty plan: one that starts over empties the table,
-    and one of changes that are no rows to send moves the state to their snapshot.
+    and one of changes that are no rows to send moves the state to their snapshot. Raises TableError if a table refuses
+    the rows, and CommitUnknown if nobody can tell: the plan is needed until a later run has brought them in.
     """
     plan, end = delivery.plan, delivery.acknowledged
     if end <= folded and not (plan.rows == 0 and (plan.starts_over or plan.moves_snapshot)):
@@ -128,7 +129,9 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
         parts=(_staged(context, plan, folded, end, target),) if target is not None and has_rows else (),
         states=(_position_state(context, plan, end),),
     )
-    context.committer.commit(load)
+    outcome = context.committer.commit(load)
+    if outcome.refused:
+        raise outcome.refused[plan.stream]
     return end
 
 

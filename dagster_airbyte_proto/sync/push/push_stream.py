@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.json_types import json_schema
-from dagster_airbyte_proto.errors import Cancelled, ConfigError, ProtoError, TableError
+from dagster_airbyte_proto.errors import Cancelled, ConfigError, InternalError, ProtoError, StateConflict, TableError
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
@@ -75,6 +75,8 @@ def _take_up(
     elif delivery.acknowledged > folded:
         fold(context, delivery, folded, origin.delivered)
         position = stored_position(context, plan.stream)
+        if delivery.is_complete and plan.keeps_snapshot:
+            _keep_snapshot(context, plan)
     _check_unknown(context, delivery)
     is_changed = plan.fingerprint != origin.query.fingerprint or plan.mode is not options.mode
     if is_changed and not delivery.is_complete and origin.delivered is None and not context.request.is_full:
@@ -126,17 +128,22 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     delivery = context.store.deliveries(plan.connection)[plan.stream]
     position = stored_position(context, plan.stream)
     folded = position.rows if position is not None and position.plan_id == plan.plan_id else 0
-    if plan.mode is not PushMode.OVERWRITE or delivery.is_complete:
-        fold(context, delivery, folded, origin.delivered)
+    error = attempts.error
+    try:
+        if plan.mode is not PushMode.OVERWRITE or delivery.is_complete:
+            fold(context, delivery, folded, origin.delivered)
+    except (InternalError, StateConflict):
+        raise
+    except ProtoError as failed:
+        error = error or failed
     reach("push.folded")
-    if delivery.is_complete:
+    if delivery.is_complete and error is None:
         drop_plan(context, plan)
         if plan.keeps_snapshot:
             _keep_snapshot(context, plan)
     rejected = sum(each.row >= start for each in context.store.rejected_rows(plan))
     proved = delivery.acknowledged - start - rejected
     unnamed = min(attempts.unnamed, proved)
-    error = attempts.error
     return PushedStreamReport(
         status=_status(error),
         origin=_origin_name(options),

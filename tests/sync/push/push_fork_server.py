@@ -1,6 +1,6 @@
 """Pushes of a connection in processes of their own, to be killed; see support/fork_server.py."""
 
-import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def carry_out(order: dict[str, Any]) -> int:
                 engine, Connection.from_file(order["connection"]), PushRequest(retries_unknown=True)
             )
     except ProtoError as error:
-        print(json.dumps(str(error)))  # noqa: T201 - for who reads the output of a test that failed
+        sys.stderr.write(f"{error}\n")
         return 2
     return 0 if report.status == "complete" else 1
 

@@ -27,6 +27,7 @@ from dagster_airbyte_proto.sync.push.push_context import PushRequest
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.push.run import push_connection
 from dagster_airbyte_proto.sync.run_options import RunOptions, Timeouts
+from dagster_airbyte_proto.testing.faults import CallFaults, with_faults
 from dagster_airbyte_proto.testing.folder.tables import FolderTables
 
 FORMAT = "dagster_airbyte_proto.testing.folder.format:FOLDER"
@@ -60,6 +61,7 @@ class PushedTable:
         self.config: Row = {}
         self.connector: Row = {}
         self.heartbeat_seconds: float | None = None
+        self.faults: CallFaults | None = None
         self.grace_seconds = 0.2
         self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
         if mode not in ("overwrite",):
@@ -106,7 +108,11 @@ class PushedTable:
         return path
 
     def engine(self) -> Engine:
-        return Engine(self.settings, stop_grace_seconds=self.grace_seconds)
+        if self.faults is None:
+            return Engine(self.settings, stop_grace_seconds=self.grace_seconds)
+        store = with_faults(SqlStore(self.settings.state_url), self.faults)
+        tables = with_faults(self.tables, self.faults)
+        return Engine(self.settings, store=store, tables=tables, stop_grace_seconds=self.grace_seconds)
 
     def run(self, *, cancel: threading.Event | None = None, file: Path | None = None, **request: Any) -> PushReport:
         """Pushes within this process."""
