@@ -14,7 +14,8 @@ from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObj
 
 def _without_references(text: str) -> str:
     scheme = first_scheme(text)
-    if scheme in known_schemes():
+    # Texts without a reference are almost all: known_schemes reads the metadata of every installed package.
+    if scheme and scheme in known_schemes():
         raise ValueError(f'"${{{scheme}:…}}" is filled in config only')
     return text
 
