@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.durations import junit_id, recorded
+from tests.support.everyday import mark_nightly_unless_everyday
 from tests.support.postgres import PostgresServer, programs, running_server
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out slow tests, and those that need other programs")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before those of other names are deselected.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first: so no worker of several is left with one of them while the others have nothing to do."""
+    mark_nightly_unless_everyday(items, is_whole=not any("::" in each for each in config.args))
     durations = recorded()
     seconds = {item: durations.get(junit_id(item.nodeid), 0.0) for item in items}
     if config.getoption("--quick"):

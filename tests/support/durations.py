@@ -1,4 +1,4 @@
-"""The recorded seconds of each test: `python -m tests.support.durations build/tests.xml` writes them anew.
+"""The recorded seconds of each test: `python -m tests.support.durations build/tests.xml` writes those of a report anew.
 
 They order the files of a run, longest first, and say which tests are too slow for `make quick`.
 """
@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-RECORD = Path(__file__).parents[1] / "durations.json"
+_ROOT = Path(__file__).parents[2]
+RECORD = _ROOT / "tests" / "durations.json"
 
 # Shorter ones are noise, and there are thousands of them.
 _LEAST_SECONDS = 0.3
@@ -20,14 +21,20 @@ def recorded() -> dict[str, float]:
     return durations
 
 
-def seconds_of(report: Path) -> dict[str, float]:
-    """The seconds of the tests in a JUnit report, under the ids that pytest gives them."""
-    found = {}
+def merged(before: dict[str, float], report: Path) -> dict[str, float]:
+    """The seconds of the tests in a JUnit report, under the ids that pytest gives them; those of others as before."""
+    seconds = dict(before)
     for case in ElementTree.parse(report).iter("testcase"):
-        seconds = float(case.attrib["time"])
-        if seconds >= _LEAST_SECONDS:
-            found[f"{case.attrib['classname']}::{case.attrib['name']}"] = round(seconds, 1)
-    return dict(sorted(found.items()))
+        # One that was skipped took no time, and says nothing about the next time.
+        if case.find("skipped") is None:
+            seconds[f"{case.attrib['classname']}::{case.attrib['name']}"] = round(float(case.attrib["time"]), 1)
+    return {name: each for name, each in sorted(seconds.items()) if each >= _LEAST_SECONDS and _file_is_there(name)}
+
+
+def _file_is_there(name: str) -> bool:
+    """An id has the classes of a test after its module."""
+    parts = name.partition("::")[0].split(".")
+    return any((_ROOT.joinpath(*parts[:count]).with_suffix(".py")).is_file() for count in range(len(parts), 0, -1))
 
 
 def junit_id(node_id: str) -> str:
@@ -39,4 +46,4 @@ def junit_id(node_id: str) -> str:
 
 
 if __name__ == "__main__":
-    RECORD.write_text(json.dumps(seconds_of(Path(sys.argv[1])), indent=0) + "\n")
+    RECORD.write_text(json.dumps(merged(recorded(), Path(sys.argv[1])), indent=0) + "\n")
