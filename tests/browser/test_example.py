@@ -98,6 +98,7 @@ def test_a_changed_file_makes_the_sensor_sync_it(server: DagsterServer, ui: Dags
     ui.take_picture("sensor")
 
 
+@pytest.mark.nightly
 def test_numbers_are_plotted_over_the_runs(server: DagsterServer, ui: DagsterUI) -> None:
     while len(server.materializations(CUSTOMERS)) < 2:
         server.wait_for_run(ui.materialize(CUSTOMERS), "SUCCESS")
@@ -117,6 +118,7 @@ def test_one_stream_is_materialized_without_the_others(
     assert table(spark, project, *TICKETS_ASSET, columns=("id",)) == [(number,) for number in range(TICKETS)]
 
 
+@pytest.mark.nightly
 def test_a_terminated_sync_leaves_no_connector_and_keeps_what_is_complete(
     server: DagsterServer, ui: DagsterUI, project: Project, spark: "SparkSession"
 ) -> None:

@@ -16,15 +16,23 @@ _RESUMING = {"state_resumes", "last_state_resumes", "cancel_resumes"}
     ("protocol", "fault", "broken", "met"),
     [
         ("airbyte", "fails_at_end", "read_ends", "exited with code 3"),
-        ("singer", "fails_at_end", "read_ends", "exited with code 3"),
+        pytest.param("singer", "fails_at_end", "read_ends", "exited with code 3", marks=pytest.mark.nightly),
         ("airbyte", "broken_message", "read_messages", "1 message cannot be read"),
         ("singer", "undeclared_stream", "read_streams", "not requested: 1 record"),
         ("airbyte", "wrong_type", "read_types", "not as the schema says: 10 values, in 2 ways"),
-        ("singer", "wrong_type", "read_types", "not as the schema says: 10 values, in 2 ways"),
+        pytest.param(
+            "singer",
+            "wrong_type",
+            "read_types",
+            "not as the schema says: 10 values, in 2 ways",
+            marks=pytest.mark.nightly,
+        ),
         ("airbyte", "null_key", "read_keys", "without a part of the primary key: 1 record"),
         ("singer", "no_states", "states_come", "no state came"),
         ("airbyte", "loses_on_resume", "state_resumes", "records are lost, 0 come again"),
-        ("singer", "loses_on_resume", "state_resumes", "records are lost, 0 come again"),
+        pytest.param(
+            "singer", "loses_on_resume", "state_resumes", "records are lost, 0 come again", marks=pytest.mark.nightly
+        ),
         ("airbyte", "repeats_on_resume", "last_state_resumes", "0 records are lost"),
         ("singer", "repeats_on_resume", "cancel_resumes", "0 records are lost"),
         ("airbyte", "secret_in_records", "secrets_not_written", "lines with a secret"),
@@ -68,6 +76,7 @@ def test_a_value_that_does_not_fit_is_outlined_and_not_shown(certifier: Certifie
     assert ruling.samples[0].where.endswith("and 7 more")
 
 
+@pytest.mark.everyday("airbyte")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_read_that_does_not_end_is_stopped_and_nothing_follows_from_it(certifier: Certifier, protocol: str) -> None:
     rulings = certifier.rulings(protocol, "hangs_at_end", bounds=Bounds(query_seconds=20.0, read_seconds=3.0))
@@ -75,6 +84,7 @@ def test_a_read_that_does_not_end_is_stopped_and_nothing_follows_from_it(certifi
     assert rulings["state_resumes"].outcome is Outcome.CANNOT_TELL
 
 
+@pytest.mark.everyday("singer")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_of_a_source_that_is_not_deterministic_nobody_can_tell(certifier: Certifier, protocol: str) -> None:
     rulings = certifier.rulings(protocol, "random_rows")
@@ -93,6 +103,7 @@ def test_rows_whose_values_change_are_compared_by_their_keys(certifier: Certifie
     assert "compared by key" in str(broken.samples)
 
 
+@pytest.mark.everyday("airbyte")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_connector_that_ignores_sigterm_is_killed_and_warned_of(certifier: Certifier, protocol: str) -> None:
     rulings = certifier.rulings(protocol, "ignores_sigterm", "slow")
@@ -101,6 +112,7 @@ def test_a_connector_that_ignores_sigterm_is_killed_and_warned_of(certifier: Cer
     assert rulings["cancel_resumes"].outcome is Outcome.HOLDS
 
 
+@pytest.mark.everyday("global")
 @pytest.mark.parametrize("state", ["global", "legacy"])
 def test_shared_states_resume(certifier: Certifier, state: str) -> None:
     scenario: dict[str, Any] = {**SCENARIO, "state": state, "interleave": True}

@@ -21,7 +21,7 @@ def test_a_good_connector_keeps_every_rule(certifier: Certifier, protocol: str) 
     assert all(each.rule.demand and each.rule.origin and each.rule.remedy for each in certificate.rules)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["airbyte", pytest.param("singer", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("fault", "outcome", "rule", "met"),
     [
@@ -57,6 +57,7 @@ def test_a_connector_without_a_spec_is_judged_no_further(certifier: Certifier, p
     assert with_outcome(rulings, Outcome.CANNOT_TELL) == rulings.keys() - with_outcome(rulings, Outcome.BROKEN)
 
 
+@pytest.mark.everyday("airbyte")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_check_that_hangs_on_a_bad_config_is_stopped(certifier: Certifier, protocol: str) -> None:
     rulings = certifier.rulings(protocol, "hangs_on_bad_config", bounds=Bounds(query_seconds=2.0))

@@ -75,6 +75,7 @@ def expect_the_rest(place: Place, source: Image) -> None:
     assert sorted(landed["id"].to_pylist()) == list(range(25))
 
 
+@pytest.mark.everyday("15")
 @_EITHER
 def test_a_cancelled_sync_leaves_no_container(place: Place, source: Image, number: signal.Signals) -> None:
     running = place.start("sync", connect(place, source, _HANGING), "--json")
@@ -108,6 +109,7 @@ def test_a_daemon_that_goes_away_in_the_middle_costs_nothing_that_a_state_covers
     expect_the_rest(place, source)
 
 
+@pytest.mark.everyday("2")
 @_EITHER
 def test_a_cancelled_sync_that_is_in_a_container_leaves_none_beside_it(
     place: Place, source: Image, own: Image, number: signal.Signals

@@ -65,6 +65,7 @@ def house(tmp_path: Path, connector_environments: Path) -> House:
     return House(tmp_path, connector_environments)
 
 
+@pytest.mark.nightly
 def test_source_faker_lands_the_same_rows_from_an_image(house: House) -> None:
     config = {"count": 300, "seed": 1}
     with house.image_of(_FAKER, ["-c", "from source_faker.run import run; run()"], {}) as made:

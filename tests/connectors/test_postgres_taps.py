@@ -205,6 +205,7 @@ def _change(database: psycopg.Connection[Any], table: str, *statements: str) -> 
         database.execute(statement.format(table=table).encode())
 
 
+@pytest.mark.everyday("pipelinewise-folders")
 def test_every_value_is_that_of_the_source_and_the_second_sync_adds_what_is_new(
     connect: Connect, database: psycopg.Connection[Any]
 ) -> None:
@@ -235,6 +236,7 @@ def logged(tap: _Tap, database: psycopg.Connection[Any]) -> Iterator[str]:
     database.execute("SELECT pg_drop_replication_slot(%s)", (tap.slot,))
 
 
+@pytest.mark.everyday("meltano-folders-append_dedup", "pipelinewise-folders-soft_delete")
 @pytest.mark.parametrize("write", ["append_dedup", "soft_delete"])
 def test_what_the_log_tells_lands_and_what_was_deleted_goes(
     tap: _Tap, write: str, logged: str, connect: Connect, database: psycopg.Connection[Any]

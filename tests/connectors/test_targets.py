@@ -84,6 +84,7 @@ def test_target_jsonl(target: OpenTarget, quick_folder: Path) -> None:
     }
 
 
+@pytest.mark.nightly
 def test_target_csv(target: OpenTarget, quick_folder: Path) -> None:
     out = quick_folder / "out"
     out.mkdir()
@@ -134,7 +135,12 @@ def test_target_duckdb(target: OpenTarget, quick_folder: Path) -> None:
     ("package", "executable", "schema_key"),
     [
         ("meltanolabs-target-postgres==0.8.1", "target-postgres", "default_target_schema"),
-        ("pipelinewise-target-postgres==2.1.2", "target-postgres", "default_target_schema"),
+        pytest.param(
+            "pipelinewise-target-postgres==2.1.2",
+            "target-postgres",
+            "default_target_schema",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_targets_of_postgresql(

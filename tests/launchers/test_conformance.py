@@ -42,6 +42,15 @@ def _replay(folder: Path, options: LaunchOptions) -> Launcher:
     return ReplayLauncher(folder / "recording")
 
 
+@pytest.mark.everyday(
+    "local",
+    "recording",
+    "family-recording",
+    "family-local",
+    "family_and_wait-local",
+    "test_files_are_gone_after_a_stop[pypi]",
+    "test_exit_code_and_last_words_are_reported[manifest]",
+)
 @pytest.mark.usefixtures("wheels")
 @pytest.mark.parametrize("make", [local, pypi, manifest, recording])
 class TestLocalLaunchers(LocalLauncherConformance):
@@ -50,6 +59,12 @@ class TestLocalLaunchers(LocalLauncherConformance):
         return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
 
 
+@pytest.mark.everyday(
+    "local",
+    "recording",
+    "test_one_that_reads_before_it_writes_gets_all[pypi]",
+    "test_one_that_reads_before_it_writes_gets_all[manifest]",
+)
 @pytest.mark.usefixtures("wheels")
 @pytest.mark.parametrize("make", [local, pypi, manifest, recording])
 class TestInputOfLocalLaunchers(LocalInputConformance):
@@ -58,6 +73,13 @@ class TestInputOfLocalLaunchers(LocalInputConformance):
         return make(tmp_path, LaunchOptions(runs_folder=runs_folder, stop_grace_seconds=0.3))
 
 
+@pytest.mark.everyday(
+    "fake_image",
+    "test_exit_code_and_last_words_are_reported[bare_image]",
+    "test_files_are_private_and_writable_and_gone_afterwards[bare_image]",
+    "test_a_stop_ends_a_write_that_waits[bare_image]",
+    "test_one_that_writes_before_it_reads_does_not_deadlock[bare_image]",
+)
 @pytest.mark.docker
 @pytest.mark.parametrize("image", IMAGES, indirect=True)
 class TestDockerLauncher(LiveLauncherConformance, LiveInputConformance):

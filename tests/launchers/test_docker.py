@@ -171,6 +171,7 @@ def test_nothing_outlives_us(fake_image: Image, number: int) -> None:
     until(lambda: fake_image.leftovers() == [], "the end of its container and volume")
 
 
+@pytest.mark.everyday("True")
 @pytest.mark.parametrize("is_volume_alone", [False, True])
 def test_what_outlived_us_and_its_guardian_goes_when_the_next_one_starts(
     fake_image: Image, is_volume_alone: bool
@@ -288,6 +289,7 @@ def test_an_image_that_was_built_for_another_kind_of_machine_is_told_so(fake_ima
     image.daemon.remove_image(image.name)
 
 
+@pytest.mark.everyday("bare_image")
 @pytest.mark.parametrize("image", IMAGES, indirect=True)
 def test_a_program_that_the_image_has_not_is_told_with_the_way_out(image: Image) -> None:
     launcher = DockerLauncher(image.launched("/no/such"), Confinement(network="none"))
@@ -299,6 +301,7 @@ def test_a_program_that_the_image_has_not_is_told_with_the_way_out(image: Image)
     assert refused.value.remedy == "Set command to a program of the image that speaks the protocol."
 
 
+@pytest.mark.everyday("fake_image")
 @pytest.mark.parametrize("image", IMAGES, indirect=True)
 def test_a_program_that_its_user_may_not_run_is_told_with_the_way_out(image: Image) -> None:
     launcher = DockerLauncher(image.launched("/connector.py"), _ALONE, labels={"test": image.test})

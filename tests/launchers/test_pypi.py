@@ -156,6 +156,7 @@ class TestLocks:
         message = _refusal(PypiLauncher("source==1.0", cache=elsewhere))
         assert f"It must be what {lock} names" in message
 
+    @pytest.mark.everyday("uv")
     @pytest.mark.parametrize("installer", ["uv", "pip"])
     def test_another_file_under_the_same_version_is_not_installed(
         self, installer: str, tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
@@ -220,6 +221,7 @@ class TestNeededPython:
         if request.param == "pip":
             monkeypatch.setattr(environments, "find_uv", lambda: None)
 
+    @pytest.mark.everyday("uv")
     @pytest.mark.usefixtures("installer")
     def test_one_that_nobody_has_is_told_in_a_line(self, tmp_path: Path, wheels: Path) -> None:
         write_wheel(wheels, "odd", "odd = odd:run", python=">=3.3,<3.4")

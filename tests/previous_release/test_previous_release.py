@@ -46,9 +46,9 @@ from tests.previous_release.home import (
 _PROGRAM = (sys.executable, "-m", "dagster_airbyte_proto")
 _JVM_FORMATS = {"iceberg": "lake", "delta": "spark_catalog"}
 """The formats that only Spark reads, with the names of their catalogs."""
-_JVM_MARKS = (pytest.mark.spark, pytest.mark.timeout(900))
 # Each command starts a JVM: minutes in all. That stored names are kept is tested for every format each time.
-_NIGHTLY_MARKS = (*_JVM_MARKS, pytest.mark.nightly)
+_JVM_MARKS = (pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.nightly)
+_OPENED = [pytest.param(each, marks=_JVM_MARKS if each in _JVM_FORMATS else ()) for each in FORMATS]
 _SIZE = 7
 _DAY, _RECORDS_OF_DAY = min(DAYS), 4
 
@@ -108,7 +108,7 @@ def load_statuses(home: PreviousHome, connection: str) -> list[str]:
     return [load["status"] for load in answer(home, "loads", "list", connection)["loads"]]
 
 
-@pytest.mark.parametrize("home", FORMATS, indirect=True)
+@pytest.mark.parametrize("home", _OPENED, indirect=True)
 def test_states_and_loads_of_the_previous_release_are_shown(home: PreviousHome) -> None:
     connections = {each["connection"]: each["states"] for each in answer(home, "state", "list")["connections"]}
     others = [*(["books"] if home.has_branches else []), *(["days"] if home.has_slices else [])]
@@ -160,17 +160,7 @@ def assert_kept(before: str | bytes, now: str | bytes) -> None:
             assert old == new
 
 
-def _marks(form: str) -> tuple[pytest.MarkDecorator, ...]:
-    if form == "delta":
-        return _NIGHTLY_MARKS
-    return _JVM_MARKS if form in _JVM_FORMATS else ()
-
-
-@pytest.mark.parametrize(
-    "home",
-    [pytest.param(each, marks=_marks(each)) for each in FORMATS],
-    indirect=True,
-)
+@pytest.mark.parametrize("home", _OPENED, indirect=True)
 def test_a_home_of_the_previous_release_is_recovered_and_continued(home: PreviousHome) -> None:
     before = {stream: commit_labels(home, stream) for stream in home.shop_streams(0)}
     tables = {**continue_shop(home), **continue_market(home)}

@@ -29,6 +29,9 @@ def expect(shop: Shop, users: int, orders: int) -> None:
     assert shop.loose_files() == []
 
 
+@pytest.mark.everyday(
+    "stream-False-1073741824", "stream-True-1", "global-False-1", "global-True-1073741824", "legacy-True-1"
+)
 @pytest.mark.parametrize("max_bytes", [1, 1 << 30])
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("scope", SCOPES)

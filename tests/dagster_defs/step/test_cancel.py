@@ -78,6 +78,7 @@ def test_a_run_that_waits_for_its_first_record_is_cancelled_too(steps: StepProce
     assert processes_of(place.folder) == []
 
 
+@pytest.mark.everyday("kill1", "kill5")
 @pytest.mark.parametrize(
     "kill",
     [

@@ -156,6 +156,7 @@ def test_a_run_in_a_container_that_is_terminated_takes_its_connector_along(
     assert runs.place.positions() == {"users": 10, "orders": 10}
 
 
+@pytest.mark.nightly
 def test_what_a_killed_runs_container_left_goes_with_the_next_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     runs.offer({**two(10, 20), "interleave": False, "failure": {"kind": "hang", "after": 22}})
     with runs.launched(monkeypatch) as (instance, run_id):

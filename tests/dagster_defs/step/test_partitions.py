@@ -257,6 +257,7 @@ def test_two_backfills_at_once_lose_no_update(
     assert place.loose_files() == []
 
 
+@pytest.mark.everyday("crash2")
 @pytest.mark.parametrize(
     "crash", [("run.begun", 2), ("load.announced", 2), ("load.committed", 2), ("run.delivered", 2), ("run.ended", 1)]
 )
@@ -275,6 +276,7 @@ def test_a_backfill_that_is_killed_is_healed_by_the_next(
     assert place.loose_files() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_the_examples_orders_materialize_for_a_range_of_days(tmp_path: Path) -> None:
     project = tmp_path / "example_project"

@@ -295,6 +295,7 @@ assert dg.materialize([made, read], resources={"io_manager": Listening(spark=spa
 """
 
 
+@pytest.mark.nightly
 def test_a_session_of_dagsters_own_leaves_the_runs_interrupt_alone(tmp_path: Path, spark: SparkSession) -> None:
     command = [sys.executable, "-c", _OWN_SESSION, str(tmp_path / "warehouse")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

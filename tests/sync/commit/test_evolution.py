@@ -62,6 +62,7 @@ def test_a_column_comes_goes_and_comes_back(shop: OpenShop) -> None:
     assert (newest.stream, newest.run_id) == (StreamId.of("users"), place.store.loads("shop")[0].load.run_id)
 
 
+@pytest.mark.everyday("append_dedup")
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
 def test_freeze_refuses_before_anything_lands(mode: str, shop: OpenShop) -> None:
     place = shop(write=mode)
@@ -87,6 +88,7 @@ def test_a_lost_column_is_no_change_of_a_frozen_table(shop: OpenShop) -> None:
     assert rows(place, "email") == [(0, "a"), (1, None)]
 
 
+@pytest.mark.everyday("append")
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
 def test_discard_column_lands_the_rows_without_and_counts_what_is_left_out(mode: str, shop: OpenShop) -> None:
     place = shop(write=mode)
@@ -241,6 +243,7 @@ def test_a_field_that_changes_only_in_case_keeps_its_column(shop: OpenShop) -> N
     assert rows(place, "value") == [(0, 1), (1, 2)]
 
 
+@pytest.mark.everyday("evolve-append_dedup", "freeze-append", "discard_column-append_dedup")
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
 @pytest.mark.parametrize("name", ["evolve", "freeze", "discard_column"])
 def test_a_renamed_field_takes_its_old_values_along(name: str, mode: str, shop: OpenShop) -> None:

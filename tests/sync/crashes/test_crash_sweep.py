@@ -62,6 +62,7 @@ def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(
     sweep(killed_connection_of(mode, scope, connection), servers, folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_dying_where_an_unfinished_generation_is_dropped_loses_and_doubles_nothing(
     servers: list[SyncForkServer], folder: Path
@@ -92,6 +93,7 @@ def test_dying_where_a_generation_changes_the_columns_shows_old_ones_or_new_ones
     killed.survive(("load.announced", last["load.announced"]), ("table.committed", 1))
 
 
+@pytest.mark.everyday("append")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", sorted(mode.value for mode in ABILITIES.modes))
 def test_dying_at_any_point_on_plain_parquet_loses_and_doubles_nothing(

@@ -86,6 +86,7 @@ def chained(
     return killed
 
 
+@pytest.mark.nightly
 def test_a_chain_of_deaths_at_every_point_loses_and_doubles_nothing(
     server: SparkSyncForkServer, connection: IcebergConnection
 ) -> None:

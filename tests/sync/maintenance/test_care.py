@@ -169,6 +169,7 @@ def test_a_table_that_a_connection_writes_rolls_back_only_with_its_states(lake: 
         roll_back_table(lake.engine, care, table(lake), "42")
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_delta_tables_are_compacted_expired_and_rolled_back_with_their_states(
     tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings

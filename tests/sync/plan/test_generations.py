@@ -49,6 +49,7 @@ def expect_over(place: Shop) -> None:
     assert len(set(landed)) == len(landed)
 
 
+@pytest.mark.everyday("overwrite_dedup")
 @pytest.mark.parametrize("write", MODES)
 def test_an_interrupted_full_refresh_is_gone_on_with_and_the_next_one_starts_from_nothing(
     write: str, shop: OpenShop
@@ -108,6 +109,7 @@ def test_what_is_no_longer_of_one_piece_is_begun_anew(change: str, shop: OpenSho
     expect_over(place)
 
 
+@pytest.mark.everyday("append_dedup")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_an_interrupted_refresh_is_gone_on_with_by_a_refresh(write: str, shop: OpenShop) -> None:
     place = shop(write=write)
@@ -132,6 +134,7 @@ def test_a_sync_that_only_goes_on_from_the_old_state_ends_an_interrupted_refresh
     assert told(place.sync_of(users(60), REFRESH)).emitted == 60
 
 
+@pytest.mark.everyday("overwrite")
 @pytest.mark.parametrize("write", MODES)
 def test_a_long_full_refresh_without_states_lands_in_several_loads_and_is_shown_at_its_end(
     write: str, shop: OpenShop
@@ -151,6 +154,7 @@ def test_a_long_full_refresh_without_states_lands_in_several_loads_and_is_shown_
     expect_over(place)
 
 
+@pytest.mark.everyday("global")
 @pytest.mark.parametrize("scope", ["global", "legacy"])
 def test_a_long_refresh_of_streams_that_share_a_state_lands_in_several_loads(scope: str, shop: OpenShop) -> None:
     place = shop(max_bytes=1 << 20)

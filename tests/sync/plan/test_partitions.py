@@ -53,6 +53,13 @@ def states(place: Shop) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.everyday(
+    "stream-append-1",
+    "stream-append_dedup-1073741824",
+    "global-append_dedup-1",
+    "global-overwrite-1073741824",
+    "legacy-overwrite-1",
+)
 @pytest.mark.parametrize("max_bytes", [1, 1 << 30])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("scope", SCOPES)
@@ -70,6 +77,7 @@ def test_a_partition_is_read_from_nothing_and_replaces_its_slice_alone(
     assert place.loose_files() == []
 
 
+@pytest.mark.everyday("append_dedup", "overwrite")
 @pytest.mark.parametrize("write", WRITES)
 def test_a_partition_that_came_out_empty_empties_its_slice(write: str, shop: OpenShop) -> None:
     place = partitioned(shop(write=write, read="full_refresh" if write == "overwrite" else "incremental"))

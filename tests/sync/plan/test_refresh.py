@@ -25,6 +25,7 @@ def generations(place: Shop, stream: str = "users") -> set[int]:
     return set(rows.column("_airbyte_generation_id").to_pylist())
 
 
+@pytest.mark.everyday("stream-append_dedup", "global-append", "legacy-append_dedup")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_refresh_replaces_the_rows_and_the_state_and_the_next_sync_goes_on(
@@ -43,6 +44,7 @@ def test_a_refresh_replaces_the_rows_and_the_state_and_the_next_sync_goes_on(
     assert place.column("orders") == list(range(12))
 
 
+@pytest.mark.everyday("append_dedup")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_a_refresh_that_merges_keeps_the_rows_and_begins_the_state_anew(write: str, shop: OpenShop) -> None:
     place, merging = shop(write=write), SyncRequest(refresh=True, merges=True)
@@ -60,6 +62,7 @@ def test_a_refresh_that_merges_keeps_the_rows_and_begins_the_state_anew(write: s
     assert (report.streams["users"].emitted, generations(place)) == (23, {2} if write == "append_dedup" else {0, 1, 2})
 
 
+@pytest.mark.everyday("stream-1", "global-1073741824", "legacy-1")
 @pytest.mark.parametrize("max_bytes", SIZES)
 @pytest.mark.parametrize("scope", SCOPES)
 def test_an_interrupted_refresh_leaves_the_old_rows_and_the_old_state(

@@ -30,6 +30,7 @@ def expect_all(shop: Shop, scope: str = "stream") -> None:
     assert shop.loose_files() == []
 
 
+@pytest.mark.everyday("0-1", "1-1073741824")
 @pytest.mark.parametrize("max_bytes", SIZES)
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_an_incomplete_stream_fails_alone_and_the_next_sync_completes_it(
@@ -47,6 +48,7 @@ def test_an_incomplete_stream_fails_alone_and_the_next_sync_completes_it(
     expect_all(place)
 
 
+@pytest.mark.everyday("global-1", "legacy-1073741824")
 @pytest.mark.parametrize("max_bytes", SIZES)
 @pytest.mark.parametrize("scope", ["global", "legacy"])
 def test_with_a_shared_state_an_incomplete_stream_blocks_the_others(scope: str, max_bytes: int, shop: OpenShop) -> None:
@@ -78,6 +80,7 @@ def test_streams_that_were_complete_before_exit_1_stay_complete(shop: OpenShop) 
     assert {told.status for told in report.streams.values()} == {COMPLETE}
 
 
+@pytest.mark.everyday("1-append_dedup", "1073741824-append")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 @pytest.mark.parametrize("max_bytes", SIZES)
 def test_rows_whose_late_state_never_came_are_read_again_and_not_doubled(
@@ -131,6 +134,7 @@ def test_a_table_that_refuses_fails_its_stream_alone(max_bytes: int, shop: OpenS
     assert place.loose_files() == []
 
 
+@pytest.mark.everyday("global-1073741824", "legacy-1")
 @pytest.mark.parametrize("max_bytes", SIZES)
 @pytest.mark.parametrize("scope", ["global", "legacy"])
 def test_a_table_that_refuses_fails_all_that_share_its_state(scope: str, max_bytes: int, shop: OpenShop) -> None:

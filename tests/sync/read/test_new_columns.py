@@ -56,6 +56,7 @@ def expect_new(place: Shop, records: int) -> None:
     assert (place.branches(), place.store.open_generations("shop"), place.loose_files()) == ([], [], [])
 
 
+@pytest.mark.everyday("append_dedup")
 @pytest.mark.parametrize("write", ["append", "append_dedup"])
 def test_a_refresh_changes_the_columns_with_the_rows(write: str, shop: OpenShop) -> None:
     place = shop(write=write)
@@ -71,6 +72,7 @@ def test_a_refresh_changes_the_columns_with_the_rows(write: str, shop: OpenShop)
     assert told(place, new(24), REFRESH).schema_changes == ()
 
 
+@pytest.mark.everyday("False-overwrite_dedup", "True-overwrite")
 @pytest.mark.parametrize("write", ["overwrite", "overwrite_dedup"])
 @pytest.mark.parametrize("is_resumable", [False, True])
 def test_a_full_refresh_in_one_load_or_several_changes_columns_with_the_rows(

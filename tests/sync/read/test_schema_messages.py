@@ -58,6 +58,9 @@ def open_tap(shop: OpenShop) -> Callable[..., Shop]:
     return opened
 
 
+@pytest.mark.everyday(
+    "append-several loads", "append_dedup-one load", "overwrite-one load", "overwrite_dedup-several loads"
+)
 @pytest.mark.parametrize("every", _LOADS.values(), ids=_LOADS)
 @pytest.mark.parametrize("mode", ["append", "append_dedup", "overwrite", "overwrite_dedup"])
 def test_in_folder_tables(mode: str, every: int, open_tap: Callable[..., Shop]) -> None:
@@ -117,6 +120,7 @@ def test_in_a_table_that_had_other_columns(mode: str, table_format: str, open_ta
     assert "gone" not in landed[0]
 
 
+@pytest.mark.everyday("iceberg-append_dedup", "iceberg-overwrite", "delta-overwrite")
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["append_dedup", "overwrite"])
 @pytest.mark.parametrize("table_format", ["iceberg", "delta"])

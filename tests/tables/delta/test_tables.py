@@ -52,6 +52,37 @@ class _DeltaBench:
         return Bench(delta, DeltaTables(spark, delta_settings), iceberg_rows)
 
 
+@pytest.mark.everyday(
+    "test_a_load_is_found_once_it_has_landed_and_not_before[append_dedup]",
+    "test_a_table_names_the_newest_load_of_a_connection_and_itself",
+    "test_rows_for_another_table_of_the_name_are_refused",
+    "test_a_new_table_has_the_columns_and_no_rows",
+    "test_preparing_again_changes_nothing",
+    "test_columns_are_added_and_old_rows_have_nulls_there",
+    "test_names_compare_without_case",
+    "test_columns_that_differ_by_case_alone_are_refused",
+    "test_integers_and_floats_are_widened",
+    "test_another_type_is_refused_with_the_way_out",
+    "test_odd_names_are_names[select]",
+    "test_appends_add_up",
+    "test_a_replace_swaps_all_rows_at_once[overwrite_dedup]",
+    "test_a_replace_by_nothing_empties_the_table[overwrite]",
+    "test_an_upsert_replaces_rows_of_the_same_key",
+    "test_an_upsert_by_two_keys_one_of_them_null",
+    "test_position_deletes_take_out_duplicates_of_the_same_load[False]",
+    "test_deletions_leave_nothing_of_their_keys_and_unknown_ones_do_no_harm[True]",
+    "test_rows_of_some_keys_are_found_and_how_new_they_are_is_known",
+    "test_a_load_lands_once[append_dedup]",
+    "test_a_load_lands_once[overwrite]",
+    "test_a_paused_writer_does_not_land_what_another_landed[False-append_dedup]",
+    "test_a_paused_writer_does_not_land_what_another_landed[True-append]",
+    "test_a_paused_writer_does_not_undo_a_newer_load[overwrite]",
+    "test_another_load_in_between_is_kept[append]",
+    "test_another_load_in_between_is_kept[append_dedup]",
+    "test_a_file_that_is_gone_is_an_error_and_nothing_lands",
+    "test_a_file_with_other_rows_than_staged_is_refused",
+    "test_a_mode_that_the_format_has_not_is_refused",
+)
 class TestDeltaTables(_DeltaBench, TableWriterConformance, WitnessConformance):
     """Loads that append, upsert and replace rows."""
 

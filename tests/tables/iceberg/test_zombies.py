@@ -102,6 +102,7 @@ def _answer(writer: "subprocess.Popen[str]") -> str:
     return writer.stdout.readline().strip()
 
 
+@pytest.mark.nightly
 def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     spark: SparkSession,
     iceberg: IcebergTables,
