@@ -6,11 +6,28 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from tests.dagster_defs.support.shop_runs import Runs
 from tests.sync.shop import processes_of
 
 OpenRuns = Callable[..., Runs]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_are_read_once() -> Iterator[None]:
+    """Dagster has alembic read the scripts of all its migrations for each store that it opens: a second for each test."""
+    read = ScriptDirectory.from_config
+    known: dict[str, ScriptDirectory] = {}
+
+    def remembered(config: Config) -> ScriptDirectory:
+        place = str(config.get_main_option("script_location"))
+        return known.setdefault(place, known.get(place) or read(config))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", remembered)
+        yield
 
 
 @pytest.fixture
