@@ -189,8 +189,9 @@ class DgProject:
         return {asset["asset_key"]: asset for asset in json.loads(said.out)["assets"]}
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("is_offline", [True, pytest.param(False, marks=[pytest.mark.connectors, pytest.mark.nightly])])
+@pytest.mark.parametrize("is_offline", [True, pytest.param(False, marks=pytest.mark.connectors)])
 def test_the_component_project_is_clean(tmp_path: Path, connector_environments: Path, is_offline: bool) -> None:
     project = DgProject(tmp_path, connector_environments)
     if is_offline:

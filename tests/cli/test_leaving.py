@@ -30,6 +30,7 @@ def java(place: Place) -> dict[str, Any]:
     return {"JAVA_HOME": str(place.folder / "jre"), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
+@pytest.mark.everyday("failure1")
 @pytest.mark.parametrize("failure", [{}, {"failure": {"kind": "hang", "after": 15}}])
 def test_a_cancelled_sync_does_not_wait_for_a_session_that_starts(
     place: Place, java: dict[str, str], failure: dict[str, Any]

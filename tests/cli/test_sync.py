@@ -104,6 +104,7 @@ def test_rows_that_come_again_are_not_called_rejected(place: Place) -> None:
     assert report["emitted"] == report["committed"] + report["rejected"] + report["unknown"]
 
 
+@pytest.mark.everyday("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_commits_what_is_complete_and_exits_130(place: Place, number: signal.Signals) -> None:
     running = place.start("sync", place.connect(HANGING), "--json")

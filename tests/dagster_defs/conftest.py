@@ -17,7 +17,7 @@ OpenRuns = Callable[..., Runs]
 
 @pytest.fixture(scope="session", autouse=True)
 def migrations_are_read_once() -> Iterator[None]:
-    """Dagster has alembic read the scripts of all its migrations for each store that it opens: a second for each test."""
+    """Dagster has alembic read the scripts of all its migrations for each store that it opens."""
     read = ScriptDirectory.from_config
     known: dict[str, ScriptDirectory] = {}
 

@@ -127,6 +127,7 @@ def with_bad_orders(users: int, orders: int) -> dict[str, Any]:
     return broken
 
 
+@pytest.mark.everyday("daemon")
 @pytest.mark.parametrize("by", ["hand", "daemon"])
 def test_from_asset_failure_runs_the_failed_stream_alone(by: str, place: Shop, web: Web) -> None:
     place.offer(with_bad_orders(23, 12))

@@ -125,6 +125,7 @@ def test_another_run_reads_what_was_complete_again(runs: OpenRuns) -> None:
     assert len(shop.place.landed("users")) == 2
 
 
+@pytest.mark.everyday("options0")
 @pytest.mark.parametrize("options", [Options(breaks_at="orders"), Options(takes=1)])
 def test_a_step_that_breaks_midway_leaves_the_load_announced_and_the_next_run_ends_it(
     options: Options, runs: OpenRuns

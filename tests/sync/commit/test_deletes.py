@@ -74,6 +74,7 @@ def test_a_row_whose_deletion_is_newest_is_removed_or_marked(write: str, max_byt
         assert rows[5]["_airbyte_meta"]["changes"][0]["field"] == "_ab_cdc_deleted_at"
 
 
+@pytest.mark.everyday("append_dedup-1", "overwrite_dedup-1073741824", "soft_delete-1")
 @pytest.mark.parametrize("max_bytes", [ONE_LOAD, LOAD_A_ROW])
 @pytest.mark.parametrize("write", ["append_dedup", "overwrite_dedup", "soft_delete"])
 def test_a_deletion_that_is_older_than_the_row_loses(write: str, max_bytes: int, shop: OpenShop) -> None:
@@ -113,6 +114,7 @@ def test_a_refresh_deletes_or_marks_as_the_syncs_before_it_did(write: str, shop:
     assert set(generations.to_pylist()) == {1}
 
 
+@pytest.mark.everyday("append_dedup", "soft_delete", "overwrite")
 @pytest.mark.parametrize("write", ["append_dedup", "overwrite_dedup", "soft_delete", "append", "overwrite"])
 def test_a_partition_is_replaced_by_its_remaining_rows(write: str, shop: OpenShop) -> None:
     place = opened(shop, write, LOAD_A_ROW)

@@ -91,6 +91,7 @@ def server() -> Iterator[SyncForkServer]:
     server.close()
 
 
+@pytest.mark.everyday(">&2-100")
 @pytest.mark.parametrize(("to", "megabytes"), [(">&2", 100), ("", 200)])
 def test_a_flood_of_log_lines_is_drained_in_bounded_memory(
     to: str, megabytes: int, shop: OpenShop, server: SyncForkServer

@@ -131,6 +131,7 @@ def test_a_writer_that_slept_over_compaction_and_expiry_lands_nothing_again(
     assert len(iceberg_rows(target)) == 7
 
 
+@pytest.mark.everyday("append_dedup")
 @pytest.mark.parametrize("write", [WriteMode.APPEND, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP])
 def test_a_load_is_neither_lost_nor_doubled_by_a_compaction_that_comes_before_its_commit(
     spark: SparkSession,

@@ -163,6 +163,15 @@ class TestCatalogInSqlite(CatalogConformance):
         return sqlite_bench
 
 
+@pytest.mark.everyday(
+    "test_new",
+    "test_replaced",
+    "test_missing",
+    "test_paused[False-append_dedup]",
+    "test_paused[True-overwrite]",
+    "test_several_may_create_a_namespace_at_the_same_time",
+    "test_a_load_whose_snapshot_expired_is_known_by_its_files",
+)
 @pytest.mark.postgres
 class TestCatalogInPostgres(CatalogConformance):
     @pytest.fixture
@@ -170,6 +179,17 @@ class TestCatalogInPostgres(CatalogConformance):
         return postgres_bench
 
 
+@pytest.mark.everyday(
+    "test_new",
+    "test_evolved",
+    "test_columns",
+    "test_replaced",
+    "test_missing",
+    "test_paused[False-append_dedup]",
+    "test_paused[True-overwrite]",
+    "test_several_may_create_a_namespace_at_the_same_time",
+    "test_a_load_whose_snapshot_expired_is_known_by_its_files",
+)
 class TestCatalogOfARestServer(CatalogConformance):
     """A REST catalog receives the single changes of a table, not the table's new metadata."""
 
@@ -181,6 +201,19 @@ class TestCatalogOfARestServer(CatalogConformance):
         return rest_bench
 
 
+@pytest.mark.everyday(
+    "test_new",
+    "test_replaced",
+    "test_missing",
+    "test_paused[False-append_dedup]",
+    "test_tables_are_cared_for_and_taken_back",
+    "test_a_load_whose_snapshot_expired_is_known_by_its_files",
+    "test_upserted",
+    "test_positions[False]",
+    "test_once[append_dedup]",
+    "test_gone",
+    "test_copied",
+)
 class TestTablesInS3(CatalogConformance):
     test_upserted = TableWriterConformance.test_an_upsert_replaces_rows_of_the_same_key
     test_positions = TableWriterConformance.test_position_deletes_take_out_duplicates_of_the_same_load
