@@ -31,6 +31,8 @@ from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushRepor
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY, RunIdentity, RunTelemetry
+from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry
 
 _EVERYTHING = PushRequest()
 
@@ -40,6 +42,18 @@ def push_connection(
 ) -> PushReport:
     """Runs one push and returns its report. Raises ProtoError for what goes wrong before the first stream."""
     options = options or RunOptions(threading.Event())
+    run_id = options.run_id or new_run_id()
+    # A plan sends nothing: it is no push to be counted.
+    telemetry = NO_TELEMETRY if request.only_plans else installed_telemetry()
+    with telemetry.push(RunIdentity(connection.name, run_id, request.partition_key or "", options.attempt)):
+        report = _run_push(engine, connection, request, options._replace(run_id=run_id), telemetry)
+        telemetry.pushed(report)
+    return report
+
+
+def _run_push(
+    engine: Engine, connection: Connection, request: PushRequest, options: RunOptions, telemetry: RunTelemetry
+) -> PushReport:
     streams = _chosen(connection, request)
     run_id, began_at = options.run_id or new_run_id(), time.monotonic()
     folder = engine.settings.logs_folder / connection.name
@@ -52,7 +66,7 @@ def push_connection(
             engine.settings.lease_seconds,
             LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE")),
         ) as renewal,
-        Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
+        Committer(engine.store, lambda: engine.tables, renewal.lease, telemetry=telemetry) as committer,
     ):
         reach("run.leased")
         recovered = len(committer.recover())
@@ -69,7 +83,7 @@ def push_connection(
             ).sync_id
             reach("run.begun")
         context = PushContext(engine, destination, request, options, renewal, committer, log, sync_id)
-        reports = {str(stream): _pushed(context, stream, each) for stream, each in streams.items()}
+        reports = {str(stream): _traced(context, stream, each, telemetry) for stream, each in streams.items()}
         destination.save_config(engine.store, renewal.lease)
         statuses = [report.status for report in reports.values()]
         report = PushReport(
@@ -135,6 +149,15 @@ def refused_streams(destination: Destination, *, fresh: bool = False) -> list[Co
         except ConfigError as error:
             faults.append(error)
     return faults
+
+
+def _traced(
+    context: PushContext, stream: StreamId, options: PushOptions, telemetry: RunTelemetry
+) -> PushedStreamReport:
+    with telemetry.delivery(context.connection.name, stream):
+        report = _pushed(context, stream, options)
+        telemetry.delivered(report)
+    return report
 
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:

@@ -18,6 +18,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from dagster_airbyte_proto.loads.load import Load, StagedRows
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
 from dagster_airbyte_proto.sync.run_options import ProgressListener
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
@@ -41,6 +42,10 @@ _COMPLETED = _METER.create_gauge("airbyte_proto.completed", "s", "Unix time at w
 _SYNC_SECONDS = _METER.create_histogram(
     "airbyte_proto.sync.duration", "s", "Duration of syncs", explicit_bucket_boundaries_advisory=_SYNC_BUCKETS
 )
+_PUSHED = _METER.create_counter("airbyte_proto.push.rows", "{row}", "Rows that destinations acknowledged")
+_PUSH_SECONDS = _METER.create_histogram(
+    "airbyte_proto.push.duration", "s", "Duration of pushes", explicit_bucket_boundaries_advisory=_SYNC_BUCKETS
+)
 _COMMIT_SECONDS = _METER.create_histogram(
     "airbyte_proto.commit.duration", "s", "Duration of commits", explicit_bucket_boundaries_advisory=_COMMIT_BUCKETS
 )
@@ -53,9 +58,16 @@ class OpenTelemetry:
         self._tracer = trace.get_tracer(_SCOPE)
         self._meter = _OpenTelemetryMeter("", is_retry=False)
         self._streams: StreamMetrics | None = None
-        self._sync = _Step(self._tracer, "sync", {})
+        self._run = _Step(self._tracer, "run", {})
+        self._delivery = _Step(self._tracer, "deliver", {})
 
     def sync(self, run: RunIdentity) -> AbstractContextManager[object]:
+        return self._begin(f"sync {run.connection}", run, _SYNC_SECONDS)
+
+    def push(self, run: RunIdentity) -> AbstractContextManager[object]:
+        return self._begin(f"push {run.connection}", run, _PUSH_SECONDS)
+
+    def _begin(self, name: str, run: RunIdentity, duration: metrics.Histogram) -> AbstractContextManager[object]:
         self._meter = _OpenTelemetryMeter(run.connection, is_retry=run.attempt > 1)
         attributes: dict[str, str | int] = {
             CONNECTION: run.connection,
@@ -63,8 +75,8 @@ class OpenTelemetry:
             "airbyte_proto.attempt": run.attempt,
             **({"airbyte_proto.partition": run.partition} if run.partition else {}),
         }
-        self._sync = _Step(self._tracer, f"sync {run.connection}", attributes)
-        return self._sync.timed(_SYNC_SECONDS, {CONNECTION: run.connection, STATUS: str(SyncStatus.FAILED)})
+        self._run = _Step(self._tracer, name, attributes)
+        return self._run.timed(duration, {CONNECTION: run.connection, STATUS: str(SyncStatus.FAILED)})
 
     def following(self, listener: ProgressListener) -> ProgressListener:
         self._streams = StreamMetrics(listener, self._meter)
@@ -96,7 +108,23 @@ class OpenTelemetry:
             if self._streams is not None:
                 self._streams.measure()
             self._meter.reported(report)
-            self._sync.conclude(str(report.status), is_error=report.status is not SyncStatus.COMPLETE)
+            self._run.conclude(str(report.status), is_error=report.status is not SyncStatus.COMPLETE)
+
+    def delivery(self, connection: str, stream: StreamId) -> AbstractContextManager[object]:
+        self._meter.began(stream)
+        self._delivery = _Step(self._tracer, "deliver", {CONNECTION: connection, STREAM: str(stream)})
+        return self._delivery
+
+    def delivered(self, report: PushedStreamReport) -> None:
+        with suppress(Exception):
+            for name in ("sent", "acknowledged", "rejected", "unknown"):
+                self._delivery.note(f"airbyte_proto.push.{name}", getattr(report, name))
+            self._delivery.conclude(str(report.status), is_error=report.status is not SyncStatus.COMPLETE)
+
+    def pushed(self, report: PushReport) -> None:
+        with suppress(Exception):
+            self._meter.pushed(report)
+            self._run.conclude(str(report.status), is_error=report.status is not SyncStatus.COMPLETE)
 
 
 class _OpenTelemetryMeter:
@@ -107,9 +135,12 @@ class _OpenTelemetryMeter:
         self._is_retry = is_retry
 
     def started(self, stream: StreamId) -> None:
+        self.began(stream)
+        self.lagging(stream, 0.0)
+
+    def began(self, stream: StreamId) -> None:
         # Zeroes too: a dashboard cannot tell a series that is missing from one that nobody sends.
         self._add(_RETRIES, int(self._is_retry), stream)
-        self.lagging(stream, 0.0)
 
     def advanced(self, stream: StreamId, *, rows: int, size_bytes: int) -> None:
         self._add(_ROWS, rows, stream)
@@ -124,6 +155,15 @@ class _OpenTelemetryMeter:
         for name, stream in report.streams.items():
             attributes = self._attributes(name)
             _REJECTED.add(max(0, stream.rejected - stream.uncommitted - stream.filtered), attributes)
+            if stream.status is SyncStatus.COMPLETE:
+                _COMPLETED.set(time.time(), attributes)
+
+    def pushed(self, report: PushReport) -> None:
+        _RECOVERED.add(report.recovered_loads, {CONNECTION: self._connection})
+        for name, stream in report.streams.items():
+            attributes = self._attributes(name)
+            _PUSHED.add(stream.acknowledged, attributes)
+            _REJECTED.add(stream.rejected, attributes)
             if stream.status is SyncStatus.COMPLETE:
                 _COMPLETED.set(time.time(), attributes)
 
@@ -159,6 +199,9 @@ class _Step:
         self._span.set_attribute(STATUS, status)
         if is_error:
             self._span.set_status(Status(StatusCode.ERROR))
+
+    def note(self, name: str, value: int) -> None:
+        self._span.set_attribute(name, value)
 
     def __enter__(self) -> None:
         self._began = time.monotonic()

@@ -1,9 +1,11 @@
-"""The interface by which a sync is traced and measured."""
+"""The interface by which a sync or a push is traced and measured. A relay is a sync."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol
 
 from dagster_airbyte_proto.loads.load import Load, StagedRows
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run_options import ProgressListener
 
@@ -38,6 +40,18 @@ class RunTelemetry(Protocol):
 
     def ended(self, report: SyncReport) -> None: ...
 
+    def push(self, run: RunIdentity, /) -> AbstractContextManager[object]:
+        """The span of a whole push."""
+        ...
+
+    def delivery(self, connection: str, stream: StreamId, /) -> AbstractContextManager[object]:
+        """The span in which one stream is planned, delivered and folded. Call `delivered` within it."""
+        ...
+
+    def delivered(self, report: PushedStreamReport) -> None: ...
+
+    def pushed(self, report: PushReport) -> None: ...
+
 
 class NoTelemetry:
     """A RunTelemetry that does nothing."""
@@ -55,6 +69,16 @@ class NoTelemetry:
         return nullcontext()
 
     def ended(self, report: SyncReport) -> None: ...
+
+    def push(self, *_: object) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def delivery(self, *_: object) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def delivered(self, report: PushedStreamReport) -> None: ...
+
+    def pushed(self, report: PushReport) -> None: ...
 
 
 NO_TELEMETRY = NoTelemetry()

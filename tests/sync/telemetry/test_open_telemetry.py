@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.sync.telemetry.open_telemetry import OpenTelemetry
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
 from tests.sync.conftest import OpenShop
+from tests.sync.push.pushed_table import PushedTable, person
+from tests.sync.relay.relayed_shop import RelayedShop
 from tests.sync.telemetry.conftest import Sdk
 
 
@@ -133,6 +136,47 @@ def test_a_broken_exporter_fails_no_sync(shop: OpenShop, collected: Collected, s
     assert place.sync_of(two_streams()).status is SyncStatus.COMPLETE
     assert place.column("users") == list(range(9))
     assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+def test_a_push_has_a_span_with_its_deliveries_below_and_counts_its_rows(
+    quick_folder: Path, collected: Collected
+) -> None:
+    table = PushedTable(quick_folder)
+    table.fill([*(person(number) for number in range(1, 8)), person(8, score=float("nan"))])
+    table.run(only_plans=True)
+    assert collected.spans == ()
+    report = table.run()
+    delivery = collected.span("deliver")
+    assert parent_of(delivery, collected.spans) == "push crm"
+    attributes, of_run = delivery.attributes or {}, collected.span("push crm").attributes or {}
+    assert [attributes[f"airbyte_proto.push.{name}"] for name in ("sent", "acknowledged", "rejected")] == [8, 7, 1]
+    assert attributes["airbyte_proto.status"] == of_run["airbyte_proto.status"] == "complete"
+    assert of_run["airbyte_proto.run.id"] == report.run_id
+    assert collected.metric("airbyte_proto.push.rows") == {"contacts": 7}
+    assert collected.metric("airbyte_proto.rejected") == {"contacts": 1}
+    assert collected.metric("airbyte_proto.push.duration") == {"complete": 1}
+    assert collected.metric("airbyte_proto.completed").keys() == {"contacts"}
+
+
+def test_a_push_that_fails_has_a_span_with_an_error_and_no_text_of_it(quick_folder: Path, collected: Collected) -> None:
+    table = PushedTable(quick_folder)
+    table.config["fails"] = "config_error"
+    table.fill([person(1)])
+    assert table.run().status is SyncStatus.FAILED
+    for span in (collected.span("deliver"), collected.span("push crm")):
+        assert not span.status.is_ok and "it cannot go on" not in span.to_json()
+    assert collected.metric("airbyte_proto.push.duration") == {"failed": 1}
+
+
+def test_a_relay_is_traced_and_measured_as_a_sync(quick_folder: Path, collected: Collected) -> None:
+    report = RelayedShop(quick_folder).sync_of(two_streams())
+    assert {(span.name, parent_of(span, collected.spans)) for span in collected.spans} == {
+        ("sync shop", None),
+        ("load", "sync shop"),
+        ("commit", "load"),
+    }
+    rows = {name: each.committed for name, each in report.streams.items()}
+    assert rows == {"users": 9, "orders": 4} == collected.metric("airbyte_proto.rows")
 
 
 def test_a_retry_is_counted_for_each_stream(collected: Collected) -> None:
