@@ -8,14 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto import ConnectorResource, build_push_assets
+from dagster_airbyte_proto.cli.main import main
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment
 from dagster_airbyte_proto.protocols.airbyte.destination import AirbyteDestination
 from dagster_airbyte_proto.protocols.destination import Echo
 from dagster_airbyte_proto.sync.engine import Engine
+from tests.dagster_defs.support.folder_shop import FolderIOManager
 from tests.sync.push.pushed_table import PushedTable, Row
 
 pytestmark = [pytest.mark.connectors, pytest.mark.timeout(300)]
@@ -98,6 +103,36 @@ def test_each_other_mode(destination: OpenDestination, mode: str) -> None:
         "upsert": [*changed, *gone],
     }.get(mode, changed)
     assert _held(table) == sorted(now, key=lambda row: (row["id"], row["name"]))
+
+
+def test_it_is_checked_and_pushed_to_from_the_command_line(
+    destination: OpenDestination, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = destination("mirror", requires=["score"])
+    table.fill([*_people(18), {"id": 19, "name": "no score", "score": None}])
+    project = ["--home", str(table.home), "--settings", str(table.settings_file)]
+    file = str(table.connection_file())
+    assert main([*project, "check", file]) == 0
+    capfd.readouterr()
+    assert main([*project, "push", file, "--json"]) == 0
+    contacts = json.loads(capfd.readouterr().out)["streams"]["contacts"]
+    assert (contacts["sent"], contacts["acknowledged"], contacts["unnamed"]) == (19, 18, 1)
+    assert _held(table) == _people(18)
+
+
+def test_it_is_pushed_to_by_a_dagster_asset(destination: OpenDestination) -> None:
+    table = destination("mirror")
+    resources = {
+        "connector": ConnectorResource(home=str(table.home)),
+        "io_manager": FolderIOManager(warehouse=str(table.home / "warehouse")),
+    }
+    for rows, sent in ((20, 20), (18, 2)):
+        table.fill(_people(rows))
+        assets = build_push_assets(Connection.from_file(table.connection_file()))
+        result = dg.materialize([assets], resources=resources)
+        [event] = result.asset_materializations_for_node("crm")
+        assert event.metadata["airbyte_proto/acknowledged"].value == sent
+        assert _held(table) == _people(rows)
 
 
 def test_a_replacement_that_died_leaves_no_row_twice(destination: OpenDestination) -> None:

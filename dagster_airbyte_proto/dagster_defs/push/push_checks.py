@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dagster as dg
 
 from dagster_airbyte_proto.connection import PushOptions
-from dagster_airbyte_proto.dagster_defs.tables.checks import COUNTS, FRESHNESS, REJECTS, SEVERITIES, StreamChecks
+from dagster_airbyte_proto.dagster_defs.tables.checks import (
+    COUNTS,
+    FRESHNESS,
+    REJECTS,
+    SEVERITIES,
+    StreamChecks,
+    described_checks,
+)
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.model import ChangesBy, PushMode
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport
@@ -48,10 +55,7 @@ class _Finding(NamedTuple):
 
 def push_check_specs(key: dg.AssetKey, options: PushOptions, checks: StreamChecks) -> list[dg.AssetCheckSpec]:
     """The specs of the checks of one stream's asset. Those that mean nothing for a push are left out."""
-    return [
-        dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name], blocking=checks.blocking)
-        for name in _chosen(options, checks)
-    ]
+    return described_checks(key, {name: _DESCRIPTIONS[name] for name in _chosen(options, checks)}, checks)
 
 
 def push_check_results(

@@ -4,7 +4,7 @@ Every planned check of a materialized stream is evaluated: if one were missing, 
 would run the asset again. So a check whose table cannot be queried fails, and says why.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -84,9 +84,16 @@ class CheckInput(NamedTuple):
 
 def check_specs(key: dg.AssetKey, planned: PlannedStream, checks: StreamChecks) -> list[dg.AssetCheckSpec]:
     """The specs of the checks of one stream's asset."""
+    return described_checks(key, {name: _DESCRIPTIONS[name] for name in _chosen(planned, checks)}, checks)
+
+
+def described_checks(
+    key: dg.AssetKey, descriptions: Mapping[str, str], checks: StreamChecks
+) -> list[dg.AssetCheckSpec]:
+    """The specs of the checks of these names."""
     return [
-        dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name], blocking=checks.blocking)
-        for name in _chosen(planned, checks)
+        dg.AssetCheckSpec(name, asset=key, description=text, blocking=checks.blocking)
+        for name, text in descriptions.items()
     ]
 
 
