@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.packages import environments
+from dagster_airbyte_proto.launchers.packages import environments, installer_process
 from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage
 from dagster_airbyte_proto.launchers.packages.interpreters import find_python
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
@@ -207,7 +207,7 @@ class TestPrograms:
 def test_a_long_installation_says_how_long_it_takes(
     tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "_NOTICE_SECONDS", 0.001)
+    monkeypatch.setattr(installer_process, "_NOTICE_SECONDS", 0.001)
     told: list[str] = []
     PypiLauncher(_PACKAGE, cache=tmp_path / "cache", options=LaunchOptions(on_notice=told.append)).identity()
     assert f"installing {_PACKAGE}: 0 s" in told

@@ -1,8 +1,6 @@
 """Virtual environments of pinned packages, each built once and shared by all processes.
 
-1. An environment is built under a lock (flock: the kernel frees it however its holder ends), in its own folder with a
-   random name. Then a symbolic link with the environment's name is moved into place, atomically. So a name that exists
-   is a complete environment, and readers need no lock.
+1. An environment is built under a lock and named by a link, see `linked_builds.py`.
 2. The folder itself is never moved: the scripts of an environment contain its absolute path. Only uv can avoid that
    (`--relocatable`), pip cannot.
 3. The Python that a package says it needs is read before it is installed, and kept beside the environments. Installers
@@ -12,17 +10,13 @@
    or on a machine that got the file.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
@@ -31,22 +25,18 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.errors import ConfigError, StagingError
-from dagster_airbyte_proto.launchers.packages.environment_use import locks_alone
+from dagster_airbyte_proto.launchers.packages.installer_process import InstallerWatch, run_installer
 from dagster_airbyte_proto.launchers.packages.interpreters import find_matching_python, find_python, find_uv
+from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, build_and_link, hold_lock, lock_of_build
 from dagster_airbyte_proto.launchers.packages.package_locks import has_all_hashes, lock_of_pip_report
 from dagster_airbyte_proto.launchers.permissions import build_environment
 
-LOCK_FILE = "lock.txt"
-"""The file with the installed packages and the Python version. It is written last: it marks a complete build."""
-BUILD = ".build-"
-"""The part of a folder's name that stands between the name of its environment and a random end."""
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?P<extras>\[[A-Za-z0-9._, -]+\])?\s*"
     r"===?\s*(?P<version>[0-9][A-Za-z0-9.!+_-]*)"
 )
 _PINS = "requirements.txt"
 _TAIL_LINES = 30
-_NOTICE_SECONDS = 5.0
 
 
 class PinnedPackage(NamedTuple):
@@ -78,19 +68,16 @@ class _OtherPythonNeeded(Exception):
 class _Installer(NamedTuple):
     """The commands that build an environment.
 
-    `lock` is a descriptor that the commands inherit: an orphaned installer still holds the lock. `pins` is the file
-    with the versions and hashes of the dependencies, which exists if the package was installed before; `needed_python`
-    that with the versions of Python that it takes, None if the connection names the Python.
+    `pins` is the file with the versions and hashes of the dependencies, which exists if the package was installed
+    before; `needed_python` that with the versions of Python that it takes, None if the connection names the Python.
     """
 
     python: Path
     version: str
     uv: str | None
-    lock: int
     pins: Path
     needed_python: Path | None
-    on_notice: Callable[[str], None] | None
-    started: float
+    watch: InstallerWatch
 
     def install(self, package: PinnedPackage, folder: Path) -> None:
         """Installs the package. Raises _OtherPythonNeeded, before anything is installed, if it takes no such Python."""
@@ -110,8 +97,8 @@ class _Installer(NamedTuple):
             wanted = ["--require-hashes", "--requirement", str(folder / _PINS)]
         else:
             wanted = ["--constraint", str(folder / _PINS), str(package)]
-            if self.on_notice is not None:
-                self.on_notice(f"the package index gives no hashes of {package}: its files are not checked")
+            if self.watch.on_notice is not None:
+                self.watch.on_notice(f"the package index gives no hashes of {package}: its files are not checked")
         self._run([*pip, "install", *quiet, *wanted], package)
         installed = self._run([*pip, "freeze", *quiet], package)
         if not self.pins.is_file() or self.pins.read_bytes() != pins:
@@ -153,13 +140,9 @@ class _Installer(NamedTuple):
         environment = build_environment(os.environ)
         # Unlike pip, uv does not compile by default. Then each sync, a process of its own, would compile again.
         environment.setdefault("UV_COMPILE_BYTECODE", "1")
-        program = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-            pass_fds=(self.lock,),
-        )  # fmt: skip
-        output, errors = self._waited(program, package)
-        if program.returncode != 0:
-            lines = (output + errors).decode(errors="replace").strip().splitlines()
+        ended = run_installer(command, environment, self.watch)
+        if ended.returncode != 0:
+            lines = (ended.stdout + ended.stderr).decode(errors="replace").strip().splitlines()
             remedy = "Check the name and the version, the package index, and which Python the connector needs."
             if self.pins.is_file():
                 remedy += (
@@ -168,23 +151,10 @@ class _Installer(NamedTuple):
                 )
             raise ConfigError(
                 f"installing {package} with {Path(command[0]).name} for {self.python}",
-                "\n".join(lines[-_TAIL_LINES:]) or f"exit code {program.returncode} without a message",
+                "\n".join(lines[-_TAIL_LINES:]) or f"exit code {ended.returncode} without a message",
                 remedy=remedy,
             )
-        return output
-
-    def _waited(self, program: "subprocess.Popen[bytes]", package: PinnedPackage) -> tuple[bytes, bytes]:
-        """Waits for the program, and tells every few seconds how long its package takes."""
-        with program:
-            try:
-                while True:
-                    with suppress(subprocess.TimeoutExpired):
-                        return program.communicate(timeout=_NOTICE_SECONDS)
-                    if self.on_notice is not None:
-                        self.on_notice(f"installing {package}: {time.monotonic() - self.started:.0f} s")
-            except BaseException:
-                program.kill()
-                raise
+        return ended.stdout
 
 
 def ensure_environment(
@@ -222,12 +192,11 @@ def _ensured(
             on_notice(f"installing {package} into its own environment (only once){on_python}")
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _lock(lock_of_build(link)) as lock:
+            with hold_lock(lock_of_build(link)) as lock:
                 if not is_complete(link):
-                    installer = _Installer(
-                        interpreter, version, find_uv(), lock, pins, needed_python, on_notice, time.monotonic()
-                    )
-                    _build(package, link, installer)
+                    watch = InstallerWatch(str(package), lock, on_notice, time.monotonic())
+                    installer = _Installer(interpreter, version, find_uv(), pins, needed_python, watch)
+                    build_and_link(link, lambda folder: installer.install(package, folder))
         except OSError as error:
             raise StagingError(f"installing {package}", f"{error.strerror or error} ({cache})") from error
     return link.resolve()
@@ -245,51 +214,7 @@ def _tag(version: str) -> str:
     return "cp" + "".join(version.split(".")[:2])
 
 
-def link_of_build(folder: Path) -> Path:
-    """The link with the name of the environment that was built in this folder."""
-    return folder.with_name(folder.name.partition(BUILD)[0])
-
-
-def lock_of_build(link: Path) -> Path:
-    """The file whose lock the builder of an environment holds."""
-    return link.with_name(f"{link.name}.lock")
-
-
 def is_complete(link: Path) -> bool:
     """True if the build was completed and its interpreter still exists: an upgrade of the system's Python may remove
     it."""
     return (link / LOCK_FILE).is_file() and (link / "bin" / "python").exists()
-
-
-def _build(package: PinnedPackage, link: Path, installer: _Installer) -> None:
-    for remnant in link.parent.glob(f"{link.name}{BUILD}*"):
-        shutil.rmtree(remnant, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{link.name}{BUILD}", dir=link.parent))
-    try:
-        installer.install(package, folder)
-        fresh = folder / "link"
-        fresh.symlink_to(folder.name, target_is_directory=True)
-        fresh.replace(link)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def try_lock(path: Path) -> Iterator[bool]:
-    """Gives True with the lock held, or False if another process has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield locks_alone(descriptor)
-    finally:
-        os.close(descriptor)

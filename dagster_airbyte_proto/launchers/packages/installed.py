@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dagster_airbyte_proto.launchers.packages.environment_use import unused, used_at, users
-from dagster_airbyte_proto.launchers.packages.environments import (
+from dagster_airbyte_proto.launchers.packages.linked_builds import (
     BUILD,
     LOCK_FILE,
     link_of_build,

@@ -8,13 +8,8 @@ from pathlib import Path
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.environment_use import EnvironmentUse
-from dagster_airbyte_proto.launchers.packages.environments import (
-    LOCK_FILE,
-    PinnedPackage,
-    ensure_environment,
-    is_complete,
-    link_of_build,
-)
+from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment, is_complete
+from dagster_airbyte_proto.launchers.packages.linked_builds import LOCK_FILE, link_of_build
 from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions, RunningConnector
 from dagster_airbyte_proto.protocols.conversation import Invocation
 
