@@ -39,6 +39,7 @@ _SERVICES = {
     "ContainerHandle": "has the engine's client and open sockets",
     "DeliveryContext": "has the store and the lease's renewal",
     "Guardian": "has a process and its pipe",
+    "InstallerWatch": "has a descriptor and a callback",
     "LaunchOptions": "has callbacks",
     "LaunchableConnector": "has a launcher",
     "LeasedRun": "has the lease's renewal and the log",
@@ -81,6 +82,7 @@ _PLAIN_SAMPLES: dict[Any, Any] = {
 _LAUNCHES: list[dict[str, Any]] = [
     {"kind": "local", "command": ["source"]},
     {"kind": "pypi", "package": "source-faker==7.2.1"},
+    {"kind": "npm", "package": "@acme/geo@1.2.0"},
     {"kind": "manifest", "path": "manifest.yaml"},
     {"kind": "docker", "image": "airbyte/source-faker:7.2.1", "container_kwargs": {"hostname": "a"}},
     {"kind": "replay", "recording": "recordings/shop"},

@@ -83,6 +83,16 @@ class PypiLaunch(ProgramLaunch):
     python: Text | None = None
 
 
+class NpmLaunch(ProgramLaunch):
+    """A package of npm, with its dependencies in a folder of its own. `main` is the script that Node runs: a file of
+    the package. Install scripts do not run unless `install_scripts` allows them."""
+
+    kind: Literal["npm"]
+    package: Text
+    main: Text | None = None
+    install_scripts: bool = False
+
+
 def _one_version(version: str) -> str:
     if not re.fullmatch(r"[0-9][0-9A-Za-z.+!]*", version):
         raise ValueError('must be one version of airbyte-cdk, such as "7.39.1"')
@@ -175,7 +185,9 @@ class ReplayLaunch(StrictModel):
     recording: RelativePath
 
 
-Launch = Annotated[LocalLaunch | PypiLaunch | ManifestLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")]
+Launch = Annotated[
+    LocalLaunch | PypiLaunch | NpmLaunch | ManifestLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")
+]
 
 
 def _path_or_url(place: str, info: ValidationInfo) -> str:

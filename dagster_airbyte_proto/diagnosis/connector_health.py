@@ -28,11 +28,12 @@ class Needs(NamedTuple):
 
     docker: bool = False
     sandbox: bool = False
+    node: bool = False
 
     @classmethod
     def of(cls, connections: Sequence[Connection]) -> "Needs":
         kinds = {connection.connector.launch.kind for connection in connections}
-        return cls("docker" in kinds, any(connection.sandbox for connection in connections))
+        return cls("docker" in kinds, any(connection.sandbox for connection in connections), "npm" in kinds)
 
 
 def connector_checks(settings: Settings, needs: Needs) -> Sequence[HealthCheck]:
@@ -40,7 +41,7 @@ def connector_checks(settings: Settings, needs: Needs) -> Sequence[HealthCheck]:
     return [
         HealthCheck(_DOCKER, lambda: _docker(needs), seconds=2.0 * _DOCKER_SECONDS, late=daemon),
         HealthCheck(_BUBBLEWRAP, lambda: _bubblewrap(needs), seconds=30.0, late="Reinstall bubblewrap."),
-        HealthCheck(_NODE, _node, late="Reinstall Node."),
+        HealthCheck(_NODE, lambda: _node(needs), late="Reinstall Node."),
         HealthCheck(_UV, _uv, late="Reinstall uv."),
         HealthCheck(_PYTHONS, _pythons, seconds=60.0, late="Reinstall the Python that does not answer."),
         HealthCheck(
@@ -84,12 +85,12 @@ def _bubblewrap(needs: Needs) -> Sequence[Finding]:
     return [ok(_BUBBLEWRAP, f"{_version(found)} makes sandboxes here")]
 
 
-def _node() -> Sequence[Finding]:
+def _node(needs: Needs) -> Sequence[Finding]:
     missing = [name for name in ("node", "npm") if shutil.which(name) is None]
     if missing:
         found = f"no {' and no '.join(missing)} on the PATH"
-        users = "local connectors that are written in JavaScript"
-        return [_absent(_NODE, found, "Install Node with npm.", users=users, is_needed=False)]
+        users = "connections with `launch: {kind: npm}`, and local connectors that are written in JavaScript"
+        return [_absent(_NODE, found, "Install Node with npm.", users=users, is_needed=needs.node)]
     return [ok(_NODE, f"{_version('node')}, npm {_version('npm')}")]
 
 

@@ -8,7 +8,8 @@ needs none of them, so it is denied all variables but those below and those that
   own certificate authority trusts nobody.
 - A container has its own PATH, HOME and time zone. Its proxies are those of its deployment and of Docker's own
   settings: a proxy on this machine's `localhost` is nobody's in a container. So it gets only what its connection names.
-- The settings of package indexes, which may hold logins, go to the build of a package and not to the connector. The
+- The settings of package indexes, which may hold logins, go to the installer that reads them (uv and pip theirs, npm
+  its own) and not to the connector. The
   variables of a connection do not go to the build: it is shared by all connections.
 """
 
@@ -21,10 +22,15 @@ from dagster_airbyte_proto.errors import ConfigError
 PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 """The variables of proxies, in small letters. Programs read them in capitals too."""
 _ALLOWED = frozenset({"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR"})
-_CERTIFICATES = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"})
+_CERTIFICATES = frozenset(
+    {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"}
+)
 _COMPILERS = frozenset({"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "PKG_CONFIG_PATH"})
 _INSTALLER_PREFIXES = ("UV_", "PIP_", "XDG_")
 """uv and pip find their caches and their files of settings by the folders of XDG."""
+
+_NPM_LOGINS = frozenset({"NPM_TOKEN", "NODE_AUTH_TOKEN"})
+"""The names by which an .npmrc refers to a login, by custom: `${NPM_TOKEN}`."""
 
 
 class Permissions(NamedTuple):
@@ -66,6 +72,19 @@ def build_environment(host: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in host.items()
         if _is_allowed(name) or name in _COMPILERS or name == "NETRC" or name.startswith(_INSTALLER_PREFIXES)
+    }
+
+
+def npm_environment(host: Mapping[str, str]) -> dict[str, str]:
+    """The environment of npm, and so of install scripts, where they are allowed."""
+    return {
+        name: value
+        for name, value in host.items()
+        if _is_allowed(name)
+        or name in _COMPILERS
+        or name in _NPM_LOGINS
+        or name.lower().startswith("npm_config_")
+        or name.startswith("XDG_")
     }
 
 

@@ -1,3 +1,4 @@
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -5,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.containers.images import Image, python_image
+from tests.support.needs import require_npm
+from tests.support.npm_registry import NpmRegistry, running_registry, use_registry
 
 FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
 IMAGES = ("fake_image", "bare_image")
@@ -71,3 +74,26 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_wheel(folder, "airbyte-source-fake", "source-fake = airbyte_source_fake:run")
     write_wheel(folder, "airbyte-cdk", "source-declarative-manifest = airbyte_cdk:run\nother = airbyte_cdk:run")
     return folder
+
+
+# Node cannot become another program. So this one starts the fake connector, and ends as that does.
+_FAKE_SCRIPT = f"""
+const program = require("node:child_process").spawn(
+  {sys.executable!r}, ["-S", {str(FAKE_CONNECTOR)!r}, ...process.argv.slice(2)], {{stdio: "inherit"}});
+process.on("SIGTERM", () => {{}});
+program.on("exit", (code, signal) => {{
+  if (signal === null) process.exit(code);
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+}});
+"""
+
+
+@pytest.fixture
+def npm_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NpmRegistry]:
+    """A registry that npm installs from, and from nowhere else. It has the fake connector as a package."""
+    require_npm()
+    with running_registry() as registry:
+        use_registry(registry, tmp_path, monkeypatch)
+        registry.add("@acme/source-fake", "1.0.0", {"dist/index.js": _FAKE_SCRIPT}, main="dist/index.js")
+        yield registry

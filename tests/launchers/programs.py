@@ -1,4 +1,5 @@
-"""The launchers of programs on this machine, each of the fake connector. Packages need the fixture `wheels`."""
+"""The launchers of programs on this machine, each of the fake connector. Packages need the fixture `wheels`, or
+`npm_packages`."""
 
 import sys
 from collections.abc import Callable
@@ -6,6 +7,7 @@ from pathlib import Path
 
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.npm.launcher import NpmLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
@@ -21,6 +23,10 @@ def local(folder: Path, options: LaunchOptions) -> Launcher:
 
 def pypi(folder: Path, options: LaunchOptions) -> Launcher:
     return PypiLauncher("airbyte-source-fake==1.0", cache=folder / "environments", options=options)
+
+
+def npm(folder: Path, options: LaunchOptions) -> Launcher:
+    return NpmLauncher("@acme/source-fake@1.0.0", cache=folder / "environments", options=options)
 
 
 def manifest(folder: Path, options: LaunchOptions) -> Launcher:

@@ -25,7 +25,7 @@ from tests.conformance.launcher import (
     start_with_input,
 )
 from tests.launchers.conftest import IMAGES
-from tests.launchers.programs import MakeLauncher, local, manifest, pypi, recording
+from tests.launchers.programs import MakeLauncher, local, manifest, npm, pypi, recording
 from tests.support.containers.images import Image
 
 
@@ -50,9 +50,10 @@ def _replay(folder: Path, options: LaunchOptions) -> Launcher:
     "family_and_wait-local",
     "test_files_are_gone_after_a_stop[pypi]",
     "test_exit_code_and_last_words_are_reported[manifest]",
+    "test_exit_code_and_last_words_are_reported[npm]",
 )
-@pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("make", [local, pypi, manifest, recording])
+@pytest.mark.usefixtures("wheels", "npm_packages")
+@pytest.mark.parametrize("make", [local, pypi, npm, manifest, recording])
 class TestLocalLaunchers(LocalLauncherConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:
@@ -64,9 +65,10 @@ class TestLocalLaunchers(LocalLauncherConformance):
     "recording",
     "test_one_that_reads_before_it_writes_gets_all[pypi]",
     "test_one_that_reads_before_it_writes_gets_all[manifest]",
+    "test_one_that_reads_before_it_writes_gets_all[npm]",
 )
-@pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("make", [local, pypi, manifest, recording])
+@pytest.mark.usefixtures("wheels", "npm_packages")
+@pytest.mark.parametrize("make", [local, pypi, npm, manifest, recording])
 class TestInputOfLocalLaunchers(LocalInputConformance):
     @pytest.fixture
     def launcher(self, make: MakeLauncher, tmp_path: Path, runs_folder: Path) -> Launcher:

@@ -15,7 +15,7 @@ from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from tests.conformance.launcher import read_all, report_of, start
-from tests.launchers.programs import MakeLauncher, local, manifest, pypi, recording
+from tests.launchers.programs import MakeLauncher, local, manifest, npm, pypi, recording
 from tests.support.containers.images import Image
 
 _SECRETS = {
@@ -49,8 +49,8 @@ def _printed(launcher: Launcher) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("make", [local, pypi, manifest, recording])
-@pytest.mark.usefixtures("host", "wheels")
+@pytest.mark.parametrize("make", [local, pypi, npm, manifest, recording])
+@pytest.mark.usefixtures("host", "wheels", "npm_packages")
 class TestPrograms:
     def test_it_gets_what_every_program_needs_and_nothing_else(self, make: MakeLauncher, tmp_path: Path) -> None:
         found = _printed(make(tmp_path, LaunchOptions()))

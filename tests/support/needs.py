@@ -18,6 +18,11 @@ def lacks(what: str, reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def require_npm() -> None:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        lacks("npm", "no node and npm (Debian: apt-get install nodejs npm)")
+
+
 def require_bubblewrap() -> None:
     if shutil.which("bwrap") is None:
         lacks("bubblewrap", "no bwrap (Debian: apt-get install bubblewrap)")

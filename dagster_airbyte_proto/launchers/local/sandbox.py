@@ -3,7 +3,7 @@
 1. All files can be read as before, none written, but some folders are hidden behind empty ones: /tmp, /run (sockets of
    other programs, Docker's among them, and secrets of containers), the user's home, and those that `hidden` names.
 2. What the program needs of hidden folders is put back, read-only: its own file, its Python environment and that one's
-   interpreter, the files in its command line.
+   interpreter, the files in its command line. A script in a `node_modules` comes with all of that folder.
 3. It writes to the private folder of its run, to its working folder if the connection names one, and to /tmp.
 4. Folders deeper in the tree come last, so that they win over those around them.
 5. It sees no process but its own (PID namespace). When its first process ends, the kernel ends the others: none can
@@ -128,7 +128,11 @@ def _needed_to_execute(program: Path, search_path: str | None) -> Iterator[tuple
         if has_packages:
             todo.append(environment / "bin" / "python")
         is_python = file.parent.name == "bin" and any(environment.glob("lib/python3*/os.py"))
-        yield (environment if has_packages or is_python else file.parent), file
+        if "node_modules" in file.parts:
+            modules = Path(*file.parts[: file.parts.index("node_modules") + 1])
+            yield modules, modules
+        else:
+            yield (environment if has_packages or is_python else file.parent), file
         if file.is_symlink():
             todo.append(file.parent / file.readlink())
         if (interpreter := _interpreter(file, search_path)) is not None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.packages.environment_use import unused, used_at, users
 from dagster_airbyte_proto.launchers.packages.linked_builds import (
     BUILD,
@@ -18,28 +19,46 @@ from dagster_airbyte_proto.launchers.packages.linked_builds import (
     lock_of_build,
     try_lock,
 )
+from dagster_airbyte_proto.launchers.packages.npm.node import find_node
 
-_NAME = re.compile(r"(?P<package>.+)-(?P<version>[0-9][^-]*)-cp\d+-[0-9a-f]{12}")
+_PYPI_NAME = re.compile(r"(?P<package>.+)-(?P<version>[0-9][^-]*)-cp\d+-[0-9a-f]{12}")
+_NPM_NAME = re.compile(r"(?P<package>.+@[0-9].*)-node\d+-[0-9a-f]{12}")
 _PROBE_SECONDS = 20.0
 
 
 class InstalledEnvironment(NamedTuple):
     """An environment, named by its link. `folder` is the one that the link leads to.
 
-    A folder that no link leads to was left by a build that died; it has no `package`, and its own name. `users` are the
-    connections that have used it. `used_at` is the time of the last use, or of the installation if no use was noted.
+    A folder that no link leads to was left by a build that died; it has no `package`, and its own name. `interpreter`
+    is `python 3.11.2` or `node 20.20.2`. `users` are the connections that have used it. `used_at` is the time of the
+    last use, or of the installation if no use was noted.
     """
 
     link: Path
     folder: Path
     package: str
-    python: str
+    interpreter: str
     users: tuple[str, ...]
     used_at: datetime
 
     @property
     def name(self) -> str:
         return self.link.name if self.package else self.folder.name
+
+    @property
+    def python(self) -> str:
+        """The version of its Python; empty if it has none."""
+        return self._version("python")
+
+    @property
+    def node(self) -> str:
+        """The version of the Node that it was installed for; empty if it needs none."""
+        return self._version("node")
+
+    @property
+    def package_name(self) -> str:
+        """The package without its version."""
+        return self.package.rpartition("@")[0] if self.node else self.package.partition("==")[0]
 
     def size_bytes(self) -> int:
         """The bytes on disk. Files that uv has linked from its cache take no further room, and free none."""
@@ -55,6 +74,8 @@ class InstalledEnvironment(NamedTuple):
 
     def fault(self) -> str:
         """The reason why its programs cannot run; empty if they can."""
+        if self.node:
+            return _fault_of_node(self.node)
         python = self.folder / "bin" / "python"
         if not python.exists():
             return f"its Python is gone ({python.readlink() if python.is_symlink() else python})"
@@ -63,6 +84,19 @@ class InstalledEnvironment(NamedTuple):
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"its Python does not run: {error}"
         return "" if ended.returncode == 0 else f"its Python exits with {ended.returncode}"
+
+    def _version(self, interpreter: str) -> str:
+        name, _, version = self.interpreter.partition(" ")
+        return version if name == interpreter else ""
+
+
+def _fault_of_node(version: str) -> str:
+    try:
+        found = find_node()
+    except ConfigError as error:
+        return error.found
+    is_same = found.major == version.partition(".")[0]
+    return "" if is_same else f"it was installed for Node {version}, and here is {found.version}: no connection uses it"
 
 
 def installed_environments(cache: Path) -> list[InstalledEnvironment]:
@@ -111,11 +145,15 @@ def _entries(cache: Path) -> Iterator[Path]:
 
 def _installed(link: Path) -> InstalledEnvironment:
     first = (link / LOCK_FILE).read_text(errors="replace").partition("\n")[0]
-    named = _NAME.fullmatch(link.name)
-    package = f"{named['package']}=={named['version']}" if named else link.name
+    if named := _NPM_NAME.fullmatch(link.name):
+        package = named["package"].replace("+", "/", 1) if link.name.startswith("@") else named["package"]
+    elif named := _PYPI_NAME.fullmatch(link.name):
+        package = f"{named['package']}=={named['version']}"
+    else:
+        package = link.name
     seconds = used_at(link) or (link / LOCK_FILE).stat().st_mtime
     used = datetime.fromtimestamp(seconds, UTC)
-    return InstalledEnvironment(link, link.resolve(), package, first.removeprefix("# python "), users(link), used)
+    return InstalledEnvironment(link, link.resolve(), package, first.removeprefix("# "), users(link), used)
 
 
 def _remains(folder: Path) -> InstalledEnvironment:

@@ -9,6 +9,7 @@ from dagster_airbyte_proto.connection import Connection, DockerLaunch, ProgramLa
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
+from dagster_airbyte_proto.launchers.packages.npm.launcher import NpmLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
@@ -58,6 +59,10 @@ def launcher_for(
     if launch.kind == "pypi":
         return PypiLauncher(
             launch.package, launch.executable, cache=environments, python=launch.python, options=options
+        )
+    if launch.kind == "npm":
+        return NpmLauncher(
+            launch.package, launch.main, cache=environments, install_scripts=launch.install_scripts, options=options
         )
     if launch.kind == "manifest":
         return ManifestLauncher(

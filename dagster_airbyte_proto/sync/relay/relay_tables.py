@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from dagster_airbyte_proto.atomic_files import write_atomically
-from dagster_airbyte_proto.connection.launch import Connector, DockerLaunch, LocalLaunch, PypiLaunch
+from dagster_airbyte_proto.connection.launch import Connector, DockerLaunch, LocalLaunch, NpmLaunch, PypiLaunch
 from dagster_airbyte_proto.errors import CommitUnknown, InternalError, ProtoError, StagingError, TableError
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.push import Delivery
@@ -195,6 +195,8 @@ def _identity(connector: Connector) -> str:
         program = re.sub(r"(?<=[^/]):[^:/]+$|@.*$", "", launch.image)
     elif isinstance(launch, PypiLaunch):
         program = launch.package.partition("==")[0]
+    elif isinstance(launch, NpmLaunch):
+        program = launch.package.rpartition("@")[0]
     elif isinstance(launch, LocalLaunch):
         program = " ".join(launch.command)
     return f"{_ID_PREFIX}{connector.protocol} {launch.kind} {program}".strip()

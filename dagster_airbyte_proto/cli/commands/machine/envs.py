@@ -15,7 +15,7 @@ from dagster_airbyte_proto.errors import ConfigError
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.packages.installed import InstalledEnvironment
 
-_LIST = ("environment", "package", "python", "size", "last use", "connections", "now")
+_LIST = ("environment", "package", "runs on", "size", "last use", "connections", "now")
 
 
 @command_in(envs, "list")
@@ -89,7 +89,7 @@ def _named(installed: "Sequence[InstalledEnvironment]", names: Sequence[str]) ->
 
 
 def _names(environment: "InstalledEnvironment") -> tuple[str, ...]:
-    return environment.name, environment.package, environment.package.partition("==")[0]
+    return environment.name, environment.package, environment.package_name
 
 
 def _grid(rows: "Sequence[tuple[InstalledEnvironment, int, bool]]") -> Grid:
@@ -99,7 +99,7 @@ def _grid(rows: "Sequence[tuple[InstalledEnvironment, int, bool]]") -> Grid:
             (
                 each.name,
                 each.package or "(an installation that was cut off)",
-                each.python,
+                each.interpreter,
                 size_text(size),
                 time_text(each.used_at),
                 ", ".join(each.users),
@@ -115,6 +115,7 @@ def _value(environment: "InstalledEnvironment", size_bytes: int) -> dict[str, An
         "name": environment.name,
         "package": environment.package or None,
         "python": environment.python or None,
+        "node": environment.node or None,
         "size_bytes": size_bytes,
         "used_at": environment.used_at.isoformat(timespec="seconds"),
         "connections": list(environment.users),

@@ -22,6 +22,7 @@ def version(call: Call) -> Answer:
         **{name: _package(name) for name in _PACKAGES},
         "iceberg_runtime": _iceberg_runtime(),
         "java": _java(),
+        "node": _node(),
         "state_store_schema": _state_store_schema(call),
     }
     width = max(map(len, found))
@@ -54,6 +55,16 @@ def _java() -> str | None:
     try:
         return version_line(java_home(cache.expanduser(), os.environ))
     except (ConfigError, OSError):
+        return None
+
+
+def _node() -> str | None:
+    """The version of the Node that would run packages of npm."""
+    from dagster_airbyte_proto.launchers.packages.npm.node import find_node
+
+    try:
+        return find_node().version
+    except ConfigError:
         return None
 
 
