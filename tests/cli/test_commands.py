@@ -148,7 +148,9 @@ def test_version_knows_the_store_only_once_it_stands(place: Place) -> None:
     place.run("state", "list")
     versions = place.json("version")
     assert versions["state_store_schema"] == 9
-    assert {"airbyte_proto", "python", "pyspark", "iceberg_runtime", "java", "pyarrow", "dagster"} <= set(versions)
+    assert {"airbyte_proto", "python", "pyspark", "iceberg_runtime", "java", "node", "pyarrow", "dagster"} <= set(
+        versions
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,11 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-# Node cannot become another program. So this one starts the fake connector, and ends as that does.
+# Node cannot become another program. So this one starts the fake connector, leaves it the pipes, and ends as it does.
 _FAKE_SCRIPT = f"""
 const program = require("node:child_process").spawn(
   {sys.executable!r}, ["-S", {str(FAKE_CONNECTOR)!r}, ...process.argv.slice(2)], {{stdio: "inherit"}});
+for (const pipe of [0, 1]) require("node:fs").closeSync(pipe);
 process.on("SIGTERM", () => {{}});
 program.on("exit", (code, signal) => {{
   if (signal === null) process.exit(code);

@@ -60,6 +60,7 @@ class TestPrograms:
             *_ALLOWED,
             "SSL_CERT_DIR",
             "CURL_CA_BUNDLE",
+            "NODE_EXTRA_CA_CERTS",
             "LANGUAGE",
             "PWD",  # of the shell that starts a script
         }

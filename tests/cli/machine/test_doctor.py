@@ -131,7 +131,11 @@ def test_programs_that_are_not_there_are_warnings(place: Place, monkeypatch: pyt
     assert "sandbox: true" in found["bubblewrap"]["found"]
     file = place.connect(USERS, sandbox=True)
     code, found = examine(place, file)
-    assert (code, found["bubblewrap"]["verdict"]) == (1, "fails")
+    assert (code, found["bubblewrap"]["verdict"], found["Node"]["verdict"]) == (1, "fails", "warning")
+    launch = {"kind": "npm", "package": "@acme/crm@1.2.0"}
+    file = place.connect(USERS, connector={"protocol": "airbyte", "launch": launch})
+    code, found = examine(place, file)
+    assert (code, found["Node"]["verdict"], found["Node"]["remedy"]) == (1, "fails", "Install Node with npm.")
 
 
 class TestIceberg:
