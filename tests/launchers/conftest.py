@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.containers.images import Image, python_image
-from tests.support.needs import require_npm
 from tests.support.npm_registry import NpmRegistry, running_registry, use_registry
 
 FAKE_CONNECTOR = Path(__file__).parent / "fake_connector.py"
@@ -93,7 +92,6 @@ program.on("exit", (code, signal) => {{
 @pytest.fixture
 def npm_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NpmRegistry]:
     """A registry that npm installs from, and from nowhere else. It has the fake connector as a package."""
-    require_npm()
     with running_registry() as registry:
         use_registry(registry, tmp_path, monkeypatch)
         registry.add("@acme/source-fake", "1.0.0", {"dist/index.js": _FAKE_SCRIPT}, main="dist/index.js")

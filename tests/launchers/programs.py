@@ -13,6 +13,7 @@ from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from tests.launchers.conftest import FAKE_CONNECTOR
 from tests.support.low_code import MANIFEST
+from tests.support.needs import require_npm
 
 MakeLauncher = Callable[[Path, LaunchOptions], Launcher]
 
@@ -26,6 +27,7 @@ def pypi(folder: Path, options: LaunchOptions) -> Launcher:
 
 
 def npm(folder: Path, options: LaunchOptions) -> Launcher:
+    require_npm()
     return NpmLauncher("@acme/source-fake@1.0.0", cache=folder / "environments", options=options)
 
 

@@ -62,7 +62,7 @@ def running_registry() -> Iterator[NpmRegistry]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         registry.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield registry

@@ -20,11 +20,16 @@ from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import Invocation
 from tests.conformance.launcher import read_all, report_of, start
-from tests.support.needs import require_bubblewrap
+from tests.support.needs import require_bubblewrap, require_npm
 from tests.support.npm_registry import NpmRegistry
 
 _ROOT = Path(__file__).parents[3]
 _PACKAGE = "@acme/source-fake@1.0.0"
+
+
+@pytest.fixture(autouse=True)
+def _has_npm() -> None:
+    require_npm()
 
 
 def _launcher(folder: Path, package: str = _PACKAGE, main: str | None = None, **options: Any) -> NpmLauncher:
