@@ -116,6 +116,7 @@ def test_ailake_lacks_a_mode_that_replaces_by_key(ailake: OpenDestination) -> No
         ailake("mirror").contacts()
 
 
+@pytest.mark.nightly
 def test_ailake_adds_where_it_says_that_it_overwrites(ailake: OpenDestination, quick_folder: Path) -> None:
     """If this fails, it has learnt to: docs/push.md says that it has not."""
     table = ailake("overwrite")
@@ -123,6 +124,7 @@ def test_ailake_adds_where_it_says_that_it_overwrites(ailake: OpenDestination, q
     assert len(_rows_of_ailake(quick_folder)) == 2 * _ROWS
 
 
+@pytest.mark.nightly
 def test_ailake_loses_the_numbers_that_follow_a_null(ailake: OpenDestination, quick_folder: Path) -> None:
     """If this fails, it keeps them now: docs/push.md says that it does not."""
     table = ailake("append")
@@ -206,6 +208,7 @@ def _write_tokenizer(folder: Path) -> None:
         (folder / sha1(url.encode(), usedforsecurity=False).hexdigest()).write_text(content)
 
 
+@pytest.mark.nightly
 def test_pgvector(pgvector: OpenDestination, vector_server: PostgresServer) -> None:
     """If it misses rows, it has learnt to remove them: docs/push.md says that it only acknowledges removals."""
     table = pgvector("mirror")
@@ -218,6 +221,7 @@ def test_pgvector(pgvector: OpenDestination, vector_server: PostgresServer) -> N
     assert _rows_of_pgvector(vector_server) == _as_pgvector_writes(with_nulls)
 
 
+@pytest.mark.nightly
 def test_pgvector_overwrites(pgvector: OpenDestination, vector_server: PostgresServer) -> None:
     table = pgvector("overwrite")
     assert table.contacts().acknowledged == _ROWS

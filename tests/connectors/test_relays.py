@@ -46,6 +46,7 @@ def relay(quick_folder: Path, connector_environments: Path) -> RelayedConnection
     return RelayedConnection(quick_folder, connector_environments)
 
 
+@pytest.mark.nightly
 def test_an_airbyte_source_to_a_singer_target(relay: RelayedConnection, quick_folder: Path) -> None:
     out = quick_folder / "out"
     out.mkdir()

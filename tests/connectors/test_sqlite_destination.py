@@ -86,6 +86,7 @@ def test_objects_are_checked_before_the_start(destination: OpenDestination) -> N
         table.contacts()
 
 
+@pytest.mark.everyday("mirror", "overwrite")
 @pytest.mark.parametrize("mode", ["append", "insert", "upsert", "mirror", "overwrite"])
 def test_each_other_mode(destination: OpenDestination, mode: str) -> None:
     table = destination(mode)
@@ -144,6 +145,7 @@ def test_a_replacement_that_died_leaves_no_row_twice(destination: OpenDestinatio
     assert len(generations) == 1
 
 
+@pytest.mark.nightly
 def test_each_stream_is_complete_once_and_removals_once_more(destination: OpenDestination) -> None:
     table = destination("mirror")
     table.options["checkpoint_rows"] = 8
@@ -154,6 +156,7 @@ def test_each_stream_is_complete_once_and_removals_once_more(destination: OpenDe
     assert len(_completed(table)) == 2
 
 
+@pytest.mark.everyday("True")
 @pytest.mark.parametrize("is_bare", [True, False])
 def test_rejected_rows_are_counted_once_in_each_form_of_state(destination: OpenDestination, is_bare: bool) -> None:
     table = destination("upsert", requires=["score"], bare=is_bare)
@@ -163,6 +166,7 @@ def test_rejected_rows_are_counted_once_in_each_form_of_state(destination: OpenD
     assert len(_held(table)) == 18
 
 
+@pytest.mark.nightly
 def test_too_many_rows_that_the_destination_rejects_stop_the_push(destination: OpenDestination) -> None:
     table = destination("upsert", requires=["score"])
     table.push["max_rejected"] = "10 %"
@@ -173,6 +177,7 @@ def test_too_many_rows_that_the_destination_rejects_stop_the_push(destination: O
     assert report.sent == report.acknowledged + report.rejected + report.unknown
 
 
+@pytest.mark.nightly
 def test_states_that_come_last_or_never(destination: OpenDestination) -> None:
     assert destination("upsert", echo="last").contacts().acknowledged == 20
     table = destination("upsert", echo="never")
@@ -193,6 +198,7 @@ def test_an_error_is_that_of_its_stream(destination: OpenDestination) -> None:
     assert (report.streams["contacts"].error, report.streams["contacts"].acknowledged) == (None, 20)
 
 
+@pytest.mark.nightly
 def test_a_config_that_it_rewrites_is_kept(destination: OpenDestination) -> None:
     table = destination("upsert", rotate=1)
     table.contacts()

@@ -152,6 +152,7 @@ def _filled(origin: _Origin, rows: int = 40) -> None:
     origin.deliver()
 
 
+@pytest.mark.everyday("on read", "vectors", "delta")
 def test_any_changes_are_found_as_a_comparison_of_all_rows_finds_them(origin: _Origin) -> None:
     _filled(origin)
     assert origin.changes() == ({}, set())
@@ -168,6 +169,7 @@ def test_any_changes_are_found_as_a_comparison_of_all_rows_finds_them(origin: _O
             assert origin.written(finds_removed=False) == found[0]
 
 
+@pytest.mark.everyday("on read", "delta")
 def test_only_what_is_new_is_looked_at(origin: _Origin) -> None:
     _filled(origin)
     steps, dice = _steps(origin), random.Random(1)
@@ -182,6 +184,7 @@ def test_only_what_is_new_is_looked_at(origin: _Origin) -> None:
     assert origin.changes(looks_at=0) == ({}, set())
 
 
+@pytest.mark.everyday("copies", "delta")
 def test_a_table_that_went_back_sends_what_it_was(origin: _Origin) -> None:
     _filled(origin)
     before = origin.snapshot.snapshot_id
@@ -202,6 +205,7 @@ def test_a_table_that_went_back_sends_what_it_was(origin: _Origin) -> None:
     assert origin.changes() == ({}, set())
 
 
+@pytest.mark.everyday("on read", "delta")
 def test_another_table_of_the_same_name_is_compared_whole(origin: _Origin) -> None:
     _filled(origin)
     origin.sql(f"DROP TABLE {origin.table}")
@@ -210,6 +214,7 @@ def test_another_table_of_the_same_name_is_compared_whole(origin: _Origin) -> No
     assert "another table" in origin.note()
 
 
+@pytest.mark.everyday("partitioned", "delta")
 def test_other_columns_compare_all_rows(origin: _Origin) -> None:
     _filled(origin)
     origin.sql(f"ALTER TABLE {origin.table} ADD COLUMN more string")
@@ -220,6 +225,7 @@ def test_other_columns_compare_all_rows(origin: _Origin) -> None:
         assert "columns have changed" in origin.note()
 
 
+@pytest.mark.everyday("on read")
 def test_keys_that_new_rows_share_are_refused(origin: _Origin) -> None:
     _filled(origin)
     origin.sql(f"INSERT INTO {origin.table} VALUES (5000, 'x', 1), (5000, 'y', 1)")
