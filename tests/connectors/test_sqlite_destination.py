@@ -86,7 +86,7 @@ def test_objects_are_checked_before_the_start(destination: OpenDestination) -> N
         table.contacts()
 
 
-@pytest.mark.everyday("mirror", "overwrite")
+@pytest.mark.everyday("mirror")
 @pytest.mark.parametrize("mode", ["append", "insert", "upsert", "mirror", "overwrite"])
 def test_each_other_mode(destination: OpenDestination, mode: str) -> None:
     table = destination(mode)
@@ -156,7 +156,7 @@ def test_each_stream_is_complete_once_and_removals_once_more(destination: OpenDe
     assert len(_completed(table)) == 2
 
 
-@pytest.mark.everyday("True")
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_bare", [True, False])
 def test_rejected_rows_are_counted_once_in_each_form_of_state(destination: OpenDestination, is_bare: bool) -> None:
     table = destination("upsert", requires=["score"], bare=is_bare)
@@ -187,6 +187,7 @@ def test_states_that_come_last_or_never(destination: OpenDestination) -> None:
     assert table.contacts().acknowledged == 20
 
 
+@pytest.mark.nightly
 def test_an_error_is_that_of_its_stream(destination: OpenDestination) -> None:
     table = destination("upsert", fail="companies")
     path = table.connection_file()

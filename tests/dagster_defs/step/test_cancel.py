@@ -44,6 +44,7 @@ def terminated(place: Shop, steps: StepProcess, is_time: Callable[[], bool]) -> 
     return run_of(place, run_id), seconds
 
 
+@pytest.mark.everyday("hang")
 @pytest.mark.parametrize("kind", ["hang", "ignore_sigterm"])
 def test_what_is_complete_materializes_and_nothing_is_tried_again(
     kind: str, steps: StepProcess, shop: OpenShop

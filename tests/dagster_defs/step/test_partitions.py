@@ -230,9 +230,8 @@ def test_a_run_of_no_partition_is_refused(place: Shop, instance: dg.DagsterInsta
 # Together, and broken off
 
 
-@pytest.mark.parametrize(
-    "kept_in", ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.nightly])]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_two_backfills_at_once_lose_no_update(
     kept_in: str,
     place: Shop,

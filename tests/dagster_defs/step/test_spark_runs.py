@@ -70,6 +70,7 @@ def test_a_run_that_is_killed_around_a_commit_is_healed_by_the_next(
     assert healed.metadata("users")["dagster/row_count"] == killed.records["users"]
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_terminated_while_spark_starts_takes_its_jvm_along(
     killed: KilledConnection, steps: SparkSteps, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def test_dying_where_a_generation_changes_the_columns_shows_old_ones_or_new_ones
     killed.survive(("load.announced", last["load.announced"]), ("table.committed", 1))
 
 
-@pytest.mark.everyday("append")
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", sorted(mode.value for mode in ABILITIES.modes))
 def test_dying_at_any_point_on_plain_parquet_loses_and_doubles_nothing(
@@ -111,3 +111,14 @@ def test_dying_at_any_point_on_plain_parquet_loses_and_doubles_nothing(
                 killed.survive((point, reaching), second)
 
     sweep(open_connection, servers, folder, die, points=(*POINTS, *PARQUET_POINTS))
+
+
+@pytest.mark.timeout(900)
+def test_dying_around_a_commit_to_plain_parquet_loses_and_doubles_nothing(
+    servers: list[SyncForkServer], folder: Path
+) -> None:
+    killed = KilledConnection(servers[0], ParquetConnection(folder), "append", "stream")
+    killed.survive()
+    for point in sorted(_WHERE_PARQUET_RECOVERS_OTHERWISE):
+        killed.survive((point, 1))
+    assert killed.reached.keys() >= _WHERE_PARQUET_RECOVERS_OTHERWISE

@@ -109,9 +109,8 @@ def test_a_chain_of_deaths_around_commits_that_replace_rows_loses_and_doubles_no
     chained(server, connection, mode, _WHOLE_RECOVERIES, {"merge": merge} if merge else {})
 
 
-@pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[] if mode == "append" else pytest.mark.nightly) for mode in SWEPT_MODES]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", SWEPT_MODES)
 def test_a_chain_of_deaths_around_commits_to_delta_loses_and_doubles_nothing(
     mode: str, server: SparkSyncForkServer, spark: SparkSession, tmp_path: Path
 ) -> None:
