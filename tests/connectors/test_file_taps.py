@@ -63,6 +63,7 @@ def test_lines_of_json_land_as_they_are(tmp_path: Path, open_tap: Callable[..., 
     assert found == meant
 
 
+@pytest.mark.nightly
 def test_a_file_lands_as_it_is_written_and_is_read_again_when_it_changed(
     tmp_path: Path, open_tap: Callable[..., TapHome]
 ) -> None:

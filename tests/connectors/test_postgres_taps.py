@@ -236,7 +236,7 @@ def logged(tap: _Tap, database: psycopg.Connection[Any]) -> Iterator[str]:
     database.execute("SELECT pg_drop_replication_slot(%s)", (tap.slot,))
 
 
-@pytest.mark.everyday("meltano-folders-append_dedup", "pipelinewise-folders-soft_delete")
+@pytest.mark.everyday("pipelinewise-folders-append_dedup")
 @pytest.mark.parametrize("write", ["append_dedup", "soft_delete"])
 def test_what_the_log_tells_lands_and_what_was_deleted_goes(
     tap: _Tap, write: str, logged: str, connect: Connect, database: psycopg.Connection[Any]

@@ -136,6 +136,7 @@ def test_it_is_pushed_to_by_a_dagster_asset(destination: OpenDestination) -> Non
         assert _held(table) == _people(rows)
 
 
+@pytest.mark.nightly
 def test_a_replacement_that_died_leaves_no_row_twice(destination: OpenDestination) -> None:
     table = destination("overwrite", die_after=13)
     assert table.contacts().status == "failed"

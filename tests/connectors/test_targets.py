@@ -116,6 +116,7 @@ def test_a_target_that_writes_what_it_has_at_its_end_is_let_do_so(target: OpenTa
     assert sorted(written) == list(range(60))
 
 
+@pytest.mark.nightly
 def test_target_duckdb(target: OpenTarget, quick_folder: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     path = quick_folder / "db.duckdb"

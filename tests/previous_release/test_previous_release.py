@@ -108,6 +108,7 @@ def load_statuses(home: PreviousHome, connection: str) -> list[str]:
     return [load["status"] for load in answer(home, "loads", "list", connection)["loads"]]
 
 
+@pytest.mark.everyday("folder")
 @pytest.mark.parametrize("home", _OPENED, indirect=True)
 def test_states_and_loads_of_the_previous_release_are_shown(home: PreviousHome) -> None:
     connections = {each["connection"]: each["states"] for each in answer(home, "state", "list")["connections"]}

@@ -95,6 +95,7 @@ def test_a_project_gets_its_assets_when_its_state_is_refreshed_and_never_before(
     assert "written as append_dedup" in users["description"]
 
 
+@pytest.mark.nightly
 def test_the_tools_of_a_project_know_the_component(project: Project) -> None:
     listed = project.dg("list", "components", "--json")
     kinds = {item["key"]: item["summary"] for item in json.loads(listed.out)["items"]}

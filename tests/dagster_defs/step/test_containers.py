@@ -139,6 +139,7 @@ def test_what_a_killed_step_left_goes_with_the_next_one(runs: Runs) -> None:
     expect(runs.place, 10, 20)
 
 
+@pytest.mark.nightly
 def test_a_run_in_a_container_that_is_terminated_takes_its_connector_along(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,7 @@ def live_through(pair: Pair, folder: Path, mode: str, stop: tuple[str, int]) -> 
     assert connection.loose_files() == [], stop
 
 
-@pytest.mark.everyday("append_dedup", "overwrite resumed")
+@pytest.mark.everyday("append_dedup")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_that_slept_through_its_lease_is_refused_and_leaves_nothing(
     mode: str, pairs: list[Pair], quick_folder: Path

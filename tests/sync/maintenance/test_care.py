@@ -50,6 +50,7 @@ def tidy(lake: Lake, *, since: datetime | None = None) -> int:
     return clean(store, care, table(lake), keep_seconds=keep, orphan_seconds=3 * DAY).snapshots
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_rollback_reaches_versions_of_the_keep_time_and_no_older_one(lake: Lake) -> None:
     """At the beginning of the keep time readers saw a compaction. A rollback goes back to the load before it."""
@@ -83,6 +84,7 @@ def test_a_rollback_can_be_undone_after_expiry_within_the_keep_time(lake: Lake) 
     assert lake.ids("users") == list(range(20))
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_upserts_continue_correctly_between_compactions_and_expiries(lake: Lake) -> None:
     for records in (12, 24):

@@ -153,6 +153,7 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     assert names(iceberg_rows(target)) == [(1, "a")]
 
 
+@pytest.mark.nightly
 def test_a_commit_whose_jvm_died_is_unknown(
     iceberg: IcebergTables, writer: "subprocess.Popen[str]", iceberg_rows: Reader
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_table_of_iceberg_is_prepared_or_refused(
     assert made > 50
 
 
+@pytest.mark.nightly
 def test_a_table_of_delta_is_prepared_or_refused(
     gateway: Gateway, spark: SparkSession, delta_settings: SparkSettings
 ) -> None:
