@@ -84,15 +84,15 @@ def prepare_delivered_table(context: PushContext, spec: TableSpec, stream: Strea
 
     Raises TableError where it remembers rows by another key.
     """
-    tables, lease = context.engine.tables, context.lease
+    tables, lease = context.engine.tables, context.delivery.lease
     try:
         target = tables.prepare(spec)
     except SchemaRefused as error:
         raise _other_key(context, spec, stream) from error
     if set(_keys_of(target)) != set(spec.keys):
         raise _other_key(context, spec, stream)
-    landed = context.store.landed_tables(lease.connection).get(stream)
-    check_witness(context.store, lease, stream, tables.witness(spec.name, lease.connection), landed)
+    landed = context.delivery.store.landed_tables(lease.connection).get(stream)
+    check_witness(context.delivery.store, lease, stream, tables.witness(spec.name, lease.connection), landed)
     return target
 
 
@@ -105,8 +105,8 @@ def _other_key(context: PushContext, spec: TableSpec, stream: StreamId) -> Table
     return TableError(
         f"preparing the memory of the push, table {spec.name}",
         f"it remembers rows by another key, or its key has another type than {', '.join(spec.keys)} has now",
-        remedy=f"Use the key as it was; or drop the table and run `airbyte-proto state reset {context.connection.name}"
-        f" {stream}`: then all rows are sent again.",
+        remedy="Use the key as it was; or drop the table and run `airbyte-proto state reset"
+        f" {context.delivery.connection.name} {stream}`: then all rows are sent again.",
         stream=str(stream),
     )
 
@@ -125,7 +125,7 @@ def fold(context: PushContext, delivery: Delivery, folded: int, target: TableTar
     load = Load(
         load_id=secrets.token_hex(16),
         connection=plan.connection,
-        run_id=context.lease.run_id,
+        run_id=context.delivery.lease.run_id,
         parts=(_staged(context, plan, folded, end, target),) if target is not None and has_rows else (),
         states=(_position_state(context, plan, end),),
     )
@@ -139,7 +139,7 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
     is_end = rows == plan.rows
     snapshot = plan.snapshot if is_end else plan.snapshot_before
     # A removal that was rejected is found again only by comparing all rows: its key is no change of the table any more.
-    if is_end and any(each.row >= plan.rows_to_write for each in context.store.rejected_rows(plan)):
+    if is_end and any(each.row >= plan.rows_to_write for each in context.delivery.store.rejected_rows(plan)):
         snapshot = None
     position = PushPosition(
         plan.plan_id,
@@ -155,12 +155,12 @@ def _position_state(context: PushContext, plan: SealedPlan, rows: int) -> State:
 def stored_position(context: PushContext, stream: StreamId) -> PushPosition | None:
     """The position of a stream as the store has it; None if it was never pushed, or was reset."""
     codec = state_codec_named(PUSH)
-    for stored in context.store.states(context.connection.name):
+    for stored in context.delivery.store.states(context.delivery.connection.name):
         if stored.state.stream == stream:
             try:
                 return msgspec.convert(codec.value(stored.state), PushPosition)
             except msgspec.ValidationError as error:
-                remedy = f"airbyte-proto state reset {context.connection.name} {stream} sends all rows again."
+                remedy = f"airbyte-proto state reset {context.delivery.connection.name} {stream} sends all rows again."
                 raise ConfigError(
                     "reading the state of the push", f"it is none of a push: {error}", remedy=remedy, stream=str(stream)
                 ) from error
@@ -170,7 +170,7 @@ def stored_position(context: PushContext, stream: StreamId) -> PushPosition | No
 def _staged(context: PushContext, plan: SealedPlan, start: int, end: int, target: TableTarget) -> StagedRows:
     """Stages the rows of a plan from one position to another, as one part of a load."""
     files = _FoldFiles(context, plan, target)
-    rejected = {each.row: each for each in context.store.rejected_rows(plan)}
+    rejected = {each.row: each for each in context.delivery.store.rejected_rows(plan)}
     for batch in plan_batches(plan, target.storage, start, end):
         files.add(batch, rejected)
     replaces = plan.starts_over and start == 0
@@ -193,8 +193,8 @@ class _FoldFiles:
 
     def __init__(self, context: PushContext, plan: SealedPlan, target: TableTarget) -> None:
         self.keys = _keys_of(target)
-        uri = run_staging_folder(target, context.lease.run_id)
-        context.store.note_folders(context.lease, [uri])
+        uri = run_staging_folder(target, context.delivery.lease.run_id)
+        context.delivery.store.note_folders(context.delivery.lease, [uri])
         self._folder = StagingFolder.at(uri, target.storage)
         create_folder(self._folder)
         self._target, self._stream, self._suffix = target, str(plan.stream), secrets.token_hex(4)

@@ -68,7 +68,7 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
     query = query._replace(fingerprint=_fingerprint(options, fields))
     if options.changes_by not in BY_KEY:
         return PushOrigin(query, fields, None)
-    spec = delivered_spec(context.connection.name, stream, fields, query.keys)
+    spec = delivered_spec(context.delivery.connection.name, stream, fields, query.keys)
     return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream))
 
 
@@ -145,7 +145,7 @@ def _planned(context: PushContext, query: PlanQuery, folder: str) -> PlannedRows
 
 def _sweep(context: PushContext, stream: StreamId, plans: str, storage: Storage) -> None:
     """Removes the plans that runs left which died, but for one that is still to be gone on with."""
-    known = context.store.deliveries(context.connection.name).get(stream)
+    known = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
     kept = () if known is None else (*known.plan.files, *known.plan.removal_files)
     remove_orphan_files(plans, [file.path for file in kept], storage)
 
@@ -173,7 +173,9 @@ def _plans_folder(context: PushContext, stream: StreamId, origin: PushOrigin) ->
     """The folder of a stream's plans: beside the table that remembers them, else in the home folder."""
     if origin.delivered is not None:
         return f"{origin.delivered.location.rstrip('/')}/plans"
-    return str(context.engine.settings.staging_folder.absolute() / "plans" / context.connection.name / str(stream))
+    return str(
+        context.engine.settings.staging_folder.absolute() / "plans" / context.delivery.connection.name / str(stream)
+    )
 
 
 def _planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:
@@ -216,7 +218,7 @@ def _sealed(
     removed = sum(file.rows for file in removal_files)
     return SealedPlan(
         plan_id=folder.rpartition("/")[2],
-        connection=context.connection.name,
+        connection=context.delivery.connection.name,
         stream=stream,
         mode=options.mode,
         folder=folder,
@@ -224,7 +226,7 @@ def _sealed(
         removal_files=removal_files,
         counts=_counts(query, planned, written, changed, removed),
         fingerprint=query.fingerprint,
-        generation_id=context.sync_id,
+        generation_id=context.delivery.sync_id,
         partition=context.request.partition_key,
     )
 

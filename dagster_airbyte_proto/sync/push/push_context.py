@@ -64,29 +64,10 @@ class DeliveryContext(NamedTuple):
 
 
 class PushContext(NamedTuple):
-    """One push: what it sends, how it behaves, and what it holds until it ends."""
+    """One push: its delivery, and what it needs beside that to plan the rows and to remember them."""
 
     engine: Engine
-    destination: Destination
+    delivery: DeliveryContext
     request: PushRequest
-    options: RunOptions
-    renewal: LeaseRenewal
     committer: Committer
     log: RunLog
-    sync_id: int
-
-    @property
-    def store(self) -> DeliveryStore:
-        return self.engine.store
-
-    @property
-    def lease(self) -> Lease:
-        return self.renewal.lease
-
-    @property
-    def connection(self) -> Connection:
-        return self.destination.connection
-
-    @property
-    def delivery(self) -> DeliveryContext:
-        return DeliveryContext(self.destination, self.options, self.renewal, self.store, self.sync_id)

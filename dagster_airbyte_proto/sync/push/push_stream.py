@@ -39,7 +39,7 @@ def push_stream(context: PushContext, stream: StreamId, options: PushOptions) ->
 
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
-    delivery = context.store.deliveries(context.connection.name).get(stream)
+    delivery = context.delivery.store.deliveries(context.delivery.connection.name).get(stream)
     position = stored_position(context, stream)
     if delivery is not None and not context.request.only_plans:
         position, delivery = _take_up(context, delivery, options, origin)
@@ -50,7 +50,7 @@ def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin
         return _only_planned(context, plan, options)
     moves_snapshot = plan.keeps_snapshot and plan.moves_snapshot
     if plan.rows or plan.starts_over or plan.mode is PushMode.OVERWRITE or moves_snapshot:
-        context.store.seal_plan(context.lease, plan)
+        context.delivery.store.seal_plan(context.delivery.lease, plan)
         reach("push.sealed")
         return _delivered(context, plan, options, origin)
     drop_plan(context, plan)
@@ -110,12 +110,12 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
     """Delivers a sealed plan, then folds what is acknowledged."""
     start = first_position(context.delivery, plan)
     # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
-    generations = count(context.sync_id * MAX_ATTEMPTS)
+    generations = count(context.delivery.sync_id * MAX_ATTEMPTS)
     rules = _rules(context, plan.stream, options)
 
     def parts(start: int) -> Iterator[PlanPart]:
         stream = _described(context, plan, options, origin.fields)._replace(generation_id=next(generations))
-        for rows in row_ranges(plan, start, context.connection.checkpoint_rows):
+        for rows in row_ranges(plan, start, context.delivery.connection.checkpoint_rows):
             yield PlanPart(rows, stream._replace(starts_over=plan.starts_over and rows.start == 0), rules)
 
     attempts = DeliveryAttempts(
@@ -125,7 +125,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         context.engine.tables.storage,
     )
     attempts.run()
-    delivery = context.store.deliveries(plan.connection)[plan.stream]
+    delivery = context.delivery.store.deliveries(plan.connection)[plan.stream]
     position = stored_position(context, plan.stream)
     folded = position.rows if position is not None and position.plan_id == plan.plan_id else 0
     error = attempts.error
@@ -141,7 +141,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         drop_plan(context, plan)
         if plan.keeps_snapshot:
             _keep_snapshot(context, plan)
-    rejected = sum(each.row >= start for each in context.store.rejected_rows(plan))
+    rejected = sum(each.row >= start for each in context.delivery.store.rejected_rows(plan))
     proved = delivery.acknowledged - start - rejected
     unnamed = min(attempts.unnamed, proved)
     return PushedStreamReport(
@@ -154,7 +154,7 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         unnamed=unnamed,
         unknown=max(0, attempts.sent - delivery.acknowledged),
         resumed=start,
-        error=None if error is None else context.destination.mask.text(str(error)),
+        error=None if error is None else context.delivery.destination.mask.text(str(error)),
         retryable=error is not None and error.retryable,
         rejections=attempts.rejections,
         snapshot=_snapshot_id(plan),
@@ -165,17 +165,17 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
 
 def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fields: pa.Schema) -> PushedStream:
     """The stream as the destination is to see it."""
-    protocol = context.destination.protocol
+    protocol = context.delivery.destination.protocol
     if options.mode is PushMode.MIRROR:
         fields = fields.append(pa.field(protocol.deletion_column, pa.timestamp("us", "UTC")))
     keys = options.key or ()
     schema = json_schema(fields, protocol.dialect, keys)
-    has_object = bool(offered_operations(context.destination))
+    has_object = bool(offered_operations(context.delivery.destination))
     return PushedStream(plan.stream, schema, options.mode, keys, has_object=has_object, options=options.options)
 
 
 def _rules(context: PushContext, stream: StreamId, options: PushOptions) -> RowRules:
-    protocol, operations = context.destination.protocol, offered_operations(context.destination)
+    protocol, operations = context.delivery.destination.protocol, offered_operations(context.delivery.destination)
     schemas = [each.row_schema for each in operations if each.object_name == str(stream)]
     omits_nulls = options.nulls == "omit" or (options.nulls is None and protocol.omits_nulls)
     return RowRules(omits_nulls, options.max_rejected, schema=schemas[0] if schemas else None)

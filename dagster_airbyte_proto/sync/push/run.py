@@ -25,7 +25,7 @@ from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.push.push_context import Destination, PushContext, PushRequest
+from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
 from dagster_airbyte_proto.sync.push.report import PushedStreamReport, PushReport
 from dagster_airbyte_proto.sync.report import SyncStatus, overall_status
@@ -82,7 +82,8 @@ def _run_push(
                 renewal.lease, refreshed=(), streams=list(streams), partition=partition
             ).sync_id
             reach("run.begun")
-        context = PushContext(engine, destination, request, options, renewal, committer, log, sync_id)
+        delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
+        context = PushContext(engine, delivery, request, committer, log)
         reports = {str(stream): _traced(context, stream, each, telemetry) for stream, each in streams.items()}
         destination.save_config(engine.store, renewal.lease)
         statuses = [report.status for report in reports.values()]
@@ -154,7 +155,7 @@ def refused_streams(destination: Destination, *, fresh: bool = False) -> list[Co
 def _traced(
     context: PushContext, stream: StreamId, options: PushOptions, telemetry: RunTelemetry
 ) -> PushedStreamReport:
-    with telemetry.delivery(context.connection.name, stream):
+    with telemetry.delivery(context.delivery.connection.name, stream):
         report = _pushed(context, stream, options)
         telemetry.delivered(report)
     return report
@@ -163,13 +164,13 @@ def _traced(
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions) -> PushedStreamReport:
     """Pushes one stream. What goes wrong is in its report: the other streams go on."""
     origin = options.table or "a query"
-    if context.options.cancel.is_set():
+    if context.delivery.options.cancel.is_set():
         return PushedStreamReport(status=SyncStatus.CANCELLED, origin=origin)
     try:
         return push_stream(context, stream, options)
     except (InternalError, StateConflict):
         raise
     except ProtoError as error:
-        text = context.destination.mask.text(str(error))
+        text = context.delivery.destination.mask.text(str(error))
         context.log.write("ERROR", text)
         return PushedStreamReport(status=SyncStatus.FAILED, origin=origin, error=text, retryable=error.retryable)
