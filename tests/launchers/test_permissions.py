@@ -49,6 +49,9 @@ def _printed(launcher: Launcher) -> dict[str, str]:
     return found
 
 
+@pytest.mark.everyday(
+    "local", "pypi", "manifest", "recording", "test_it_gets_what_every_program_needs_and_nothing_else[npm]"
+)
 @pytest.mark.parametrize("make", [local, pypi, npm, manifest, recording])
 @pytest.mark.usefixtures("host", "wheels", "npm_packages")
 class TestPrograms:

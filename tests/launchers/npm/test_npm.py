@@ -78,6 +78,7 @@ class TestPins:
             NpmPackage.of(written)
 
 
+@pytest.mark.everyday("test_it_is_installed_once_and_then_needs_no_npm")
 class TestInstallation:
     def test_it_is_installed_once_and_then_needs_no_npm(
         self, npm_packages: NpmRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +147,7 @@ class TestInstallation:
         assert not (tmp_path / "prefix").exists()
 
 
+@pytest.mark.everyday("test_another_file_under_the_same_version_is_not_installed", "test_a_broken_lock_is_named")
 class TestLocks:
     """`source`, which needs `library`, is installed, and again elsewhere with the lock of the first time."""
 
@@ -212,6 +214,11 @@ class TestScripts:
 _SCRIPTS = {name: f"console.log({name!r})" for name in ("a.js", "lib/index.js", "index.js")}
 
 
+@pytest.mark.everyday(
+    "about1-None-a.js",
+    "../library/index.js",
+    "test_a_package_sees_its_dependencies_in_a_sandbox_that_hides_their_folder",
+)
 class TestMain:
     @pytest.mark.parametrize(
         ("about", "main", "said"),
@@ -254,6 +261,11 @@ class TestMain:
         assert said.startswith("library") and "'cache'" in said and "secret" not in said
 
 
+@pytest.mark.everyday(
+    "none@1.0.0-none-Check the name of the package",
+    "test_a_node_that_the_package_does_not_take_is_refused_before_it_is_installed",
+    "test_without_node_or_npm_it_says_what_to_install",
+)
 class TestFaults:
     @pytest.mark.parametrize(
         ("package", "found", "remedy"),
