@@ -13,6 +13,7 @@ from tests.sync.shop import processes_of
 from tests.sync.test_sync import two
 
 
+@pytest.mark.everyday("True")
 @pytest.mark.postgres
 @pytest.mark.parametrize("dagster_first", [True, False])
 def test_both_keep_what_they_are_reported_in_one_database(

@@ -63,6 +63,7 @@ def test_lines_may_end_in_any_way(tap: Shop, tmp_path: Path, name: str, ends: by
     assert tap.column("users") == [0, 10, 11, 12, 13, 14]
 
 
+@pytest.mark.everyday("True-a%20b.json.gz", "False-a b.json.gz")
 @pytest.mark.parametrize("name", ["a b.json.gz", "a%20b.json.gz", "é.json.gz"])
 @pytest.mark.parametrize("is_encoded", [True, False])
 def test_files_are_found_by_literal_and_by_encoded_paths(
@@ -164,6 +165,7 @@ print(found)
 """
 
 
+@pytest.mark.everyday("a line without an end", "blank lines")
 @pytest.mark.parametrize("kind", _BOMBS)
 def test_a_small_file_that_unpacks_to_hundreds_of_megabytes_takes_little_memory_and_time(
     tmp_path: Path, kind: str
