@@ -133,6 +133,7 @@ class NewColumnsConformance:
 
 
 class BranchConformance(NewColumnsConformance):
+    @pytest.mark.everyday("overwrite_dedup")
     @pytest.mark.parametrize("write", sorted(REPLACING))
     def test_the_parts_of_a_branch_are_shown_all_at_once(
         self, bench: Bench, old: TableTarget, write: WriteMode
@@ -209,6 +210,7 @@ class BranchConformance(NewColumnsConformance):
         again = bench.other.commit("l2", nothing)
         assert (again.was_there, again.snapshot_id) == (True, first.snapshot_id)
 
+    @pytest.mark.everyday("overwrite_dedup")
     @pytest.mark.parametrize("write", sorted(REPLACING))
     def test_a_load_lands_aside_once(self, bench: Bench, old: TableTarget, write: WriteMode) -> None:
         loads = {

@@ -89,6 +89,7 @@ class SlicedTableConformance:
         bench.writer.commit("l3", in_slice(filled, WriteMode.OVERWRITE_DEDUP, MONDAY, [(1, "newest")]))
         assert sliced(bench.read(filled)) == [(MONDAY, 1, "newest"), (TUESDAY, 1, "newer"), (TUESDAY, 2, "old")]
 
+    @pytest.mark.everyday("append", "overwrite_dedup")
     @pytest.mark.parametrize("write", MODES)
     def test_a_slice_lands_once(self, bench: Bench, filled: TableTarget, write: WriteMode) -> None:
         load = in_slice(filled, write, MONDAY, [(1, "new")])
@@ -102,6 +103,7 @@ class SlicedTableConformance:
         }
         assert sliced(bench.read(filled)) == [(MONDAY, *row) for row in kept.get(write, [(1, "new")])]
 
+    @pytest.mark.everyday("append_dedup", "overwrite")
     @pytest.mark.parametrize("write", MODES)
     def test_another_slice_in_between_is_kept(self, bench: Bench, filled: TableTarget, write: WriteMode) -> None:
         load = in_slice(filled, write, MONDAY, [(1, "new")])
@@ -112,6 +114,7 @@ class SlicedTableConformance:
         assert (MONDAY, 1, "new") in rows
         assert [row for row in rows if row[0] == TUESDAY] == [(TUESDAY, 9, "new")]
 
+    @pytest.mark.everyday("True-append", "False-append_dedup", "False-overwrite")
     @pytest.mark.parametrize("write", MODES)
     @pytest.mark.parametrize("is_new_slice", [True, False])
     def test_a_paused_writer_does_not_land_a_slice_again(
@@ -143,6 +146,7 @@ class SlicedTableConformance:
         assert bench.writer.commit("l3", nothing).was_there
         assert sliced(bench.read(filled))[0] == (MONDAY, 1, "newer")
 
+    @pytest.mark.everyday("append_dedup")
     @pytest.mark.parametrize("write", MODES)
     def test_a_table_without_slices_refuses_them(self, bench: Bench, write: WriteMode) -> None:
         target = bench.writer.prepare(TableSpec(table_name(), SCHEMA))
@@ -153,6 +157,7 @@ class SlicedTableConformance:
             bench.writer.commit("l2", in_slice(target, write, MONDAY, [(1, "new")]))
         assert [row["name"] for row in bench.read(target)] == ["old"]
 
+    @pytest.mark.everyday("overwrite")
     @pytest.mark.parametrize("write", MODES)
     def test_a_table_of_slices_refuses_rows_of_none(self, bench: Bench, filled: TableTarget, write: WriteMode) -> None:
         with pytest.raises(TableError, match=f"partitioned by {SLICE_COLUMN}"):

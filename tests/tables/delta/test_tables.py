@@ -292,6 +292,7 @@ def _of_day(part: StagedRows, day: str | None) -> StagedRows:
     return msgspec.structs.replace(part, files=files, partitioned_by=("day",))
 
 
+@pytest.mark.nightly
 def test_a_table_that_stands_gets_a_column_of_variants(spark: SparkSession, delta: DeltaTables) -> None:
     name = table_name()
     target = delta.prepare(TableSpec(name, pa.schema([("id", pa.int64())]), ("id",)))

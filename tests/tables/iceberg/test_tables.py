@@ -110,6 +110,7 @@ def test_a_replacement_with_duplicates_is_one_snapshot_and_leaves_no_old_file(
     assert sorted(path for [path] in now) == sorted(file.path for file in load.files)
 
 
+@pytest.mark.everyday("append_dedup", "overwrite")
 @pytest.mark.parametrize("write", MODES)
 def test_a_rollback_in_between_is_noticed(
     spark: SparkSession, iceberg: IcebergTables, target: TableTarget, iceberg_rows: Reader, write: WriteMode
