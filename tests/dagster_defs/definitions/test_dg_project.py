@@ -144,3 +144,19 @@ def test_a_scaffolded_component_has_all_that_it_needs(project: Project) -> None:
     assert more.code == 0, more
     assert (project.defs / "resources.py").read_text() == resources
     assert (project.folder / ".gitignore").read_text().split().count(".airbyte-proto/") == 1
+
+
+def test_a_destination_is_scaffolded_as_a_push_whose_table_is_left_to_fill_in(project: Project) -> None:
+    program = project.folder / "destination-fake"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m dagster_airbyte_proto.testing.fake_destination "$@"\n')
+    program.chmod(0o755)
+    scaffolded = project.scaffold("crm", str(program))
+    assert scaffolded.code == 0, scaffolded
+    assert scaffolded.out.splitlines()[-2:] == [
+        "to fill in: push.crm.from, push.crm.key",
+        "then: airbyte-proto check src/demo/defs/crm/connection.yaml",
+    ]
+    file = project.defs / "crm" / "connection.yaml"
+    filled = file.read_text().replace("from: null", "from: lake.shop.users").replace("key: null", "key: [id]")
+    file.write_text(filled)
+    assert "crm/crm" in project.assets()
