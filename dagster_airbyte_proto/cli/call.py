@@ -22,7 +22,7 @@ from dagster_airbyte_proto.cli.project_folder import HOME, SETTINGS, project_fol
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dagster_airbyte_proto.checkpoints.store import StateStore
+    from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
     from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.settings import Settings
     from dagster_airbyte_proto.sync.engine import Engine
@@ -63,7 +63,7 @@ class Call:
             click.echo(f"home folder: {settings.home}", err=True)
         return settings
 
-    def store(self) -> "StateStore":
+    def store(self) -> "DeliveryStore":
         from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 
         return SqlStore(self._settings_of_made_home().state_url)

@@ -7,7 +7,7 @@ Manual changes take the connection's lease, so they never collide with a sync. T
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from dagster_airbyte_proto.cli.commands.state_view import (
     state_change_answer,
     states_of,
 )
-from dagster_airbyte_proto.cli.output import Answer, Grid
+from dagster_airbyte_proto.cli.output import Answer, Grid, short
 from dagster_airbyte_proto.cli.program import config as config_group
 from dagster_airbyte_proto.cli.program import state as group
 from dagster_airbyte_proto.errors import ConfigError
@@ -69,14 +69,25 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
         own = [stored.state.stream for stored in states]
         chosen = _known_stream(stream, [*own, *(part for streams in parts.values() for part in streams)])
         states = [stored for stored in states if stored.state.stream == chosen or chosen in parts[id(stored)]]
-    value = {"connection": target.name, "states": [shown.value(stored) for stored in states]}
+    kept = {id(stored): shown.kept(stored, with_values=stream is not None) for stored in states}
+    value = {"connection": target.name, "states": [shown.value(stored) | kept[id(stored)] for stored in states]}
     rows = [
         row
         for stored in states
         for row in (shown.row(stored, max_characters=2000), *shown.part_rows(stored, max_characters=2000))
         if stream is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
     ]
-    return Answer(value, (Grid(_SHOW, rows, texts=("state",)),))
+    grids = [Grid(_SHOW, rows, texts=("state",)), *_kept_grids(found for found in kept.values() if found)]
+    return Answer(value, tuple(grids))
+
+
+def _kept_grids(kept: Iterable[Mapping[str, Any]]) -> Iterator[Grid | str]:
+    """What connectors keep beside their states: how much, and the values where a stream was named."""
+    for found in (each["kept_values"] for each in kept):
+        yield f"The connector keeps {found['count']:,} values, {found['bytes']:,} bytes."
+        if "values" in found:
+            rows = [(" / ".join(each["key"]), short(each["value"])) for each in found["values"]]
+            yield Grid(("key", "value"), rows, texts=("key", "value"))
 
 
 @command_in(group, "set")

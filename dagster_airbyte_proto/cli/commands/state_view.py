@@ -1,8 +1,10 @@
 """States as table rows and as JSON. Slow modules are imported when they are used; see call.py."""
 
+import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dagster_airbyte_proto.cli.call import Target
@@ -10,6 +12,7 @@ from dagster_airbyte_proto.cli.output import Answer, Grid, short, time_text
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
     from dagster_airbyte_proto.checkpoints.store import StateChange, StateStore, StoredState
     from dagster_airbyte_proto.masking import Mask
     from dagster_airbyte_proto.model import State, StreamId
@@ -18,12 +21,13 @@ if TYPE_CHECKING:
 HISTORY_COLUMNS = ("version", "stream", "state", "changed", "who", "why", "run")
 HISTORY_TEXTS = ("state", "why")
 _WHOLE = "(whole)"
+_MAX_VALUES = 1000
 
 
 class StateView:
     """Shows states to people: the connector's own value, without the protocol's envelope, secrets masked."""
 
-    def __init__(self, target: Target, store: "StateStore") -> None:
+    def __init__(self, target: Target, store: "DeliveryStore") -> None:
         self._mask = _mask(target)
         self._target = target
         self._store = store
@@ -62,8 +66,22 @@ class StateView:
             "partition": stored.partition,
         }
 
+    def kept(self, stored: "StoredState", *, with_values: bool) -> dict[str, Any]:
+        """The values that the connector keeps beside this state, by JSON's names; nothing if there are none."""
+        from dagster_airbyte_proto.checkpoints.kept_values import Asset
+
+        if stored.state.stream is None:
+            return {}
+        asset = Asset(self._target.name, stored.state.stream, stored.partition)
+        count, size = self._store.count_kept_values(asset)
+        if not count:
+            return {}
+        first = islice(self._store.kept_values(asset), _MAX_VALUES if with_values else 0)
+        values = [{"key": list(each.key), "value": self._mask.value(json.loads(each.value))} for each in first]
+        return {"kept_values": {"count": count, "bytes": size, **({"values": values} if with_values else {})}}
+
     def change_row(self, change: "StateChange") -> tuple[Any, ...]:
-        value = short(self._value(change.state)) if change.state else "(reset)"
+        value = short(self._value(change.state)) if change.state else "(none)" if change.keeps_values else "(reset)"
         name = _stream_text(change.stream, change.partition)
         return (
             change.version,

@@ -175,3 +175,25 @@ def test_the_command_line_shows_the_streams(table: PushedTable, capsys: pytest.C
     file = str(table.connection_file())
     assert main(["--home", str(table.home), "--settings", str(table.settings_file), "check", file, "--json"]) != 0
     assert "the key was refused" in capsys.readouterr().out
+
+
+def test_the_command_line_shows_what_the_destination_keeps(
+    table: PushedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.config["keeps"] = True
+    table.contacts()
+    command = ["--home", str(table.home), "--settings", str(table.settings_file), "state"]
+    assert main([*command, "show", "crm", "contacts", "--json"]) == 0
+    [state] = json.loads(capsys.readouterr().out)["states"]
+    assert state["kept_values"]["count"] == 23
+    assert {"key": ["row", "7"], "value": "person 7"} in state["kept_values"]["values"]
+    assert main([*command, "show", "crm"]) == 0
+    assert "The connector keeps 23 values" in capsys.readouterr().out
+    assert main([*command, "history", "crm"]) == 0
+    shown = capsys.readouterr().out
+    assert "kept 23 values" in shown
+    assert "(reset)" not in shown
+    assert main([*command, "reset", "crm", "contacts"]) == 0
+    assert table.kept_names() == {}
+    report = table.contacts()
+    assert (report.acknowledged, starts(table)[-1]["fullRefresh"]) == (23, True)
