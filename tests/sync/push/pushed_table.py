@@ -63,6 +63,7 @@ class PushedTable:
         self.heartbeat_seconds: float | None = None
         self.faults: CallFaults | None = None
         self.grace_seconds = 0.2
+        self.result_seconds: float | None = None
         self.push: Row = {"from": "shop.people", "mode": mode, "max_removed": "100 %", "max_rejected": "100 %"}
         if mode not in ("overwrite",):
             self.push["key"] = ["id"]
@@ -118,7 +119,9 @@ class PushedTable:
         """Pushes within this process."""
         seconds = 2.0 if self.is_fake else 60.0
         timeouts = Timeouts(
-            heartbeat_seconds=self.heartbeat_seconds or seconds, exit_seconds=seconds, result_seconds=seconds
+            heartbeat_seconds=self.heartbeat_seconds or seconds,
+            exit_seconds=seconds,
+            result_seconds=self.result_seconds or seconds,
         )
         options = RunOptions(cancel or threading.Event(), timeouts=timeouts)
         with self.engine() as engine:

@@ -1,0 +1,33 @@
+// A destination on Syncmaven's own kit: it posts each row to a server, and counts them in its state.
+const { stdProtocol, RateLimitError } = require("@syncmaven/node-cdk");
+const { z } = require("zod");
+
+const people = {
+  name: "people",
+  rowType: z.object({ id: z.number(), email: z.string().email(), city: z.string().optional() }),
+  streamOptions: z.object({ list: z.string().optional() }),
+  createOutputStream: async (config, ctx) => {
+    const key = [`syncId=${config.syncId}`, "type=count"];
+    const before = config.fullRefresh ? {} : await ctx.store.get(key);
+    let sent = 0;
+    return {
+      async handleRow(row) {
+        const answer = await fetch(`${config.credentials.url}/${config.options.list}`, {
+          method: "POST",
+          body: JSON.stringify(row),
+        });
+        if (answer.status === 429) throw new RateLimitError("slow down", { retryAfterMs: 50 });
+        if (!answer.ok) throw new Error(`the server said ${answer.status}`);
+        sent++;
+      },
+      async finish() {
+        await ctx.store.set(key, { total: (before.total || 0) + sent });
+        await ctx.store.set([`syncId=${config.syncId}`, "type=zero"], 0);
+        const zero = await ctx.store.get([`syncId=${config.syncId}`, "type=zero"]);
+        const listed = await ctx.store.list([`syncId=${config.syncId}`]);
+        console.log("kept", { zero, size: await ctx.store.size([`syncId=${config.syncId}`]), listed: listed.length });
+      },
+    };
+  },
+};
+stdProtocol({ name: "people", credentialsType: z.object({ url: z.string() }), streams: [people], defaultStream: "people" });
