@@ -123,7 +123,7 @@ def states_of(target: Target, store: "StateStore") -> "StateCodec":
     return state_codec(store, target.name)
 
 
-def state_change_answer(target: Target, store: "StateStore", changes: "Sequence[StateChange]") -> Answer:
+def state_change_answer(target: Target, store: "DeliveryStore", changes: "Sequence[StateChange]") -> Answer:
     """The answer of a command that changed states: the changes."""
     shown = StateView(target, store)
     value = {
