@@ -125,8 +125,7 @@ class LandedTable(NamedTuple):
 class StateChange(NamedTuple):
     """One entry of the history of states. `state` is None where it was reset.
 
-    `why` is sync, set, reset, rollback, recover or resolve; or it says how many values a connector has kept beside the
-    state, which then stays as it was. `run_id` is the run whose rows the state covers; for a
+    `why` is sync, set, reset, rollback, recover or resolve; or "kept …": how many values changed beside it. `run_id` is the run whose rows the state covers; for a
     change by hand it is the run of the lease.
     """
 
@@ -138,11 +137,6 @@ class StateChange(NamedTuple):
     why: str
     run_id: str
     partition: str = ""
-
-    @property
-    def keeps_values(self) -> bool:
-        """True if it is not the state that changed."""
-        return self.why.startswith("kept ")
 
 
 class StoredConfig(NamedTuple):

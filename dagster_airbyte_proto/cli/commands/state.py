@@ -82,7 +82,7 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
 
 
 def _kept_grids(kept: Iterable[Mapping[str, Any]]) -> Iterator[Grid | str]:
-    """What connectors keep beside their states: how much, and the values where a stream was named."""
+    """Shows how much connectors keep beside their states, and the values where a stream was named."""
     for found in (each["kept_values"] for each in kept):
         yield f"The connector keeps {found['count']:,} values, {found['bytes']:,} bytes."
         if "values" in found:

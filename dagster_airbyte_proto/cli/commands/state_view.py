@@ -81,7 +81,13 @@ class StateView:
         return {"kept_values": {"count": count, "bytes": size, **({"values": values} if with_values else {})}}
 
     def change_row(self, change: "StateChange") -> tuple[Any, ...]:
-        value = short(self._value(change.state)) if change.state else "(none)" if change.keeps_values else "(reset)"
+        value = (
+            short(self._value(change.state))
+            if change.state
+            else "(none)"
+            if change.why.startswith("kept ")
+            else "(reset)"
+        )
         name = _stream_text(change.stream, change.partition)
         return (
             change.version,
