@@ -46,10 +46,13 @@ class DeliveryAttempts:
         """Delivers the plan from where it stands. `error` is that of the last attempt, None where all is delivered."""
         for attempt in range(MAX_ATTEMPTS):
             self.error = None
-            for part in self._parts(first_position(self._context, self._plan)):
-                self._deliver(part)
-                if self.error is not None:
-                    break
+            try:
+                for part in self._parts(first_position(self._context, self._plan)):
+                    self._deliver(part)
+            except (InternalError, StateConflict):
+                raise
+            except ProtoError as error:
+                self.error = error
             if not self._may_retry(attempt):
                 return
 
@@ -58,10 +61,6 @@ class DeliveryAttempts:
         named = sum(each.row < part.rows.start for each in self._context.store.rejected_rows(self._plan))
         try:
             process.run(part.rows, rejected_before=named + self.unnamed)
-        except (InternalError, StateConflict):
-            raise
-        except ProtoError as error:
-            self.error = error
         finally:
             self.sent = max(self.sent, process.sent)
             self.unnamed += process.unnamed

@@ -8,7 +8,15 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import PushOptions
 from dagster_airbyte_proto.encoding.json_types import json_schema
-from dagster_airbyte_proto.errors import Cancelled, ConfigError, InternalError, ProtoError, StateConflict, TableError
+from dagster_airbyte_proto.errors import (
+    Cancelled,
+    ConfigError,
+    InternalError,
+    ProtoError,
+    StateConflict,
+    StateUnavailable,
+    TableError,
+)
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
@@ -125,8 +133,12 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         context.engine.tables.storage,
     )
     attempts.run()
-    delivery = context.delivery.store.deliveries(plan.connection)[plan.stream]
-    position = stored_position(context, plan.stream)
+    try:
+        delivery = context.delivery.store.deliveries(plan.connection)[plan.stream]
+        position = stored_position(context, plan.stream)
+        rejected = sum(each.row >= start for each in context.delivery.store.rejected_rows(plan))
+    except StateUnavailable as failed:
+        return _unread(context, plan, options, failed, max(0, attempts.sent - start))
     folded = position.rows if position is not None and position.plan_id == plan.plan_id else 0
     error = attempts.error
     try:
@@ -141,7 +153,6 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         drop_plan(context, plan)
         if plan.keeps_snapshot:
             _keep_snapshot(context, plan)
-    rejected = sum(each.row >= start for each in context.delivery.store.rejected_rows(plan))
     proved = delivery.acknowledged - start - rejected
     unnamed = min(attempts.unnamed, proved)
     return PushedStreamReport(
@@ -160,6 +171,20 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         snapshot=_snapshot_id(plan),
         table=origin.delivered.qualified if origin.delivered else None,
         cursor=plan.cursor,
+    )
+
+
+def _unread(
+    context: PushContext, plan: SealedPlan, options: PushOptions, error: StateUnavailable, sent: int
+) -> PushedStreamReport:
+    """The report where the store does not say how far the destination came: the next push reads it."""
+    return msgspec.structs.replace(
+        _nothing_sent(plan, options, None),
+        status=SyncStatus.FAILED,
+        sent=sent,
+        unknown=sent,
+        error=context.delivery.destination.mask.text(str(error)),
+        retryable=error.retryable,
     )
 
 

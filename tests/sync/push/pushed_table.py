@@ -68,6 +68,7 @@ class PushedTable:
         if mode not in ("overwrite",):
             self.push["key"] = ["id"]
         self.options: Row = {"batch": {"rows": 5}}
+        self.other_streams: Row = {}
         self.settings_file = folder / "settings.yaml"
         self.settings_file.write_text(yaml.safe_dump({"catalog": {"format": FORMAT}, "lease_seconds": 30}))
         self.settings = Settings.load(self.home, self.settings_file)
@@ -102,7 +103,7 @@ class PushedTable:
         written = {
             "connector": {"protocol": self.protocol, "launch": self.launch, **self.connector},
             "config": {"path": str(self.out), **self.config} if self.is_fake else self.config,
-            "push": {"contacts": self.push},
+            "push": {"contacts": self.push, **self.other_streams},
             **self.options,
         }
         path.write_text(yaml.safe_dump(written))
@@ -151,9 +152,9 @@ class PushedTable:
         """Pushes, and returns the report of the only stream."""
         return self.run(**request).streams["contacts"]
 
-    def received(self) -> list[Row]:
-        """The rows that the destination has written, in their order."""
-        return [line["row"] for line in self._lines() if "row" in line]
+    def received(self, stream: str | None = None) -> list[Row]:
+        """The rows of a stream, or of all, that the destination has written, in their order."""
+        return [line["row"] for line in self._lines() if "row" in line and stream in (None, line.get("stream"))]
 
     def messages(self) -> list[Row]:
         return [line["message"] for line in self._lines() if "message" in line]
@@ -182,6 +183,17 @@ class PushedTable:
             if not delivery.is_complete or Path(delivery.plan.folder).exists():
                 for batch in plan_batches(delivery.plan, LOCAL, 0, delivery.acknowledged):
                     found |= {(number, batch.is_removal) for number in batch.rows.column("id").to_pylist()}
+        store.close()
+        return found
+
+    def unknown_ids(self) -> list[int]:
+        """The rows that were announced and not acknowledged, as the store has them."""
+        store = SqlStore(self.settings.state_url)
+        found: list[int] = []
+        for delivery in store.deliveries("crm").values():
+            if delivery.unknown:
+                for batch in plan_batches(delivery.plan, LOCAL, delivery.acknowledged, delivery.announced):
+                    found += batch.rows.column("id").to_pylist()
         store.close()
         return found
 

@@ -82,3 +82,45 @@ def _check(table: PushedTable, people: dict[int, Row], where: str) -> None:
     assert table.delivered().keys() == people.keys(), where
     if table.protocol == "syncmaven":
         assert table.kept_names() == {number: each["name"] for number, each in people.items()}, where
+
+
+_STREAM_CALLS = (
+    "deliveries", "states", "landed_tables", "seal_plan", "begin_delivery", "announce_rows", "acknowledge_rows",
+    "rejected_rows", "announce", "promote", "prepare _pushes.crm__contacts", "witness _pushes.crm__contacts",
+    "commit _pushes.crm__contacts",
+)  # fmt: skip
+_AFTER_DELIVERY = (("deliveries", 3), ("deliveries", 4), ("deliveries", 5), ("states", 2), ("rejected_rows", 2))
+_OF_FIRST_STREAM = [
+    (call, number, fault)
+    for call, number in (*((call, 1) for call in _STREAM_CALLS), *_AFTER_DELIVERY)
+    for fault in (CallFault.BEFORE, CallFault.AFTER)
+]
+_BY_DAY = (("commit _pushes.crm__contacts", 1, CallFault.AFTER), ("states", 2, CallFault.BEFORE))
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "fault"),
+    [pytest.param(*case, marks=[] if case in _BY_DAY else [pytest.mark.nightly]) for case in _OF_FIRST_STREAM],
+)
+def test_a_stream_that_fails_leaves_the_others_alone(
+    quick_folder: Path, call: str, number: int, fault: CallFault
+) -> None:
+    table = PushedTable(quick_folder)
+    table.other_streams = {"vendors": table.push}
+    people = {number: person(number) for number in range(12)}
+    table.fill(list(people.values()))
+    table.faults = CallFaults({(call, number): fault})
+    report = table.run()
+    assert table.faults.fired
+    contacts, vendors = report.streams["contacts"], report.streams["vendors"]
+    assert (vendors.status, vendors.acknowledged, vendors.error) == ("complete", 12, None)
+    assert (report.status, contacts.status) == ("partial", "failed")
+    assert contacts.error
+    assert contacts.sent == contacts.acknowledged + contacts.rejected + contacts.unknown
+    assert contacts.sent >= len(table.received("contacts"))
+    table.faults = None
+    again = table.run()
+    assert again.status == "complete"
+    assert again.streams["vendors"].sent == 0
+    assert {row["id"] for row in table.received("contacts")} == people.keys()
+    assert table.delivered().keys() == people.keys()

@@ -1,0 +1,90 @@
+"""Rows of which nobody knows whether the destination has them, in the modes in which a row that is sent twice is there
+twice: they are kept and reported, no later push sends them by itself, and `--retry-unknown` sends them once more."""
+
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.errors import ProtoError
+from dagster_airbyte_proto.testing.faults import CallFault, CallFaults
+from tests.sync.push.pushed_table import PushedTable, Row, person
+
+_Fault = tuple[dict[tuple[str, int | str], CallFault], Row]
+"""The calls of store and tables that fail, and how the destination misbehaves."""
+_CALLS = (
+    "begin_delivery",
+    "announce_rows",
+    "acknowledge_rows",
+    "announce",
+    "commit",
+    "promote",
+    "deliveries",
+    "states",
+)
+_OF_STORE: list[_Fault] = [
+    ({(call, number): fault}, {})
+    for fault in (CallFault.BEFORE, CallFault.AFTER)
+    for call in _CALLS
+    for number in (1, 2)
+]
+# The destination has the rows before its death and after it, and dies before, at and behind a batch's end.
+_OF_DESTINATION: list[_Fault] = [({}, {"dies_after": rows}) for rows in (1, 4, 5, 6, 11, 20)]
+_CASES = [
+    (protocol, mode, echo)
+    for protocol in ("airbyte", "singer")
+    for mode in ("append", "insert")
+    for echo in ("each", "end")
+    if (protocol, mode) != ("airbyte", "insert")
+]
+_TELLING: list[_Fault] = [
+    ({("acknowledge_rows", "*"): CallFault.BEFORE}, {}),
+    ({("announce_rows", 2): CallFault.AFTER}, {}),
+    ({}, {"dies_after": 6}),
+]
+_EVERY_TIME = (("airbyte", "append", "each"),)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mode", "echo"),
+    [pytest.param(*case, marks=[] if case in _EVERY_TIME else [pytest.mark.nightly]) for case in _CASES],
+)
+def test_unknown_rows_are_kept_and_reported_and_wait_for_a_person(
+    quick_folder: Path, protocol: str, mode: str, echo: str
+) -> None:
+    is_sweep = (protocol, mode, echo) not in _EVERY_TIME
+    faults = [*_TELLING, *_OF_STORE, *_OF_DESTINATION] if is_sweep else _TELLING
+    table = PushedTable(quick_folder, protocol=protocol, mode=mode)
+    table.push["key"] = ["id"]
+    people: dict[int, Row] = {}
+    sent_unknown: Counter[int] = Counter()
+    told = 0
+    for turn, (planned, misbehaviour) in enumerate(faults):
+        where = f"{planned} {misbehaviour}"
+        people |= {number: person(number) for number in range(100 * turn, 100 * turn + 20)}
+        table.fill(list(people.values()))
+        table.config = {"echo": echo, **misbehaviour}
+        table.faults = CallFaults(planned)
+        with suppress(ProtoError):
+            report = table.contacts()
+            assert report.sent == report.acknowledged + report.rejected + report.unknown, where
+            assert report.unknown >= len(table.unknown_ids()) - 5, where  # a batch may be announced and not yet sent
+        table.config, table.faults = {"echo": echo}, None
+        unknown, at_death = table.unknown_ids(), len(table.received())
+        if unknown:
+            told += 1
+            refused = table.contacts()
+            assert refused.status == "failed", where
+            assert f"{len(unknown)} rows were sent and not acknowledged" in (refused.error or ""), where
+            assert len(table.received()) == at_death, where
+            assert table.unknown_ids() == unknown, where
+        sent_unknown.update(unknown)
+        final = table.contacts(retries_unknown=True)
+        assert (final.status, final.error) == ("complete", None), where
+        times = Counter(row["id"] for row in table.received())
+        assert times.keys() == people.keys(), where
+        assert {number: count for number, count in times.items() if count > 1 + sent_unknown[number]} == {}, where
+        assert table.delivered().keys() == people.keys(), where
+        assert table.contacts().sent == 0, where
+    assert told >= len(_TELLING)
