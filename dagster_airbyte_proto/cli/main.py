@@ -16,7 +16,6 @@ import click
 from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.commands import (
     connectors,
-    import_meltano,
     init,
     loads,
     push,
@@ -29,6 +28,7 @@ from dagster_airbyte_proto.cli.commands import (
     table,
 )
 from dagster_airbyte_proto.cli.commands.certification import certify
+from dagster_airbyte_proto.cli.commands.imports import meltano
 from dagster_airbyte_proto.cli.commands.machine import completion, containers, doctor, envs, version
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
@@ -37,7 +37,7 @@ from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 
 COMMANDS = (
     connectors,
-    import_meltano,
+    meltano,
     init,
     loads,
     push,

@@ -1,4 +1,4 @@
-"""`import`: connection files from a Meltano project."""
+"""`import`: connection files from a Meltano or a Syncmaven project."""
 
 import json
 import shlex
@@ -183,3 +183,36 @@ def test_with_a_loader_each_tap_is_relayed_to_it(place: Place) -> None:
     wrong = place.run("import", "project/meltano.yml", "--loader", "target-x", "--force")
     assert wrong.code == 2
     assert "target-postgres, target-jsonl" in wrong.err
+
+
+def _syncmaven_project(place: Place) -> None:
+    root = place.folder / "reverse"
+    for name, text in {
+        "models/users.sql": '{{config "cursor" "updated_at"}}select id, updated_at from users where :cursor is null',
+        "connections/crm.yaml": "package: {type: npm, dir: ./crm}\ncredentials: {apiKey: '{{env.CRM_KEY}}'}\n",
+        "syncs/contacts.yml": "{model: users, destination: crm, stream: contacts, checkpointEvery: 100}",
+        "syncs/old.json": '{"id": "leads", "model": "users", "destination": "crm", "disabled": true}',
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_each_sync_of_a_syncmaven_project_becomes_a_push(place: Place) -> None:
+    _syncmaven_project(place)
+    result = place.json("import", "reverse", "--into", "connections")
+    [made] = result["connections"]
+    assert (made["sync"], made["file"], made["variables"]) == ("contacts", "connections/contacts.yaml", ["CRM_KEY"])
+    assert result["not_carried_over"] == ["the sync leads, which is disabled"]
+    connection = Connection.from_file(place.folder / "connections/contacts.yaml")
+    assert connection.push is not None
+    assert (connection.push["contacts"].cursor, connection.checkpoint_rows) == ("updated_at", 100)
+    assert connection.connector.launch.working_folder == place.folder / "connections/../reverse/crm"
+    again = place.run("import", "reverse", "--into", "connections")
+    assert (again.code, "the file exists" in again.err) == (2, True)
+    assert place.run("import", "reverse", "--into", "connections", "--force").code == 0
+
+
+def test_options_of_meltano_are_refused_for_a_syncmaven_project(place: Place) -> None:
+    _syncmaven_project(place)
+    result = place.run("import", "reverse", "--tap", "users")
+    assert (result.code, "takes --into and --force only" in result.err) == (2, True)

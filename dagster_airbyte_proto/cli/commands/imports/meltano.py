@@ -1,10 +1,9 @@
-"""`import`: connection files from a Meltano project. Slow modules are imported when it runs; see call.py."""
+"""`import`: connection files from a Meltano or Syncmaven project. Slow modules are imported late; see call.py."""
 
 import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
+from dagster_airbyte_proto.cli.commands.imports.syncmaven import imported_syncs
+from dagster_airbyte_proto.cli.commands.imports.written import check_free, write_connection
 from dagster_airbyte_proto.cli.commands.state import put_state
 from dagster_airbyte_proto.cli.output import Answer, plain
 from dagster_airbyte_proto.cli.program import program
@@ -37,7 +38,7 @@ class _ImportedTap(NamedTuple):
 
 
 @command_in(program, "import")
-@click.argument("file", metavar="MELTANO_YML", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", metavar="PROJECT", type=click.Path(path_type=Path))
 @click.option(
     "--into",
     metavar="FOLDER",
@@ -55,13 +56,21 @@ def import_project(
     call: Call, file: Path, into: Path | None, environment: str | None, taps: tuple[str, ...],
     loader: str | None, states: tuple[str, ...], force: bool,
 ) -> Answer:  # fmt: skip
-    """Writes a connection file for each tap of a Meltano project, and imports its state. With --loader each is a relay.
+    """Writes connection files from a project of another program: PROJECT is a meltano.yml, or a folder.
+
+    From Meltano: a file for each tap, with its state. With --loader each is a relay. From Syncmaven: a push file for
+    each sync.
 
     If a tap's selection rules need its catalog, the tap is started to discover it. The output lists what could not be
     carried over.
     """
     from dagster_airbyte_proto.connection.meltano.project import parsed_project
 
+    if (file / "syncs").is_dir():
+        if environment or taps or loader or states:
+            raise click.UsageError("a Syncmaven project takes --into and --force only")
+        return imported_syncs(file, into or Path(), force=force)
+    file = file / "meltano.yml" if file.is_dir() else file
     project = parsed_project(_document(file), _locks(file.parent), environment)
     saved = _saved(states, project)
     folder = into or Path()
@@ -69,13 +78,7 @@ def import_project(
     [target] = _chosen("loader", project.loaders, [loader], file) if loader is not None else [None]
     _check_names_are_unique(chosen)
     imported = [_import_tap(call, tap, _Place(project, file.parent, folder, target)) for tap in chosen]
-    for each in imported:
-        if each.path.exists() and not force:
-            raise ConfigError(
-                f"writing {each.path}",
-                "the file exists",
-                remedy="Overwrite it with --force, or name another folder with --into.",
-            )
+    check_free([each.path for each in imported], force=force)
     for each in imported:
         _write(each, file, force=force)
         if each.tap.name in saved:
@@ -244,23 +247,9 @@ def _columns(
 
 
 def _write(imported: _ImportedTap, file: Path, *, force: bool) -> None:
-    from dagster_airbyte_proto.atomic_files import write_atomically
-    from dagster_airbyte_proto.connection.yaml_text import yaml_text
-
     named = [] if imported.path.stem == imported.connection else [f"name: {imported.connection}"]
-    lines = [f"# {plain(imported.tap.name)} of {plain(file.name)}", *named, "connector:"]
-    lines += [f"  {key}: {yaml_text(value)}" for key, value in imported.document["connector"].items()]
-    for key in ("config", "streams", "destination", "to"):
-        inner = imported.document.get(key)
-        if inner is not None:
-            lines += ["", f"{key}:" if inner else f"{key}: {{}}"]
-            lines += [f"  {yaml_text(name)}: {yaml_text(value)}" for name, value in inner.items()]
-    try:
-        write_atomically(imported.path, ("\n".join(lines) + "\n").encode(), overwrite=force)
-    except OSError as error:
-        found = "the file exists" if isinstance(error, FileExistsError) else error.strerror or str(error)
-        raise ConfigError(f"writing {imported.path}", found, remedy="Name another folder with --into.") from error
-    sys.stderr.write(f"wrote {imported.path}\n")
+    head = [f"# {plain(imported.tap.name)} of {plain(file.name)}", *named]
+    write_connection(imported.path, head, imported.document, force=force)
 
 
 def _answer(imported: Sequence[_ImportedTap], project: "MeltanoProject", saved: Mapping[str, Any]) -> Answer:

@@ -1,0 +1,1 @@
+"""`import`: connection files from projects of other programs."""

@@ -1,0 +1,95 @@
+"""Push files from a Syncmaven project. Slow modules are imported when it runs; see call.py."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster_airbyte_proto.cli.commands.imports.written import check_free, write_connection
+from dagster_airbyte_proto.cli.output import Answer, plain
+from dagster_airbyte_proto.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.connection.syncmaven.project import ImportedSync, ProjectFile
+
+_ENDINGS = (".yaml", ".yml", ".json", ".sql")
+
+
+def imported_syncs(root: Path, folder: Path, *, force: bool) -> Answer:
+    """Writes a push file for each sync of the project in `root`."""
+    from dagster_airbyte_proto.connection.syncmaven.project import SyncmavenProject, imported_sync, is_disabled
+    from dagster_airbyte_proto.sync.connector.new_connection import connection_name
+
+    project = SyncmavenProject(*(_files(root / name) for name in ("models", "connections", "syncs")))
+    if not project.syncs:
+        raise ConfigError(f"importing {root}", "its folder syncs has no file")
+    skipped = [name for name, sync in project.syncs.items() if is_disabled(sync)]
+    imported = [imported_sync(project, sync) for name, sync in project.syncs.items() if name not in skipped]
+    paths = {each.name: folder / f"{connection_name(each.name)}.yaml" for each in imported}
+    doubled = [name for name, path in paths.items() if list(paths.values()).count(path) > 1]
+    if doubled:
+        raise ConfigError(f"importing {root}", f"the syncs {', '.join(doubled)} would have one file: rename one")
+    check_free(paths.values(), force=force)
+    for each in imported:
+        head = [f"# {plain(each.name)} of {plain(root.absolute().name)}"]
+        write_connection(paths[each.name], head, _from_folder(each, root, folder), force=force)
+    return _answer(imported, paths, skipped)
+
+
+def _files(folder: Path) -> "dict[str, ProjectFile]":
+    from dagster_airbyte_proto.connection.syncmaven.project import ProjectFile
+
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.suffix in _ENDINGS:
+            file = ProjectFile(path.name.partition(".")[0], _content(path))
+            found[file.id] = file
+    return found
+
+
+def _content(path: Path) -> Any:
+    from dagster_airbyte_proto.connection.document import read_document
+
+    try:
+        if path.suffix == ".sql":
+            return path.read_text()
+        if path.suffix == ".json":
+            return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"reading {path}", getattr(error, "strerror", None) or str(error)) from error
+    return read_document(path, what="file of a Syncmaven project").data
+
+
+def _from_folder(imported: "ImportedSync", root: Path, folder: Path) -> "dict[str, Any]":
+    """The document, with the folder of a program as it is seen from the file that is written."""
+    connector = dict(imported.document["connector"])
+    launch = connector["launch"]
+    if "working_folder" in launch:
+        place = root / launch["working_folder"]
+        connector["launch"] = {**launch, "working_folder": os.path.relpath(place, folder)}
+    return {**imported.document, "connector": connector}
+
+
+def _answer(imported: "list[ImportedSync]", paths: dict[str, Path], skipped: list[str]) -> Answer:
+    lines: list[str] = []
+    for each in imported:
+        unset = [name for name in each.variables if name not in os.environ]
+        lines.append(f"{each.name} -> {paths[each.name]}")
+        lines += [f"  to set in the environment: {', '.join(unset)}"] if unset else []
+        lines += [f"  not carried over: {plain(text, max_characters=2000)}" for text in each.left]
+        lines.append(f"  then: airbyte-proto check {shlex.quote(str(paths[each.name]))}")
+    lines += [f"not carried over: the sync {name}, which is disabled" for name in skipped]
+    value = {
+        "connections": [
+            {
+                "sync": each.name,
+                "file": str(paths[each.name]),
+                "variables": list(each.variables),
+                "not_carried_over": list(each.left),
+            }
+            for each in imported
+        ],
+        "not_carried_over": [f"the sync {name}, which is disabled" for name in skipped],
+    }
+    return Answer(value, tuple(lines))

@@ -1,0 +1,1 @@
+"""Push files from a Syncmaven project."""

@@ -1,0 +1,218 @@
+"""Turns a Syncmaven project into push files: one for each of its syncs.
+
+1. A model is a query. It runs on Spark's catalog here, so what it says about its database is not carried over. Its
+   `:cursor` becomes NULL, which such a query takes for "all rows": a push itself looks for rows above the last cursor.
+2. Syncmaven knows no keys. So a sync appends what is above the last cursor, or all rows; a note tells what a key
+   gives.
+3. Its templates, `{{env.NAME}}` and `${env.NAME}`, become references in the credentials, where a push fills such. What
+   else a template may be is named, never guessed.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dagster_airbyte_proto.errors import ConfigError
+
+_ENV = re.compile(r"\{\{~?\s*env\.(\w+)\s*~?\}\}|\$\{\s*env\.(\w+)\s*\}")
+_TEMPLATE = re.compile(r"\{\{|\$\{[a-zA-Z]")
+_SETTING = re.compile(
+    r"\{\{~?\s*config\s+(?P<name>\"[^\"]*\"|'[^']*')\s+(?P<value>\"[^\"]*\"|'[^']*'|[^\s}~]+)\s*~?\}\}[ \t]*\n?"
+)
+_CURSOR = re.compile(r"(?<![:\w]):cursor\b")
+_EXACT_PACKAGE = re.compile(r"(@[^/@]+/)?[^/@]+@\d[\w.+-]*")
+_OF_DATABASE = ("datasource", "deleteField", "pageSize", "pauseBetweenPagesMs")
+_DEFAULT_STREAM = "default"
+
+
+class ProjectFile(NamedTuple):
+    """A file of the project: its name without the ending, and its content. A model of SQL is a text."""
+
+    name: str
+    content: Any
+
+    @property
+    def id(self) -> str:
+        return str(self.content.get("id") or self.name) if isinstance(self.content, Mapping) else self.name
+
+
+class SyncmavenProject(NamedTuple):
+    """The files of a project, by their id."""
+
+    models: Mapping[str, ProjectFile]
+    connections: Mapping[str, ProjectFile]
+    syncs: Mapping[str, ProjectFile]
+
+
+class ImportedSync(NamedTuple):
+    """A push file to write: its parts by their key. `left` says what could not be carried over, `variables` are those
+    that its config names."""
+
+    name: str
+    document: Mapping[str, Any]
+    variables: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def is_disabled(sync: ProjectFile) -> bool:
+    return isinstance(sync.content, Mapping) and bool(sync.content.get("disabled"))
+
+
+def imported_sync(project: SyncmavenProject, sync: ProjectFile) -> ImportedSync:
+    """Returns the push file of a sync. Raises ConfigError where it names what is not there."""
+    content = _mapping(sync, "sync")
+    left: list[str] = []
+    query, cursor = _model(project, content, sync.id, left)
+    package, credentials = _destination(project, content, sync.id)
+    config, variables = _filled(credentials, "credentials", left)
+    stream = content.get("stream")
+    if not stream:
+        left.append(f"it names no stream: put the destination's in the place of {_DEFAULT_STREAM!r}")
+    options = {
+        "sql": query,
+        "mode": "append",
+        **({"changes": "cursor", "cursor": cursor} if cursor else {"changes": "all"}),
+        **_mapped(content.get("mapping"), left),
+        **_stream_options(content.get("options"), left),
+    }
+    left.append(
+        "it names no key: with a `key` and mode upsert, a push sends what is new or changed and goes on by itself"
+    )
+    left += [f"the enrichment by {name}" for name in _enrichments(content)]
+    if "state" in content:
+        left.append("its state")
+    chunk = content.get("checkpointEvery")
+    document = {
+        "connector": {"protocol": "syncmaven", "launch": _launch(package, left)},
+        "config": config,
+        "push": {str(stream or _DEFAULT_STREAM): options},
+        **({"checkpoint_rows": int(chunk)} if isinstance(chunk, int | float) and chunk >= 1 else {}),
+    }
+    return ImportedSync(sync.id, document, variables, tuple(left))
+
+
+def _mapping(file: ProjectFile, kind: str) -> Mapping[str, Any]:
+    if not isinstance(file.content, Mapping):
+        raise ConfigError(f"reading the {kind} {file.name}", "it is no mapping of keys to values")
+    return file.content
+
+
+def _model(project: SyncmavenProject, content: Mapping[str, Any], sync: str, left: list[str]) -> tuple[str, str | None]:
+    """Returns the query of a sync's model, and its cursor."""
+    found = project.models.get(str(content.get("model")))
+    if found is None:
+        known = ", ".join(project.models) or "none"
+        raise ConfigError(
+            f"importing sync {sync}", f"there is no model {content.get('model')}", remedy=f"Known: {known}."
+        )
+    if isinstance(found.content, str):
+        settings = {each["name"][1:-1]: each["value"].strip("\"'") for each in _SETTING.finditer(found.content)}
+        query = _SETTING.sub("", found.content)
+    else:
+        settings = dict(_mapping(found, "model"))
+        query = str(settings.get("query") or "")
+    if not query.strip():
+        raise ConfigError(f"importing sync {sync}", f"model {found.id} has no query")
+    left += [f"{name} of model {found.id}" for name in _OF_DATABASE if name in settings]
+    left.append(f"the query of model {found.id} runs on Spark: look at its names of tables and its functions")
+    if _TEMPLATE.search(query):
+        left.append(f"the templates in the query of model {found.id}: put values in their place")
+    cursor = settings.get("cursor")
+    if _CURSOR.search(query):
+        query = _CURSOR.sub("NULL", query)
+        left.append(f":cursor in the query of model {found.id}: it is NULL, since the push looks for newer rows itself")
+    return query.strip().rstrip(";").strip(), str(cursor) if cursor else None
+
+
+def _destination(project: SyncmavenProject, content: Mapping[str, Any], sync: str) -> tuple[Mapping[str, Any], Any]:
+    """Returns the package and the credentials of a sync's destination, which may stand in the sync itself."""
+    named = content.get("destination")
+    if not isinstance(named, Mapping):
+        found = project.connections.get(str(named))
+        if found is None:
+            known = ", ".join(project.connections) or "none"
+            raise ConfigError(f"importing sync {sync}", f"there is no connection {named}", remedy=f"Known: {known}.")
+        named = _mapping(found, "connection")
+    package = named.get("package")
+    if not isinstance(package, Mapping):
+        raise ConfigError(f"importing sync {sync}", "its connection has no package")
+    return package, named.get("credentials") or {}
+
+
+def _launch(package: Mapping[str, Any], left: list[str]) -> dict[str, Any]:
+    kind = package.get("type") or "docker"
+    if kind == "docker" and package.get("image"):
+        return {"kind": "docker", "image": str(package["image"])}
+    if kind == "npm" and package.get("dir"):
+        command = shlex.split(str(package.get("command") or "node ."))
+        return {"kind": "local", "command": command, "working_folder": str(package["dir"])}
+    if kind == "npm" and package.get("package"):
+        name = str(package["package"])
+        if not _EXACT_PACKAGE.fullmatch(name):
+            left.append(f"the package {name} has no exact version: write one behind it, as in name@1.0.0")
+        return {"kind": "npm", "package": name}
+    raise ConfigError("importing a connection", f"its package is neither an image nor one of npm (type {kind})")
+
+
+def _filled(value: Any, place: str, left: list[str]) -> tuple[Any, tuple[str, ...]]:
+    """Returns credentials with references in the place of templates, and the variables that these name."""
+    variables: list[str] = []
+
+    def filled(found: Any, path: str) -> Any:
+        if isinstance(found, Mapping):
+            return {name: filled(each, f"{path}.{name}") for name, each in found.items()}
+        if isinstance(found, list):
+            return [filled(each, f"{path}.{number}") for number, each in enumerate(found)]
+        if not isinstance(found, str):
+            return found
+        text = _ENV.sub(lambda match: "${env:" + _note(variables, match[1] or match[2]) + "}", found)
+        if _TEMPLATE.search(_ENV.sub("", found)):
+            left.append(f"the template in {path}: put a value or a reference in its place")
+        elif text == found and found:
+            left.append(f"{path} is written in the project as it is: a reference keeps it out of files")
+        return text
+
+    config = filled(value, place)
+    if not isinstance(config, Mapping):
+        left.append(f"{place} are no mapping of keys to values")
+        config = {}
+    return config, tuple(dict.fromkeys(variables))
+
+
+def _note(variables: list[str], name: str) -> str:
+    variables.append(name)
+    return name
+
+
+def _mapped(mapping: Any, left: list[str]) -> dict[str, Any]:
+    if not mapping:
+        return {}
+    if isinstance(mapping, Mapping) and all(isinstance(each, str) for each in mapping.values()):
+        return {"map": dict(mapping)}
+    left.append("its mapping, which is more than names of columns")
+    return {}
+
+
+def _stream_options(options: Any, left: list[str]) -> dict[str, Any]:
+    if not options:
+        return {}
+    if any(_TEMPLATE.search(text) for text in _texts(options)):
+        left.append("the templates in its options: put values in their place")
+    return {"options": options}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _enrichments(content: Mapping[str, Any]) -> list[str]:
+    found = content.get("enrichments") or ([content["enrichment"]] if content.get("enrichment") else [])
+    return [str(each.get("connection")) for each in found if isinstance(each, Mapping)]

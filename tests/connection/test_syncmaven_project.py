@@ -1,0 +1,116 @@
+"""Push files from a Syncmaven project, by its files."""
+
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.connection.syncmaven.project import (
+    ImportedSync,
+    ProjectFile,
+    SyncmavenProject,
+    imported_sync,
+)
+from dagster_airbyte_proto.errors import ConfigError
+
+_SQL = """{{config "cursor" "updated_at"}}
+{{ config 'datasource' '{{env.PG}}' }}
+select id, email, updated_at from users
+where :cursor is null or updated_at >= :cursor::timestamp
+order by updated_at;
+"""
+_NPM = {"package": {"type": "npm", "package": "@acme/crm@1.2.0"}, "credentials": {"apiKey": "{{ env.KEY }}"}}
+
+
+def imported(sync: dict[str, Any], connection: dict[str, Any] | None = None, model: Any = _SQL) -> ImportedSync:
+    project = SyncmavenProject(
+        {"users": ProjectFile("users", model)},
+        {"crm": ProjectFile("crm", connection or _NPM)},
+        {"sync": ProjectFile("sync", {"model": "users", "destination": "crm", "stream": "contacts", **sync})},
+    )
+    return imported_sync(project, project.syncs["sync"])
+
+
+def test_a_sync_becomes_a_push() -> None:
+    found = imported({"options": {"list": "vip"}, "checkpointEvery": 500, "mapping": {"id": "id", "mail": "email"}})
+    assert found.document == {
+        "connector": {"protocol": "syncmaven", "launch": {"kind": "npm", "package": "@acme/crm@1.2.0"}},
+        "config": {"apiKey": "${env:KEY}"},
+        "push": {
+            "contacts": {
+                "sql": "select id, email, updated_at from users\n"
+                "where NULL is null or updated_at >= NULL::timestamp\norder by updated_at",
+                "mode": "append",
+                "changes": "cursor",
+                "cursor": "updated_at",
+                "map": {"id": "id", "mail": "email"},
+                "options": {"list": "vip"},
+            }
+        },
+        "checkpoint_rows": 500,
+    }
+    assert found.variables == ("KEY",)
+    assert any(text.startswith(":cursor in the query") for text in found.left)
+    assert any("names no key" in text for text in found.left)
+
+
+@pytest.mark.parametrize(
+    ("package", "launch"),
+    [
+        ({"image": "acme/crm:1"}, {"kind": "docker", "image": "acme/crm:1"}),
+        (
+            {"type": "npm", "dir": "./crm", "command": "node 'dist/my index.js'"},
+            {"kind": "local", "command": ["node", "dist/my index.js"], "working_folder": "./crm"},
+        ),
+    ],
+)
+def test_each_kind_of_package_is_a_launch(package: dict[str, str], launch: dict[str, Any]) -> None:
+    assert imported({}, {"package": package}).document["connector"]["launch"] == launch
+
+
+@pytest.mark.parametrize(
+    ("sync", "connection", "model", "left"),
+    [
+        ({"enrichments": [{"connection": "geo"}]}, _NPM, _SQL, "the enrichment by geo"),
+        ({"enrichment": {"connection": "geo"}}, _NPM, _SQL, "the enrichment by geo"),
+        ({"stream": None}, _NPM, _SQL, "it names no stream"),
+        ({"mapping": [{"to": "a"}]}, _NPM, _SQL, "its mapping"),
+        ({"options": {"list": ["{{ env.LIST }}"]}}, _NPM, _SQL, "the templates in its options"),
+        ({}, {"package": {"type": "npm", "package": "crm"}}, _SQL, "the package crm has no exact version"),
+        ({}, {**_NPM, "credentials": {"a": {"key": "${env.KEY:none}"}}}, _SQL, "the template in credentials.a.key"),
+        ({}, {**_NPM, "credentials": {"key": "s3cret"}}, _SQL, "credentials.key is written in the project"),
+        ({}, _NPM, {"query": "select {{x}} from t", "deleteField": "gone"}, "deleteField of model users"),
+        ({}, _NPM, {"query": "select {{x}} from t"}, "the templates in the query of model users"),
+    ],
+)
+def test_what_cannot_be_carried_over_is_named(
+    sync: dict[str, Any], connection: dict[str, Any], model: Any, left: str
+) -> None:
+    assert [text for text in imported(sync, connection, model).left if text.startswith(left)]
+
+
+def test_a_model_without_a_cursor_sends_all_rows() -> None:
+    push = imported({}, model={"query": "select 1 as id", "datasource": "pg"}).document["push"]["contacts"]
+    assert push == {"sql": "select 1 as id", "mode": "append", "changes": "all"}
+
+
+def test_a_destination_may_stand_in_its_sync() -> None:
+    found = imported({"destination": {"package": {"image": "acme/crm:1"}}})
+    assert found.document["connector"]["launch"]["image"] == "acme/crm:1"
+
+
+@pytest.mark.parametrize(
+    ("sync", "connection", "model", "error"),
+    [
+        ({"model": "orders"}, _NPM, _SQL, "there is no model orders"),
+        ({"destination": "erp"}, _NPM, _SQL, "there is no connection erp"),
+        ({}, {"credentials": {}}, _SQL, "has no package"),
+        ({}, {"package": {"type": "pip"}}, _SQL, "neither an image nor one of npm"),
+        ({}, _NPM, {"datasource": "pg"}, "model users has no query"),
+        ({}, _NPM, ["a list"], "it is no mapping"),
+    ],
+)
+def test_a_project_that_is_not_whole_is_refused(
+    sync: dict[str, Any], connection: dict[str, Any], model: Any, error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        imported(sync, connection, model)
