@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.sync.connector.new_connection import connection_name, launch_kind
+from dagster_airbyte_proto.sync.connector.new_connection import connection_name, launch_kind, named_connector
 from dagster_airbyte_proto.testing import fake_source, fake_tap
 from tests.cli.conftest import Place
 from tests.support.low_code import MANIFEST
@@ -161,6 +161,23 @@ def test_a_destination_is_asked_for_its_spec_and_gets_a_push_of_a_table(place: P
     )
     sent = Connection.from_file(place.folder / "crm.yaml").push or {}
     assert (sent["users"].table, sent["users"].key) == ("lake.shop.users", ("id",))
+
+
+def test_a_destination_of_syncmaven_gets_a_push_with_the_fields_of_its_credentials(place: Place) -> None:
+    destination = f"{sys.executable} -m dagster_airbyte_proto.testing.fake_syncmaven"
+    options = ("--command", destination, "--protocol", "syncmaven", "--from", "shop.contacts", "--key", "id")
+    output = place.json("init", "crm", *options)
+    assert (output["push"], output["to_fill_in"]) == (True, ["path"])
+    connection = Connection.from_file(place.folder / "crm.yaml")
+    assert (connection.connector.protocol, list(connection.push or {})) == ("syncmaven", ["contacts"])
+
+
+def test_a_package_of_npm_is_a_destination_of_syncmaven() -> None:
+    found = named_connector("npm", "@acme/crm@1.2.0", Path("crm.yaml"))
+    assert (found.protocol, found.role) == ("syncmaven", "destination")
+    assert found.launch == {"kind": "npm", "package": "@acme/crm@1.2.0"}
+    assert [launch_kind(text) for text in ("@acme/crm@1.2.0", "crm@1.2.0", "crm==1.2.0")] == ["npm", "npm", "pypi"]
+    assert connection_name("@acme/crm@1.2.0") == "crm"
 
 
 def test_a_destination_of_the_registry_gets_a_push_whose_table_is_to_be_filled_in(place: Place) -> None:

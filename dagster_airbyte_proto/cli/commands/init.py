@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.connection.drafting.connection_file import Draft, PushedTable
     from dagster_airbyte_proto.sync.connector.new_connection import NewConnection, NewConnector
 
-_KINDS = {"pypi": "pypi", "command": "local", "manifest": "manifest", "image": "docker"}
+_KINDS = {"pypi": "pypi", "npm": "npm", "command": "local", "manifest": "manifest", "image": "docker"}
 
 
 @command_in(program, "init")
 @click.argument("name", metavar="NAME")
 @registry_option
 @click.option("--pypi", metavar="PACKAGE==VERSION", help="A pinned package of the index.")
+@click.option("--npm", metavar="PACKAGE@VERSION", help="A pinned package of npm: a Syncmaven destination.")
 @click.option("--command", metavar="COMMAND", help="A program on this machine.")
 @click.option("--manifest", metavar="FILE", help="A low-code manifest file.")
 @click.option("--image", metavar="IMAGE", help="A Docker image.")
 @click.option(
     "--protocol",
-    type=click.Choice(["airbyte", "singer"]),
-    help="Default: singer if the name is like tap-… or target-….",
+    type=click.Choice(["airbyte", "singer", "syncmaven"]),
+    help="Default: singer if the name is like tap-… or target-…, syncmaven for a package of npm.",
 )
 @click.option("--from", "table", metavar="TABLE", help="Write a push of this table.")
 @click.option("--key", metavar="COLUMNS", help="The columns that make a row of the table the same row: id,day.")

@@ -56,7 +56,7 @@ class ScaffoldedConnection(BaseModel):
         description='A connector of the registry ("source-faker"), a package ("airbyte-source-faker==7.2.1"), an image '
         '("airbyte/source-faker:7.2.1"), a low-code manifest ("shop-api.yaml"), or a command ("./my-source --fast").'
     )
-    protocol: Literal["airbyte", "singer"] | None = Field(
+    protocol: Literal["airbyte", "singer", "syncmaven"] | None = Field(
         default=None,
         description="The connector's protocol; by default singer if it is called tap-… or target-…, else airbyte.",
     )

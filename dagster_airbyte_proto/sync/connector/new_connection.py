@@ -24,11 +24,13 @@ from dagster_airbyte_proto.connection.drafting.connection_file import (
 )
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.registry.connectors import ConnectorRegistry, RegistryEntry
+from dagster_airbyte_proto.protocols.events import SpecEvent
 from dagster_airbyte_proto.sync.connector.opened_source import opened_destination, opened_source
 from dagster_airbyte_proto.sync.engine import Engine
 
 _IMAGE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]+)")
 _REQUIREMENT = re.compile(r"[\w.-]+(\[[\w,.-]*\])?==\S+")
+_NPM_PACKAGE = re.compile(r"(@[\w.-]+/)?[\w.-]+@\d+\.\d+\.\d+[\w.+-]*")
 _PROGRAM = re.compile(r"(?:source|tap|destination|target)-[\w.-]+")
 _ROLE = re.compile(r"(?:^|[/._-])(source|tap|destination|target)[_-]", re.IGNORECASE)
 _LOW_CODE = (
@@ -67,6 +69,8 @@ def launch_kind(text: str) -> str | None:
     """The kind of launch that a text stands for. None if it can only be a connector's name in a registry."""
     if _REQUIREMENT.fullmatch(text):
         return "pypi"
+    if _NPM_PACKAGE.fullmatch(text):
+        return "npm"
     if text.endswith((".yaml", ".yml")):
         return "manifest"
     if _IMAGE.fullmatch(text) and not Path(text).exists():
@@ -137,7 +141,7 @@ def named_connector(kind: str, text: str, file: Path, protocol: str | None = Non
     """The connector that a package, an image, a manifest or a command is, for a connection in `file`.
 
     Nearly all taps are called tap-…, all targets target-…, and nothing else is: that decides on the protocol, unless
-    it is given.
+    it is given. A package of npm is Syncmaven's, whose connectors are destinations.
     """
     if kind == "manifest":
         if protocol == "singer":
@@ -146,8 +150,10 @@ def named_connector(kind: str, text: str, file: Path, protocol: str | None = Non
         return NewConnector(protocol or "airbyte", launch, {**launch, "path": text}, role="source")
     named = _ROLE.search(text.partition(" ")[0])
     word = named[1].lower() if named else ""
-    protocol = protocol or ("singer" if word in ("tap", "target") else "airbyte")
+    by_name = "singer" if word in ("tap", "target") else "syncmaven" if kind == "npm" else "airbyte"
+    protocol = protocol or by_name
     role = word and ("destination" if word in ("destination", "target") else "source")
+    role = "destination" if protocol == "syncmaven" else role
     if kind == "local":
         words = shlex.split(text)
         if not words:
@@ -235,6 +241,11 @@ class _SpecReader(NamedTuple):
         with self.open_engine() as engine:
             if is_destination:
                 with opened_destination(engine, unwritten, on_line=self.on_line) as destination:
-                    return destination.spec(fresh=True).message
+                    return _with_schema(destination.spec(fresh=True))
             with opened_source(engine, unwritten, on_line=self.on_line) as source:
-                return source.spec(fresh=True).message
+                return _with_schema(source.spec(fresh=True))
+
+
+def _with_schema(spec: SpecEvent) -> Mapping[str, Any]:
+    """The whole specification, with the schema of the config where Airbyte has it."""
+    return {**spec.message, "connectionSpecification": spec.config_schema}
