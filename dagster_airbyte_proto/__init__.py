@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         TableError,
     )
     from dagster_airbyte_proto.sync import sync
+    from dagster_airbyte_proto.sync.enrichment import enrich
     from dagster_airbyte_proto.sync.push import push
 
 __all__ = [
@@ -94,6 +95,7 @@ __all__ = [
     "build_sync_sensor",
     "build_table_sensor",
     "connector_assets",
+    "enrich",
     "files_changed",
     "files_found",
     "namespaces_offered",
@@ -130,6 +132,7 @@ _MODULES = {
     "build_sync_sensor": "dagster_defs.automation.sensors",
     "build_table_sensor": "dagster_defs.push.table_sensor",
     "connector_assets": "dagster_defs.definitions.assets",
+    "enrich": "sync.enrichment",
     "files_changed": "dagster_defs.automation.sensors",
     "files_found": "dagster_defs.automation.discovery",
     "namespaces_offered": "dagster_defs.automation.discovery",

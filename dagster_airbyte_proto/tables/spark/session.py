@@ -211,6 +211,9 @@ def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
     cache = settings.cache.expanduser()
     home = java_home(cache, os.environ)
     os.environ["JAVA_HOME"] = str(home)
+    if config["spark.master"].startswith("local"):
+        # Else Spark's workers are the first python3 of the PATH, which need not have our packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = Path(pyspark.__file__).parent / "jars"
     with class_archive(cache, home, jars) as options, jvm_output(settings.jvm_log) as output:
         SparkContext(conf=_conf(config), gateway=SparkContext._gateway or _gateway(config, options, output))

@@ -1,0 +1,33 @@
+"""Enrichments of Syncmaven on Spark DataFrames: a process of the connector for each partition, where Spark runs it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dagster_airbyte_proto.connection import Connection
+    from dagster_airbyte_proto.tables.spark.mapped_frames import Frame, FrameSchema
+
+
+def enrich(
+    frame: "Frame",
+    connection: "Connection",
+    *,
+    options: Mapping[str, Any] | None = None,
+    schema: "FrameSchema | None" = None,
+    home: Path | str = ".airbyte-proto",
+    settings: Path | None = None,
+) -> "Frame":
+    """Returns a frame of the rows that an enrichment makes of those of `frame`: none, one or several of each.
+
+    `connection` has the connector and its config, `options` are those of the enrichment. `schema` is that of the new
+    rows; without it they have the columns of the frame. Each partition gets a process of its own once Spark computes
+    it, and another one where Spark computes it again. Raises ConfigError if the connector is no enrichment, or its
+    config is wrong.
+    """
+    from dagster_airbyte_proto.sync.enrichment.row_enrichment import RowEnrichment, check_enrichment
+    from dagster_airbyte_proto.tables.spark.mapped_frames import mapped_frame
+
+    place = Path(home).absolute()
+    check_enrichment(connection, place, settings)
+    return mapped_frame(frame, RowEnrichment(connection, dict(options or {}), place, settings), schema)

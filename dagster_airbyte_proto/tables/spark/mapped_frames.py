@@ -1,0 +1,30 @@
+"""DataFrames whose rows a function of ours makes, in the processes in which Spark computes their partitions."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+Frame = DataFrame
+FrameSchema = StructType | str
+"""A schema of Spark, or its text: "id bigint, city string"."""
+
+MakeRows = Callable[[Iterator[pa.RecordBatch], pa.Schema], Iterator[pa.RecordBatch]]
+"""Makes the rows of a partition, in a schema, of those that it is given. It is pickled, and called where Spark is."""
+
+
+class _Partition(NamedTuple):
+    make_rows: MakeRows
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.make_rows(batches, self.schema)
+
+
+def mapped_frame(frame: Frame, make_rows: MakeRows, schema: FrameSchema | None) -> Frame:
+    """Returns the frame that a function makes of another, a call for each partition; without a schema, in its own."""
+    made = StructType.fromDDL(schema) if isinstance(schema, str) else schema or frame.schema
+    return frame.mapInArrow(_Partition(make_rows, to_arrow_schema(made)).__call__, made)

@@ -1,0 +1,65 @@
+"""A Syncmaven enrichment that can misbehave, for tests.
+
+It adds a `city` to each row, which it keeps by the state server under the row's id; it answers nothing to rows whose id
+is a multiple of 3, and twice to those whose id is one less. The credentials say how:
+
+- `dialect`: `packages`, or `seed`, the names of the specification.
+- `halts_at`, `dies_at`: the id of a row.
+- `replies_of`: it sends back this value in the place of the city.
+"""
+
+import json
+import os
+import sys
+import urllib.request
+from typing import Any
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def main() -> None:
+    config: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for line in sys.stdin:
+        message = json.loads(line)
+        payload = message.get("payload", {})
+        match message["type"]:
+            case "describe" if os.environ.get("FAKE_DIALECT") == "seed":
+                print(json.dumps({"type": "connection-spec", "credentialsSchema": {"type": "object"}}), flush=True)  # noqa: T201
+            case "describe":
+                _say("spec", {"roles": ["enrichment"], "connectionCredentials": {"type": "object"}})
+            case "enrichment-connect" | "start-enrichment":
+                config, options = payload["credentials"], payload["options"]
+                _say("log", {"level": "info", "message": f"began by {message['type']} for {payload['syncId']}"})
+            case "enrichment-request":
+                _enrich(payload["row"], config, options)
+
+
+def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]) -> None:
+    number = row["id"]
+    if number == config.get("halts_at"):
+        _say("halt", {"status": "error", "message": "no more credits"})
+        sys.exit(1)
+    if number == config.get("dies_at"):
+        os._exit(7)
+    key = {"key": ["city", str(number)]}
+    _call("state.set", {**key, "value": f"{options.get('prefix', '')}city {number}"})
+    kept = _call("state.get", key)
+    city = kept["value"] if isinstance(kept, dict) and "value" in kept else kept
+    for _ in range(0 if number % 3 == 0 else 2 if number % 3 == 2 else 1):
+        _say("enrichment-response", {"row": {**row, "city": config.get("replies_of", city)}})
+
+
+def _call(method: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(f"{os.environ['RPC_URL']}/{method}", json.dumps(body).encode())
+    with _OPENER.open(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def _say(kind: str, payload: Any) -> None:
+    sys.stdout.write(json.dumps({"type": kind, "payload": payload}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
