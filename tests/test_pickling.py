@@ -100,6 +100,9 @@ def _connection(launch: dict[str, Any]) -> Connection:
     )
 
 
+_PLAIN_SAMPLES[Connection] = _connection(_LAUNCHES[0])
+
+
 def _push() -> Connection:
     fields = {"id": "id", "shop": {"value": "north"}, "name": {"sql": "upper(name)"}}
     return Connection.model_validate(
