@@ -206,7 +206,9 @@ def test_each_sync_of_a_syncmaven_project_becomes_a_push(place: Place) -> None:
     connection = Connection.from_file(place.folder / "connections/contacts.yaml")
     assert connection.push is not None
     assert (connection.push["contacts"].cursor, connection.checkpoint_rows) == ("updated_at", 100)
-    assert connection.connector.launch.working_folder == place.folder / "connections/../reverse/crm"
+    launch = connection.connector.launch
+    assert launch.kind == "local"
+    assert launch.working_folder == place.folder / "connections/../reverse/crm"
     again = place.run("import", "reverse", "--into", "connections")
     assert (again.code, "the file exists" in again.err) == (2, True)
     assert place.run("import", "reverse", "--into", "connections", "--force").code == 0

@@ -11,7 +11,7 @@ import io
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +51,7 @@ class RowEnrichment(NamedTuple):
     home: Path
     settings: Path | None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with _opened(self.connection, self.home, self.settings) as connector:
             spec = connector.spec()
             is_as_specified = speaks_as_specified(spec.message)

@@ -1,7 +1,7 @@
 """DataFrames whose rows a function of ours makes, in the processes in which Spark computes their partitions."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -12,19 +12,22 @@ Frame = DataFrame
 FrameSchema = StructType | str
 """A schema of Spark, or its text: "id bigint, city string"."""
 
-MakeRows = Callable[[Iterator[pa.RecordBatch], pa.Schema], Iterator[pa.RecordBatch]]
-"""Makes the rows of a partition, in a schema, of those that it is given. It is pickled, and called where Spark is."""
+
+class MakeRows(Protocol):
+    """Makes the rows of a partition, in a schema, of those that it is given. It is pickled, and called by Spark."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]: ...
 
 
 class _Partition(NamedTuple):
     make_rows: MakeRows
     schema: pa.Schema
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         return self.make_rows(batches, self.schema)
 
 
 def mapped_frame(frame: Frame, make_rows: MakeRows, schema: FrameSchema | None) -> Frame:
     """Returns the frame that a function makes of another, a call for each partition; without a schema, in its own."""
-    made = StructType.fromDDL(schema) if isinstance(schema, str) else schema or frame.schema
+    made = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema or frame.schema
     return frame.mapInArrow(_Partition(make_rows, to_arrow_schema(made)).__call__, made)
