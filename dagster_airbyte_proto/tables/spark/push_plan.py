@@ -78,7 +78,8 @@ class SparkPlanner:
         self._session = session
 
     def fields(self, query: PlanQuery) -> pa.Schema:
-        fields = _mapped_frame(_origin(self._session, query), query, as_text=False).schema
+        with _translated(query):
+            fields = _mapped_frame(_origin(self._session, query), query, as_text=False).schema
         for field in fields:
             if not isinstance(field.dataType, VariantType) and _has_variant(field.dataType):
                 raise _refused(
