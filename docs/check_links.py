@@ -71,4 +71,4 @@ def _fault(link: str, path: Path, folder: Path, site: Path, pages: Mapping[Path,
 
 if __name__ == "__main__":
     dead = [*dead_links(Path(sys.argv[1]).resolve() if sys.argv[1:] else SITE)]
-    sys.exit("\n".join(dead))
+    sys.exit("\n".join(dead) or None)
