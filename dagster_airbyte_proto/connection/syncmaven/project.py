@@ -80,8 +80,7 @@ def imported_sync(project: SyncmavenProject, sync: ProjectFile) -> ImportedSync:
         "it names no key: with a `key` and mode upsert, a push sends what is new or changed and goes on by itself"
     )
     left += [f"the enrichment by {name}" for name in _enrichments(content)]
-    if "state" in content:
-        left.append("its state")
+    left.append("its state: the first push begins with the first row")
     chunk = content.get("checkpointEvery")
     document = {
         "connector": {"protocol": "syncmaven", "launch": _launch(package, left)},

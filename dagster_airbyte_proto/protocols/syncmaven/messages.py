@@ -10,7 +10,6 @@
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -30,9 +29,6 @@ from dagster_airbyte_proto.protocols.events import (
 
 _LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warn": LogLevel.WARN, "error": LogLevel.ERROR}
 _MAX_SHOWN = 2000
-_TRANSIENT = re.compile(
-    r"rate.?limit|too many requests|\b(429|502|503|504)\b|ECONNRE|ETIMEDOUT|EAI_AGAIN", re.IGNORECASE
-)
 
 
 class EnrichedRow(NamedTuple):

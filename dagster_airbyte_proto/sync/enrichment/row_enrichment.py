@@ -34,8 +34,7 @@ from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
-from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, ValueLimits
-from dagster_airbyte_proto.sync.state_server.server import StateServer
+from dagster_airbyte_proto.sync.state_server.served_values import served_values
 
 _WAIT_SECONDS = 0.25
 _HANG_SECONDS = 900.0
@@ -53,10 +52,10 @@ class RowEnrichment(NamedTuple):
 
     def __call__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with _opened(self.connection, self.home, self.settings) as connector:
-            spec = connector.spec()
-            is_as_specified = speaks_as_specified(spec.message)
-            with _served_values(connector, is_as_specified=is_as_specified) as variables:
-                running = connector.connector.launch(enrichment.invocation(), variables)
+            is_as_specified = speaks_as_specified(connector.spec().message)
+            asset = Asset(self.connection.name, StreamId.of("rows"))
+            with served_values(connector, _NothingKept(), asset, check=lambda: None) as served:
+                running = connector.connector.launch(enrichment.invocation(), served.variables)
                 process = _Process(connector, running, schema)
                 try:
                     opening = enrichment.opening_line(
@@ -125,22 +124,6 @@ class _NothingKept:
 
     def count_kept_values(self, asset: Asset) -> tuple[int, int]:  # noqa: ARG002 - there are none
         return 0, 0
-
-
-@contextmanager
-def _served_values(connector: Destination, *, is_as_specified: bool) -> Iterator[Mapping[str, str]]:
-    """Serves values that end with the process: the environment of the connector."""
-    place = connector.connector.launcher.host_place()
-    if place is None:
-        yield {}
-        return
-    values = PendingValues(_NothingKept(), Asset(connector.connection.name, StreamId.of("rows")), ValueLimits())
-    server = StateServer(values, place, is_as_specified=is_as_specified, check=lambda: None)
-    connector.mask_more([server.secret])
-    try:
-        yield server.variables
-    finally:
-        server.close()
 
 
 class _Process:

@@ -131,7 +131,7 @@ class ProcessDelivery:
         self.sent = self.acknowledged = self._acks.rows = part.start
         context.store.begin_delivery(context.lease, plan, part.start)
         request = WriteRequest(context.destination.config.current, self._stream, context.sync_id, _asset(plan))
-        with served_values(context.destination, context.store, asset_of(plan), context.renewal) as self._served:
+        with served_values(context.destination, context.store, asset_of(plan), context.renewal.check) as self._served:
             running = context.destination.connector.launch(self._protocol.write(request), self._served.variables)
             report = self._delivered(running, request, part)
         self._check_end(report, part)
@@ -272,7 +272,7 @@ class ProcessDelivery:
         self._output.feed(chunk)
         self._note()
         self._check_rejected("were rejected here or by the destination")
-        if self._output.error is not None and self._protocol.proves_by_result:
+        if self._has_halted:
             raise ConnectorError("delivering rows to the destination", "it halted")
 
     def _note(self, *, force: bool = False) -> None:
@@ -316,7 +316,7 @@ class ProcessDelivery:
             )
         report = running.wait(self._context.options.timeouts.exit_seconds)
         self._has_ended_well = report is not None and (report.ended_cleanly or self._has_proof_of_all)
-        if self._has_ended_well and self._context.connection.acknowledge == "exit":
+        if self._has_ended_well and not self._has_halted and self._context.connection.acknowledge == "exit":
             self._acks.rows = part.end
         return report
 
@@ -324,6 +324,11 @@ class ProcessDelivery:
     def _has_proof_of_all(self) -> bool:
         """True if the destination's result stands for all rows: then it does not matter how its process ended."""
         return self._output.result is not None and self._output.error is None
+
+    @property
+    def _has_halted(self) -> bool:
+        """True if the destination's error is its last word: nothing that its process got counts then."""
+        return self._output.error is not None and self._protocol.proves_by_result
 
     def _take_result(self) -> None:
         """Takes the destination's result for its acknowledgement, unless it refused more rows than the user allows."""
@@ -335,8 +340,8 @@ class ProcessDelivery:
     def _check_end(self, report: ExitReport | None, part: RowRange) -> None:
         doing = "delivering rows to the destination"
         error = self._output.error
-        if self._output.error is not None and self._protocol.proves_by_result:
-            raise ConnectorError(doing, self._context.destination.mask.text(self._output.error))
+        if self._has_halted:
+            raise ConnectorError(doing, self._context.destination.mask.text(error or ""))
         if report is None or not (report.ended_cleanly or self._has_proof_of_all):
             found = error or (report.how_it_ended_and_why if report else "it closed its output and did not end")
             raise ConnectorError(doing, self._context.destination.mask.text(found), retryable=self._output.is_transient)

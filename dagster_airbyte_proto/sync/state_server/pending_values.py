@@ -57,10 +57,11 @@ class PendingValues:
         if size > limits.value_bytes:
             raise TooMuch(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")
         with self._lock:
-            waiting = self._waiting_bytes + size
+            waiting = self._waiting_bytes + size - self._waiting_size(key)
             if waiting > limits.waiting_bytes:
                 raise TooMuch(f"values of more than {limits.waiting_bytes:,} bytes wait for their rows")
-            if self._kept + len(self._changes) >= limits.kept or self._kept_bytes + waiting > limits.kept_bytes:
+            count = self._kept + len(self._changes) + (key not in self._changes)
+            if count > limits.kept or self._kept_bytes + waiting > limits.kept_bytes:
                 raise TooMuch(f"a stream may keep {limits.kept:,} values and {limits.kept_bytes:,} bytes")
             self._changes[key] = value
             self._waiting_bytes = waiting
@@ -70,14 +71,15 @@ class PendingValues:
         was_there = self.get(key) is not None
         if was_there:
             with self._lock:
-                self._changes[key] = None
+                self._drop(key)
         return was_there
 
     def delete_all(self, prefix: Key) -> int:
         """Drops all values under a prefix. Returns how many there were."""
         keys = [each.key for each in self.list(prefix)]
         with self._lock:
-            self._changes.update(dict.fromkeys(keys))
+            for key in keys:
+                self._drop(key)
         return len(keys)
 
     def list(self, prefix: Key) -> Iterator[KeptValue]:
@@ -91,3 +93,12 @@ class PendingValues:
 
     def size(self, prefix: Key) -> int:
         return sum(1 for _ in self.list(prefix))
+
+    def _drop(self, key: Key) -> None:
+        self._waiting_bytes -= self._waiting_size(key)
+        self._changes[key] = None
+
+    def _waiting_size(self, key: Key) -> int:
+        """The bytes of a value that waits and its key; 0 if none waits under it."""
+        value = self._changes.get(key)
+        return 0 if value is None else sum(map(len, key)) + len(value)

@@ -1,6 +1,6 @@
 """The values that one process of a connector keeps: served while it runs, and handed over with its rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -8,7 +8,6 @@ from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges, V
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
-from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.state_server.pending_values import PendingValues, ValueLimits
 from dagster_airbyte_proto.sync.state_server.server import StateServer
 
@@ -26,9 +25,12 @@ class ServedValues(NamedTuple):
 
 @contextmanager
 def served_values(
-    connector: ConfiguredConnector[DestinationProtocol], store: ValueStore, asset: Asset, renewal: LeaseRenewal
+    connector: ConfiguredConnector[DestinationProtocol], store: ValueStore, asset: Asset, check: Callable[[], None]
 ) -> Iterator[ServedValues]:
-    """Serves the values of an asset to one process of a connector, if its protocol has such."""
+    """Serves the values of an asset to one process of a connector, if its protocol has such.
+
+    `check` raises ProtoError once the run is over.
+    """
     if not connector.protocol.keeps_values:
         yield ServedValues()
         return
@@ -39,7 +41,7 @@ def served_values(
         return
     pending = PendingValues(store, asset, ValueLimits())
     is_as_specified = speaks_as_specified(connector.spec().message)
-    server = StateServer(pending, place, is_as_specified=is_as_specified, check=renewal.check)
+    server = StateServer(pending, place, is_as_specified=is_as_specified, check=check)
     connector.mask_more([server.secret])
     try:
         yield ServedValues(server.variables, pending)

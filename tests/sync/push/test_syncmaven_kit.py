@@ -15,7 +15,7 @@ from dagster_airbyte_proto.checkpoints.kept_values import Asset
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.sync.push.report import PushReport
-from tests.support.needs import lacks
+from tests.support.needs import require_npm
 from tests.sync.push.pushed_table import PushedTable, Row
 
 pytestmark = [pytest.mark.connectors, pytest.mark.timeout(300)]
@@ -64,8 +64,7 @@ def server() -> Iterator[PeopleServer]:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        lacks("npm", "no node and npm (Debian: apt-get install nodejs npm)")
+    require_npm()
     folder = tmp_path_factory.mktemp("kit")
     shutil.copy(Path(__file__).with_name("people_destination.js"), folder)
     command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]

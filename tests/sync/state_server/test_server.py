@@ -196,6 +196,17 @@ def test_values_that_wait_are_bounded(served: Served) -> None:
     assert statuses == [200] * 5 + [413] * 2
 
 
+def test_a_value_that_is_set_again_or_dropped_takes_no_more_room(served: Served) -> None:
+    for number in range(200):
+        served.ask("state.set", {"key": "cursor", "value": f"{number:0900}"})
+        assert served.status == 200
+    for number in range(20):
+        served.ask("state.set", {"key": ["n", str(number)], "value": "x" * 900})
+        assert served.status == 200
+        served.ask("state.del", {"key": ["n", str(number)]})
+    assert served.values.get(("cursor",)) == b'"%0900d"' % 199
+
+
 def test_another_verb_and_a_call_without_a_length_are_refused(served: Served) -> None:
     client = http.client.HTTPConnection(served.host, served.port, timeout=10)
     client.request("GET", f"{served.path}/state.get")
