@@ -113,10 +113,13 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """The processes that have the folder in their command line: connectors that were left behind."""
+    """The processes that have the folder in their command line: connectors that were left behind.
+
+    Not the processes that show a run's output in Dagster: they end a moment after a run that was killed.
+    """
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if any(str(folder) in word for word in words):
+        if any(str(folder) in word for word in words) and not any("compute_logs" in word for word in words):
             found.append(" ".join(words))
     return found

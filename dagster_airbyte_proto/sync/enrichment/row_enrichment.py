@@ -37,6 +37,7 @@ from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.state_server.served_values import served_values
 
 _WAIT_SECONDS = 0.25
+_LAST_WORDS_SECONDS = 10.0
 _HANG_SECONDS = 900.0
 _MAX_LINE_BYTES = 64 << 20
 _DOING = "enriching rows"
@@ -143,7 +144,7 @@ class _Process:
                 taken = self._running.write(view, _WAIT_SECONDS)
             except ConnectorError as error:
                 self._read_to_end()
-                report = self._running.wait(0)
+                report = self._running.wait(_LAST_WORDS_SECONDS)
                 raise self._failure(report.how_it_ended_and_why if report else error.found) from error
             view = view[taken:]
             chunk = self._running.read(0.0)

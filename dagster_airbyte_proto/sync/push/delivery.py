@@ -154,7 +154,7 @@ class ProcessDelivery:
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
         self._read_on(running, _LAST_WORDS_SECONDS)
-        report = running.wait(0)
+        report = running.wait(_LAST_WORDS_SECONDS)
         found = self._output.error or (report.how_it_ended_and_why if report else "")
         if not found:
             return error
