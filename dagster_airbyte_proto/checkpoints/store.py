@@ -20,6 +20,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, ConfigOwner, StoredConfig
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.model import State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import SchemaChange
@@ -137,23 +138,6 @@ class StateChange(NamedTuple):
     why: str
     run_id: str
     partition: str = ""
-
-
-class StoredConfig(NamedTuple):
-    """A config as the connector last rewrote it. `based_on` is the digest of the user's config at that time."""
-
-    config: Mapping[str, Any]
-    based_on: str
-
-
-class ConfigChange(NamedTuple):
-    """One change of the config that a connector wrote back. `config` is None where it was dropped."""
-
-    version: int
-    config: Mapping[str, Any] | None
-    changed_at: datetime
-    who: str
-    run_id: str
 
 
 class StreamChange(NamedTuple):
@@ -362,20 +346,27 @@ class StateStore(Protocol):
         """
         ...
 
-    def stored_config(self, connection: str) -> StoredConfig | None:
-        """The config as the connector last rewrote it; None when it never did."""
+    def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:
+        """The config as its owner last rewrote it; None when it never did."""
         ...
 
-    def save_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
-        """Stores a config that the connector has rewritten. `based_on` is a digest of the user's own config."""
+    def save_config(
+        self,
+        lease: Lease,
+        config: Mapping[str, Any],
+        *,
+        based_on: str,
+        owner: ConfigOwner = ConfigOwner.CONNECTOR,
+    ) -> None:
+        """Stores a config that its owner has rewritten. `based_on` is a digest of the user's own config."""
         ...
 
     def drop_config(self, lease: Lease, *, who: str) -> bool:
-        """Drops the config that the connector rewrote. False if there is none."""
+        """Drops the configs that connector and destination rewrote. False if there is none."""
         ...
 
     def config_changes(self, connection: str) -> Sequence[ConfigChange]:
-        """The last 20 changes of the config that the connector rewrote, newest first."""
+        """The last 20 changes of the configs that connector and destination rewrote, newest first."""
         ...
 
     def stream_profiles(self, connection: str) -> Mapping[StreamId, StreamProfile]:

@@ -113,6 +113,7 @@ class Connection(StrictModel):
     checkpoint_rows: Annotated[int, Field(gt=0, strict=True)] | None = None
     on_error: OnError = "reject"
     _origin: Path | None = PrivateAttr(default=None)
+    _is_relay_destination: bool = PrivateAttr(default=False)
 
     @classmethod
     def from_file(cls, path: Path | str) -> Self:
@@ -147,7 +148,14 @@ class Connection(StrictModel):
         if self.to is None:
             return None
         own = {name: getattr(self.to, name) for name in type(self.to).model_fields}
-        return self.model_copy(update={**own, "to": None, "streams": None})
+        destination = self.model_copy(update={**own, "to": None, "streams": None})
+        destination._is_relay_destination = True
+        return destination
+
+    @property
+    def is_relay_destination(self) -> bool:
+        """True if it is the `relay_destination` of another: the two share their name."""
+        return self._is_relay_destination
 
     def written_config(self) -> dict[str, Any]:
         """Returns the config as written, nothing filled.

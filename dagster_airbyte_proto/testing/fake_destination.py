@@ -8,6 +8,7 @@ It writes records to a file, a line each, and puts them there before it sends th
 - `miscounts`: the `destinationStats` of each state say that one record was read.
 - `rejects`: records whose field `bad` is true are counted in `destinationStats` and not written.
 - `operations`: the catalog that it answers `discover` with. Without them it knows no such command.
+- `rotates`: a number, which each process writes back one greater, by a message or into its config file.
 - `drains`: at SIGTERM it writes what it has, sends the last state and ends.
 - `fails`: it sends an error of this kind (`transient_error`, `config_error`), then exits with 1; where there is a
   `fails_stream`, only if that came last.
@@ -37,7 +38,10 @@ def main(arguments: list[str]) -> None:
     elif "check" in arguments:
         _say({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}})
     else:
-        config = json.loads(Path(arguments[arguments.index("--config") + 1]).read_text())
+        config_file = Path(arguments[arguments.index("--config") + 1])
+        config = json.loads(config_file.read_text())
+        if "rotates" in config:
+            _rotate(config_file, {**config, "rotates": config["rotates"] + 1}, is_singer="write" not in arguments)
         _Destination(config, is_singer="write" not in arguments).run(sys.stdin)
 
 
@@ -135,6 +139,14 @@ class _Destination:
                 if form in ("bare", "twice")
                 else {"type": "STATE", "state": state}
             )
+
+
+def _rotate(file: Path, config: dict[str, Any], *, is_singer: bool) -> None:
+    if is_singer:
+        file.write_text(json.dumps(config))
+    else:
+        control = {"type": "CONNECTOR_CONFIG", "emitted_at": 1.0, "connectorConfig": {"config": config}}
+        _say({"type": "CONTROL", "control": control})
 
 
 def _refuse(name: str) -> None:

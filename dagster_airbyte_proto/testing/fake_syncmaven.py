@@ -3,7 +3,8 @@
 It writes rows to a file, a line each, and puts them there before it sends its result. The credentials say how:
 
 - `path`: the file. `dialect`: `packages`, or `seed`, the names of the specification.
-- `dies_after`, `hangs_after`, `halts_after`: so many rows; once only where `once` names a file that it then makes.
+- `dies_after`, `hangs_after`, `halts_after`: so many rows; once only where `once` names a file that it then makes. It
+  exits with `halts_with`, or 1, after a halt.
 - `fails`: rows whose field `bad` is true are counted as failed and not written.
 - `result`: `counts`, `named` (by name), `empty` (no payload), `wrong` (one row too few), `never`; with `chatters` it
   logs for ever in its place.
@@ -93,7 +94,7 @@ def _misbehave(stream: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     if len(rows) == config.get("halts_after", 0) and _has_turn(config):
         _say("halt", {"status": "error", "message": "the list is full\n    at List.add"})
         _stay(config)
-        sys.exit(1)
+        sys.exit(config.get("halts_with", 1))
 
 
 def _die(stream: dict[str, Any], rows: list[dict[str, Any]]) -> NoReturn:

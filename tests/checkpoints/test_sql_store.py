@@ -17,6 +17,7 @@ from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS
 from dagster_airbyte_proto.checkpoints.sql.schema import metadata
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, StateConflict, StateUnavailable
 from dagster_airbyte_proto.model import State, StateScope
 from tests.conformance.state_store.fixtures import USERS, HandClock, OpenStore, load_of, stream_state
@@ -172,6 +173,23 @@ class SqlStoreConformance(StateStoreConformance):
         found = SqlStore(state_url)
         protocols = {name: found.protocol(name) for name in states}
         assert protocols == {"shop": "airbyte", "tap": "singer", "old": "airbyte", "new": ""}
+
+    def test_configs_of_older_code_are_those_of_the_connector(self, state_url: str) -> None:
+        store = SqlStore(state_url)
+        lease = self.acquired(store, "run-1")
+        store.save_config(lease, {"token": "one"}, based_on="a")
+        with Database(state_url).write() as tx:
+            tx.exec_driver_sql("ALTER TABLE airbyte_proto_config_history DROP COLUMN owner")
+            columns = "connection, config, based_on, kept_at, run_id"
+            tx.exec_driver_sql(f"CREATE TABLE older AS SELECT {columns} FROM airbyte_proto_kept_configs")
+            tx.exec_driver_sql("DROP TABLE airbyte_proto_kept_configs")
+            tx.exec_driver_sql("ALTER TABLE older RENAME TO airbyte_proto_kept_configs")
+            tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 9")
+        found = SqlStore(state_url)
+        assert found.stored_config("shop") == StoredConfig({"token": "one"}, "a")
+        assert [change.owner for change in found.config_changes("shop")] == [ConfigOwner.CONNECTOR]
+        found.save_config(lease, {"token": "two"}, based_on="b", owner=ConfigOwner.DESTINATION)
+        assert found.stored_config("shop") == StoredConfig({"token": "one"}, "a")
 
     @pytest.mark.parametrize("call", FENCED)
     def test_a_run_from_before_the_database_was_lost_changes_nothing(self, state_url: str, call: str) -> None:

@@ -1,34 +1,47 @@
 """The configs that connectors wrote back: the one that is used, and the last ones of each connection."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
 from dagster_airbyte_proto.checkpoints.sql.schema import config_history, kept_configs
-from dagster_airbyte_proto.checkpoints.store import ConfigChange, Lease, StoredConfig
+from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, ConfigOwner, StoredConfig
 
 # A connector may renew its token at every sync.
 _MAX_CHANGES = 20
 
 
-def stored_config(tx: Connection, connection: str) -> StoredConfig | None:
+class ChangedBy(NamedTuple):
+    """The one who changes a config, and the time."""
+
+    who: str
+    now: datetime
+
+
+def stored_config(tx: Connection, connection: str, owner: ConfigOwner) -> StoredConfig | None:
     """The config that is used; None if there is none."""
-    row = tx.execute(select(kept_configs).where(kept_configs.c.connection == connection)).one_or_none()
+    kept = kept_configs.c
+    row = tx.execute(select(kept_configs).where(kept.connection == connection, kept.owner == owner)).one_or_none()
     return None if row is None else StoredConfig(msgspec.json.decode(row.config), row.based_on)
 
 
-def replace_config(tx: Connection, lease: Lease, config: StoredConfig | None, *, who: str, now: datetime) -> None:
+def replace_config(
+    tx: Connection, lease: Lease, owner: ConfigOwner, config: StoredConfig | None, by: ChangedBy
+) -> None:
     """Puts a config, or none, in the place of the one that is used, and notes the change."""
-    here, history = lease.connection, config_history.c
-    tx.execute(delete(kept_configs).where(kept_configs.c.connection == here))
+    here, kept, history = lease.connection, kept_configs.c, config_history.c
+    tx.execute(delete(kept_configs).where(kept.connection == here, kept.owner == owner))
     text = None if config is None else msgspec.json.encode(config.config).decode()
     based_on = "" if config is None else config.based_on
-    saved = {"connection": here, "config": text, "based_on": based_on, "run_id": lease.run_id, "kept_at": now}
+    saved = {"connection": here, "owner": owner, "config": text, "based_on": based_on}
+    saved |= {"run_id": lease.run_id, "kept_at": by.now}
     if config is not None:
         tx.execute(insert(kept_configs).values(**saved))
     newest = tx.scalar(select(func.max(history.version)).where(history.connection == here)) or 0
-    tx.execute(insert(config_history).values(version=newest + 1, who=who, **saved))
+    tx.execute(insert(config_history).values(version=newest + 1, who=by.who, **saved))
     tx.execute(delete(config_history).where(history.connection == here, history.version <= newest + 1 - _MAX_CHANGES))
 
 
@@ -43,6 +56,7 @@ def changes(tx: Connection, connection: str) -> list[ConfigChange]:
             row.kept_at,
             row.who,
             row.run_id,
+            ConfigOwner(row.owner),
         )
         for row in rows
     ]

@@ -246,6 +246,24 @@ CREATE TABLE airbyte_proto_kept_values (
 )
 """
 
+# A relay has two programs, and each may rewrite its config. SQLite cannot change a primary key.
+_CONFIG_OWNERS = """
+ALTER TABLE airbyte_proto_config_history ADD COLUMN owner TEXT NOT NULL DEFAULT 'connector';
+CREATE TABLE airbyte_proto_owned_configs (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    owner TEXT NOT NULL,
+    config TEXT NOT NULL,
+    based_on TEXT NOT NULL,
+    kept_at {time} NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (connection, owner)
+);
+INSERT INTO airbyte_proto_owned_configs
+    SELECT connection, 'connector', config, based_on, kept_at, run_id FROM airbyte_proto_kept_configs;
+DROP TABLE airbyte_proto_kept_configs;
+ALTER TABLE airbyte_proto_owned_configs RENAME TO airbyte_proto_kept_configs
+"""
+
 MIGRATIONS = (
     _FIRST,
     _SHAPES,
@@ -256,6 +274,7 @@ MIGRATIONS = (
     _LANDED_TABLES,
     _DELIVERIES,
     _KEPT_VALUES,
+    _CONFIG_OWNERS,
 )
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""

@@ -38,7 +38,6 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     states_of_last_kind,
 )
 from dagster_airbyte_proto.checkpoints.store import (
-    ConfigChange,
     LandedTable,
     Lease,
     LoadStatus,
@@ -48,10 +47,10 @@ from dagster_airbyte_proto.checkpoints.store import (
     Resolution,
     RunStart,
     StateChange,
-    StoredConfig,
     StoredState,
     StreamChange,
 )
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
@@ -309,21 +308,24 @@ class SqlStore(KeptValueReader):
             sql_kept_values.roll_back(tx, lease.connection, version, note)
             return move_states(tx, lease.connection, changes, note)
 
-    def stored_config(self, connection: str) -> StoredConfig | None:
+    def stored_config(self, connection: str, owner: ConfigOwner = ConfigOwner.CONNECTOR) -> StoredConfig | None:
         with self._database.read() as tx:
-            return sql_configs.stored_config(tx, connection)
+            return sql_configs.stored_config(tx, connection, owner)
 
-    def save_config(self, lease: Lease, config: Mapping[str, Any], *, based_on: str) -> None:
+    def save_config(
+        self, lease: Lease, config: Mapping[str, Any], *, based_on: str, owner: ConfigOwner = ConfigOwner.CONNECTOR
+    ) -> None:
         with self._fenced(lease) as tx:
-            now = self._database.now(tx)
-            sql_configs.replace_config(tx, lease, StoredConfig(config, based_on), who="connector", now=now)
+            by = sql_configs.ChangedBy("connector", self._database.now(tx))
+            sql_configs.replace_config(tx, lease, owner, StoredConfig(config, based_on), by)
 
     def drop_config(self, lease: Lease, *, who: str) -> bool:
         with self._fenced(lease) as tx:
-            is_there = sql_configs.stored_config(tx, lease.connection) is not None
-            if is_there:
-                sql_configs.replace_config(tx, lease, None, who=who, now=self._database.now(tx))
-            return is_there
+            by = sql_configs.ChangedBy(who, self._database.now(tx))
+            stored = [owner for owner in ConfigOwner if sql_configs.stored_config(tx, lease.connection, owner)]
+            for owner in stored:
+                sql_configs.replace_config(tx, lease, owner, None, by)
+            return bool(stored)
 
     def config_changes(self, connection: str) -> Sequence[ConfigChange]:
         with self._database.read() as tx:

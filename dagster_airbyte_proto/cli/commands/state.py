@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LIST = ("connection", "stream", "state", "version", "changed", "run")
 _SHOW = _LIST[1:]
-_CONFIG_HISTORY = ("version", "changed", "who", "run", "keys")
+_CONFIG_HISTORY = ("version", "of", "changed", "who", "run", "keys")
 _REWOUND = ("table", "snapshot", "")
 
 
@@ -160,6 +160,7 @@ def config_history(call: Call, connection: str) -> Answer:
     changes = [
         {
             "version": change.version,
+            "of": change.owner.value,
             "changed_at": change.changed_at.isoformat(),
             "who": change.who,
             "run_id": change.run_id,
@@ -178,7 +179,7 @@ def _keys_text(keys: Any) -> str:
 @command_in(config_group, "reset")
 @click.argument("connection", metavar="C")
 def reset_config(call: Call, connection: str) -> Answer:
-    """Drops the config that a connector wrote back: the next run uses the connection's own."""
+    """Drops the configs that connector and destination wrote back: the next run uses the connection's own."""
     target = call.known_connection_target(connection)
     store = call.store()
     with _lease(call, store, target.name) as lease:

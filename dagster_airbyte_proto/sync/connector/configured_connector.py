@@ -8,6 +8,7 @@ from typing import Generic
 import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
 from dagster_airbyte_proto.masking import Mask, secret_values
@@ -64,6 +65,10 @@ class ConfiguredConnector(Generic[AnyConversation]):
     def log_path(self) -> Path:
         return self.log.path
 
+    @property
+    def _owner(self) -> ConfigOwner:
+        return ConfigOwner.DESTINATION if self.connection.is_relay_destination else ConfigOwner.CONNECTOR
+
     @cached_property
     def identity(self) -> str:
         """The exact connector and version that would run. Cached: some launchers install a package to find out."""
@@ -71,7 +76,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
 
     def use_stored_config(self, store: StateStore) -> None:
         """Uses the config that the connector last rewrote, unless the user has changed their own since."""
-        config = self.config.with_stored(store.stored_config(self.connection.name))
+        config = self.config.with_stored(store.stored_config(self.connection.name, self._owner))
         self._saved_config = config.rewritten
         self._use_config(config)
 
@@ -110,7 +115,7 @@ class ConfiguredConnector(Generic[AnyConversation]):
     def save_config(self, store: StateStore, lease: Lease) -> None:
         """Stores the config if the connector has rewritten it."""
         if self.config.rewritten is not None and self.has_unsaved_config:
-            store.save_config(lease, self.config.rewritten, based_on=self.config.digest)
+            store.save_config(lease, self.config.rewritten, based_on=self.config.digest, owner=self._owner)
             self._saved_config = self.config.rewritten
 
     def _use_config(self, config: ConnectorConfig) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from dagster_airbyte_proto.checkpoints.store import StoredConfig
+from dagster_airbyte_proto.checkpoints.stored_config import StoredConfig
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.references import referenced_values, restore_references, restore_values
 from dagster_airbyte_proto.connection.templating import fill_templates, has_template, refresh_templates

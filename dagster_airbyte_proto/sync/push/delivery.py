@@ -31,6 +31,7 @@ from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
+from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
@@ -150,6 +151,15 @@ class ProcessDelivery:
         finally:
             running.stop()
             self._note(force=True)
+            self._keep_config(running)
+
+    def _keep_config(self, running: RunningConnector) -> None:
+        """Stores the config if the destination rewrote it, by a message or in its file: the old one may be invalid."""
+        content, destination = running.rewritten_file(), self._context.destination
+        event = None if content is None else parse_config_file(content)
+        if event is not None:
+            destination.try_rewritten_config(event)
+        destination.save_config(self._context.store, self._context.lease)
 
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""

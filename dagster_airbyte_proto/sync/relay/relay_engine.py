@@ -38,6 +38,7 @@ def destination_of_run(engine: Engine, connection: Connection, log: RunLog) -> D
     if to is None:
         return None
     destination = engine.destination(to, log)
+    destination.use_stored_config(engine.store)
     destination.check_config()
     return destination
 

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore, StoredConfig
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
 from dagster_airbyte_proto.model import State, StateScope, StreamId
 from tests.conformance.state_store.fixtures import (
@@ -176,6 +177,16 @@ class StateTests(StoreFixtures):
         store.save_config(lease, {"token": "one"}, based_on="a")
         store.save_config(lease, {"token": "two", "at": {"n": [1, None, "ä"]}}, based_on="b")
         assert store.stored_config("shop") == StoredConfig({"token": "two", "at": {"n": [1, None, "ä"]}}, "b")
+
+    def test_the_destination_of_a_relay_has_a_config_of_its_own(self, store: StateStore, lease: Lease) -> None:
+        store.save_config(lease, {"token": "source"}, based_on="a")
+        store.save_config(lease, {"token": "one"}, based_on="b", owner=ConfigOwner.DESTINATION)
+        store.save_config(lease, {"token": "two"}, based_on="b", owner=ConfigOwner.DESTINATION)
+        assert store.stored_config("shop") == StoredConfig({"token": "source"}, "a")
+        assert store.stored_config("shop", ConfigOwner.DESTINATION) == StoredConfig({"token": "two"}, "b")
+        assert store.drop_config(lease, who="ann") is True
+        assert [store.stored_config("shop", owner) for owner in ConfigOwner] == [None, None]
+        assert {change.owner for change in store.config_changes("shop")} == set(ConfigOwner)
 
     def test_a_dropped_config_stays_in_the_history(self, store: StateStore, lease: Lease) -> None:
         assert store.drop_config(lease, who="ann") is False

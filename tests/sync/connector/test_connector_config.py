@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import StoredConfig
+from dagster_airbyte_proto.checkpoints.stored_config import StoredConfig
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.connector.connector_config import ConnectorConfig, connector_config

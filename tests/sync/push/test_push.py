@@ -351,6 +351,17 @@ def test_a_cursor_sends_what_came_after_it_and_cannot_tell_what_changed(table: P
     assert [row["id"] for row in table.received()[23:]] == [24, 25, 26, 27, 28, 29]
 
 
+def test_a_config_file_that_the_target_rewrites_is_kept(quick_folder: Path) -> None:
+    table = PushedTable(quick_folder, protocol="singer")
+    table.config["rotates"] = 1
+    table.fill([person(1)])
+    for expected in (2, 3):
+        assert table.contacts(is_full=True).status == "complete"
+        with table.engine() as engine:
+            kept = engine.store.stored_config("crm")
+        assert kept is not None and kept.config["rotates"] == expected
+
+
 def test_a_plan_cannot_tell_what_it_did_not_look_for(table: PushedTable) -> None:
     assert table.contacts().planned.removed is None
     table.push["mode"] = "mirror"

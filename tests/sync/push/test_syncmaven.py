@@ -99,6 +99,15 @@ def test_a_halt_stops_the_push_and_nothing_is_saved_past_it(table: PushedTable) 
     assert table.contacts().acknowledged == 23
 
 
+def test_a_halt_counts_for_nothing_though_the_exit_were_to_count_for_all(table: PushedTable) -> None:
+    table.options["acknowledge"] = "exit"
+    table.config |= {"halts_after": 23, "once": str(table.folder / "once"), "halts_with": 0}
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, 23)
+    assert "the list is full" in (report.error or "")
+    assert table.contacts().acknowledged == 23
+
+
 def test_rows_that_fail_count_as_rejected_up_to_the_limit(table: PushedTable) -> None:
     table.config["fails"] = True
     table.fill([person(number, bad=number % 10 == 0) for number in range(1, 24)])

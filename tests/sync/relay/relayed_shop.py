@@ -12,7 +12,7 @@ from dagster_airbyte_proto.sync.maintenance.resolve import resolve_load
 from tests.sync.shop import Shop
 
 Row = dict[str, Any]
-_DESTINATION = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+_FAKES = {"syncmaven": "fake_syncmaven"}
 
 
 class RelayedShop(Shop):
@@ -30,7 +30,8 @@ class RelayedShop(Shop):
         self.target = target
 
     def offer(self, scenario: Row) -> None:
-        launch = {"kind": "local", "command": _DESTINATION}
+        fake = _FAKES.get(self.target, "fake_destination")
+        launch = {"kind": "local", "command": [sys.executable, "-m", f"dagster_airbyte_proto.testing.{fake}"]}
         self.more = {
             **self.options,
             "to": {"connector": {"protocol": self.target, "launch": launch}, "config": self.to},

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -198,6 +199,43 @@ def test_rows_that_the_destination_counts_as_rejected_are_told(quick_folder: Pat
     users = report.streams["users"]
     assert (users.committed, users.rejected) == (9, 3)
     assert shop.ids("users") == [number for number in range(12) if number % 4]
+
+
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+def test_a_config_that_the_destination_rewrites_is_kept_beside_that_of_the_source(
+    quick_folder: Path, target: str
+) -> None:
+    shop = RelayedShop(quick_folder, target=target, write="append_dedup", max_bytes=1 << 20)
+    shop.to["rotates"] = 1
+    new_config = {"scenario": str(quick_folder / "scenario.json"), "password": "new"}
+    assert shop.sync_of({**_STREAMS, "new_config": new_config}).status is SyncStatus.COMPLETE
+    source, destination = (shop.store.stored_config("shop", owner) for owner in ConfigOwner)
+    assert source is not None and source.config["password"] == "new"
+    assert destination is not None and destination.config["rotates"] == 3  # A process for each stream.
+
+
+@pytest.mark.parametrize("target", ["airbyte", "singer"])
+def test_a_config_is_kept_also_of_a_destination_that_dies(quick_folder: Path, target: str) -> None:
+    shop = RelayedShop(quick_folder, target=target, write="append_dedup", max_bytes=1 << 20)
+    shop.to |= {"rotates": 1, "dies_after": 3}
+    assert shop.sync_of(_STREAMS).streams["users"].status is SyncStatus.FAILED
+    kept = shop.store.stored_config("shop", ConfigOwner.DESTINATION)
+    assert kept is not None and kept.config["rotates"] > 1
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_records_that_do_not_fit_the_rows_of_the_destination_are_refused(quick_folder: Path, protocol: str) -> None:
+    pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+    shop = RelayedShop(quick_folder, protocol=protocol, target="syncmaven", write="append_dedup", max_bytes=1 << 20)
+    shop.modes = {"contacts": {"write": "append_dedup", "primary_key": ["id"]}}
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": "b" * 41}, {"id": 3, "name": "c", "score": "high"}]
+    properties = {name: {} for name in ("id", "name", "score")}
+    report = shop.sync_of({"streams": {"contacts": {"rows": rows, "properties": properties}}}).streams["contacts"]
+    assert (report.status, report.emitted, report.committed, report.rejected) == (SyncStatus.COMPLETE, 3, 1, 2)
+    assert set(report.rejections) == {
+        "name: its value is longer than 40 characters",
+        'score: its value is not of type "number"',
+    }
 
 
 def test_a_tap_that_gains_a_field_between_rows_declares_it_before_it_is_sent(quick_folder: Path) -> None:
