@@ -238,6 +238,14 @@ class Connection(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _batch_folder_of_a_target(self) -> Self:
+        destination = self.connector if self.push is not None else self.to.connector if self.to is not None else None
+        folder = None if destination is None else destination.batch_folder
+        if destination is not None and folder is not None and (destination.protocol != "singer" or "://" in folder):
+            raise ValueError("batch_folder of a destination: a folder of this machine, for a Singer target")
+        return self
+
+    @model_validator(mode="after")
     def _options_of_syncmaven(self) -> Self:
         protocol = self.connector.protocol
         for name, each in (self.push or {}).items():

@@ -204,8 +204,9 @@ class Connector(StrictModel):
     `env_vars` are the variables that it gets, however it is launched: `NAME` of our own environment, or `NAME=VALUE`.
 
     Singer: `batch_folder` is the folder, or the URL of one, whose files a tap may name in BATCH messages. They are read
-    with our permissions and then removed. The default is the `working_folder` of the launch. `catalog_file` takes the
-    place of the tap's own catalog.
+    with our permissions and then removed. The default is the `working_folder` of the launch. A target that has a
+    `batch_folder` gets its records in files there, named in BATCH messages. `catalog_file` takes the place of the tap's
+    own catalog.
     """
 
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]

@@ -142,6 +142,10 @@ class DestinationProtocol(Conversation, Protocol):
         """Returns the text before and after the JSON object of each record."""
         ...
 
+    def batch_line(self, stream: PushedStream, path: str) -> bytes:
+        """Returns the line that names a file of records, gzipped, one a line. Only where connections may ask for it."""
+        ...
+
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes: ...
 
     def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int, *, is_end: bool) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import Catalog, PushMode, StreamId
 from dagster_airbyte_proto.protocols.airbyte import catalog as airbyte_catalog
 from dagster_airbyte_proto.protocols.airbyte import messages as airbyte_messages
@@ -131,6 +132,9 @@ class AirbyteDestination:
         name = json.dumps(stream.id.name)
         head = f'{{"type":"RECORD","record":{{{namespace}"stream":{name},"emitted_at":{emitted_at_milliseconds},"data":'
         return head, "}}"
+
+    def batch_line(self, stream: PushedStream, path: str) -> bytes:  # noqa: ARG002 - no connection may ask for it
+        raise InternalError("naming a file of records", "the protocol has no such message", stream=str(stream.id))
 
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:
         body = {"plan": position.plan_id, "rows": position.rows}

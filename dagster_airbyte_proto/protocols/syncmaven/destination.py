@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.errors import InternalError
 from dagster_airbyte_proto.model import Catalog, PushMode
 from dagster_airbyte_proto.protocols.conversation import Invocation, Transcript, Verb
 from dagster_airbyte_proto.protocols.destination import (
@@ -122,6 +123,9 @@ class SyncmavenDestination:
 
     def record_frame(self, stream: PushedStream, emitted_at_milliseconds: int) -> tuple[str, str]:  # noqa: ARG002
         return '{"type":"row","payload":{"row":', "}}"
+
+    def batch_line(self, stream: PushedStream, path: str) -> bytes:  # noqa: ARG002 - no connection may ask for it
+        raise InternalError("naming a file of records", "the protocol has no such message", stream=str(stream.id))
 
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:  # noqa: ARG002 - it sends none back
         return b""

@@ -9,8 +9,9 @@ from dagster_airbyte_proto.loads.push import SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode
 from dagster_airbyte_proto.protocols.destination import PushedStream
-from dagster_airbyte_proto.sync.push.delivery import ProcessDelivery, RowRange, RowRules
+from dagster_airbyte_proto.sync.push.delivery import ProcessDelivery, RowRange
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
+from dagster_airbyte_proto.sync.push.row_rules import RowRules
 
 _WAIT_SECONDS = (2.0, 6.0)
 MAX_ATTEMPTS = len(_WAIT_SECONDS) + 1

@@ -12,20 +12,18 @@
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
-from dagster_airbyte_proto.connection.push import RowLimit
-from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines, record_objects
+from dagster_airbyte_proto.encoding.record_lines import RecordFrame
 from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
-from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import PushMode
@@ -33,10 +31,11 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
-from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
+from dagster_airbyte_proto.sync.push.row_rules import RowRules
+from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches, written_batches
 from dagster_airbyte_proto.sync.state_server.served_values import ServedValues, served_values
 
 _WAIT_SECONDS = 0.25
@@ -53,50 +52,6 @@ class RowRange(NamedTuple):
     end: int
 
 
-class RowRules(NamedTuple):
-    """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused.
-
-    Rows with a `form` were staged from records, and become such again. Rows that do not fit the `schema` are refused.
-    """
-
-    omits_nulls: bool = False
-    max_rejected: RowLimit = RowLimit(share=0.01)
-    form: RecordForm | None = None
-    schema: Mapping[str, Any] | None = None
-
-    def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns the rows with the columns that are sent."""
-        if self.form is None:
-            return rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
-        sent = rows.select([self.form.record_column] if self.form.record_column else [*self.form.columns])
-        return sent.cast(
-            pa.schema([_with_json(field) if field.name in self.form.json_columns else field for field in sent.schema])
-        )
-
-    def objects(self, rows: pa.RecordBatch) -> pa.Array:
-        """Returns the JSON object of each row."""
-        if self.form is not None and self.form.record_column:
-            return rows.column(0)
-        return record_objects(rows, omits_nulls=self.omits_nulls)
-
-    def lines(self, rows: pa.RecordBatch, frame: RecordFrame) -> memoryview:
-        """Returns the line of each row."""
-        if self.form is not None and self.form.record_column:
-            return framed_lines(rows.column(0), frame)
-        return record_lines(rows, frame, omits_nulls=self.omits_nulls)
-
-
-def _with_json(field: pa.Field) -> pa.Field:
-    """The field with JSON in the place of text, in lists too."""
-    kind, depth = field.type, 0
-    while pa.types.is_list(kind):
-        kind, depth = kind.value_type, depth + 1
-    kind = pa.json_(kind)
-    for _ in range(depth):
-        kind = pa.list_(kind)
-    return field.with_type(kind)
-
-
 class ProcessDelivery:
     """The delivery of one part. `run` is called once; what it counts is right however it ends."""
 
@@ -111,6 +66,7 @@ class ProcessDelivery:
         self._noted_at = 0.0
         self._has_ended_well = False
         self._served = ServedValues()
+        self._files: WrittenBatches | None = None
         self._schema = RowSchema(rules.schema, str(plan.stream)) if rules.schema is not None else None
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
@@ -132,7 +88,10 @@ class ProcessDelivery:
         self.sent = self.acknowledged = self._acks.rows = part.start
         context.store.begin_delivery(context.lease, plan, part.start)
         request = WriteRequest(context.destination.config.current, self._stream, context.sync_id, _asset(plan))
-        with served_values(context.destination, context.store, asset_of(plan), context.renewal.check) as self._served:
+        with (
+            served_values(context.destination, context.store, asset_of(plan), context.renewal.check) as self._served,
+            written_batches(context.connection) as self._files,
+        ):
             running = context.destination.connector.launch(self._protocol.write(request), self._served.variables)
             report = self._delivered(running, request, part)
         self._check_end(report, part)
@@ -191,6 +150,8 @@ class ProcessDelivery:
             reach("push.announced")
             self.sent = batch.end
             if lines:
+                files = self._files_for(batch)
+                lines = self._protocol.batch_line(self._stream, files.write(lines, batch.end)) if files else lines
                 self._write(running, lines)
             self._acks.sent(
                 batch.end, batch.end - batch.start - refused
@@ -214,8 +175,13 @@ class ProcessDelivery:
                 self._reject([RejectedRow(numbers[place], reason) for place, reason in faults.items()])
                 kept = [place for place in range(rows.num_rows) if place not in faults]
                 rows, numbers = rows.take(pa.array(kept, pa.int64())), [numbers[place] for place in kept]
-        before, after = self._protocol.record_frame(self._stream, _milliseconds())
-        return self._rules.lines(rows, RecordFrame(before, after))
+        framed = ("", "") if self._files_for(batch) else self._protocol.record_frame(self._stream, _milliseconds())
+        return self._rules.lines(rows, RecordFrame(*framed))
+
+    def _files_for(self, batch: PlanBatch) -> WrittenBatches | None:
+        """The files, if the rows of a batch go by them: bare records carry no version, and targets read no deletion."""
+        is_bare = self._plan.mode is not PushMode.OVERWRITE and not batch.is_removal
+        return self._files if is_bare else None
 
     def _misfits(self, rows: pa.RecordBatch) -> dict[int, str]:
         return self._schema.faults(self._rules.objects(rows)) if self._schema else {}
@@ -298,6 +264,8 @@ class ProcessDelivery:
         self._context.store.acknowledge_rows(self._context.lease, self._plan, acknowledged)
         reach("push.noted")
         self._refused = self._refused[len(refused) :]
+        if self._files is not None:
+            self._files.remove_until(proved)
         self.acknowledged, self._noted_at = proved, time.monotonic()
 
     def _end(self, running: RunningConnector, part: RowRange) -> ExitReport | None:

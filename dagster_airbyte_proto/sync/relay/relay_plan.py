@@ -16,7 +16,8 @@ from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, PushedStream
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
-from dagster_airbyte_proto.sync.push.delivery import RowRange, RowRules
+from dagster_airbyte_proto.sync.push.delivery import RowRange
+from dagster_airbyte_proto.sync.push.row_rules import RowRules
 
 _ALL_ROWS = RowLimit(share=1.0)
 

@@ -28,13 +28,17 @@ class RelayedShop(Shop):
         self.to: Row = {"path": str(self.out)}
         self.options: Row = {"batch": {"rows": 5}}
         self.target = target
+        self.connector_of_destination: Row = {}
 
     def offer(self, scenario: Row) -> None:
         fake = _FAKES.get(self.target, "fake_destination")
         launch = {"kind": "local", "command": [sys.executable, "-m", f"dagster_airbyte_proto.testing.{fake}"]}
         self.more = {
             **self.options,
-            "to": {"connector": {"protocol": self.target, "launch": launch}, "config": self.to},
+            "to": {
+                "connector": {"protocol": self.target, "launch": launch, **self.connector_of_destination},
+                "config": self.to,
+            },
         }
         super().offer(scenario)
 

@@ -1,0 +1,55 @@
+"""The rules by which the rows of a plan become lines for a destination."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from dagster_airbyte_proto.connection.push import RowLimit
+from dagster_airbyte_proto.encoding.record_lines import RecordFrame, framed_lines, record_lines, record_objects
+from dagster_airbyte_proto.loads.plan_query import OWN_COLUMNS
+from dagster_airbyte_proto.schema.columns import RecordForm
+
+
+class RowRules(NamedTuple):
+    """The rules by which rows become lines: whether nulls are left out, and how many rows may be refused.
+
+    Rows with a `form` were staged from records, and become such again. Rows that do not fit the `schema` are refused.
+    """
+
+    omits_nulls: bool = False
+    max_rejected: RowLimit = RowLimit(share=0.01)
+    form: RecordForm | None = None
+    schema: Mapping[str, Any] | None = None
+
+    def columns_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the rows with the columns that are sent."""
+        if self.form is None:
+            return rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
+        sent = rows.select([self.form.record_column] if self.form.record_column else [*self.form.columns])
+        return sent.cast(
+            pa.schema([_with_json(field) if field.name in self.form.json_columns else field for field in sent.schema])
+        )
+
+    def objects(self, rows: pa.RecordBatch) -> pa.Array:
+        """Returns the JSON object of each row."""
+        if self.form is not None and self.form.record_column:
+            return rows.column(0)
+        return record_objects(rows, omits_nulls=self.omits_nulls)
+
+    def lines(self, rows: pa.RecordBatch, frame: RecordFrame) -> memoryview:
+        """Returns the line of each row."""
+        if self.form is not None and self.form.record_column:
+            return framed_lines(rows.column(0), frame)
+        return record_lines(rows, frame, omits_nulls=self.omits_nulls)
+
+
+def _with_json(field: pa.Field) -> pa.Field:
+    """The field with JSON in the place of text, in lists too."""
+    kind, depth = field.type, 0
+    while pa.types.is_list(kind):
+        kind, depth = kind.value_type, depth + 1
+    kind = pa.json_(kind)
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return field.with_type(kind)
