@@ -1,15 +1,11 @@
 """Real Airbyte destinations from the package index: what stands at the destination is what the table has, value by
 value."""
 
-import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from hashlib import sha1
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import psycopg
@@ -18,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.launchers.packages.environments import PinnedPackage, ensure_environment
-from tests.support.postgres import PostgresServer, running_server
+from tests.support.postgres import PostgresServer
+from tests.support.vector_server import running_vector_server, write_tokenizer
 from tests.sync.push.pushed_table import PushedTable, Row
 
 pytestmark = [pytest.mark.connectors, pytest.mark.timeout(900)]
@@ -155,23 +151,15 @@ def _as_ailake_writes(row: Row) -> Row:
 
 @pytest.fixture(scope="module")
 def vector_server(connector_environments: Path) -> Iterator[PostgresServer]:
-    """A server with the extension `vector`, which a wheel of the package index brings."""
-    package = PinnedPackage.of("pgserver==0.1.4")
-    environment = ensure_environment(package, cache=connector_environments, python=None)
-    with TemporaryDirectory(prefix="pgserver-") as copied:  # The environment is closed to the user of the server.
-        Path(copied).chmod(0o755)
-        for name in ("pgserver", "pgserver.libs"):
-            shutil.copytree(next(environment.glob(f"lib/python*/site-packages/{name}")), Path(copied, name))
-        with running_server(Path(copied, "pgserver", "pginstall", "bin")) as server:
-            server.ask("CREATE EXTENSION vector")
-            yield server
+    with running_vector_server(connector_environments) as server:
+        yield server
 
 
 @pytest.fixture
 def pgvector(
     destination: OpenDestination, vector_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> OpenDestination:
-    _write_tokenizer(tmp_path)
+    write_tokenizer(tmp_path)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
 
     def opened(mode: str) -> PushedTable:
@@ -193,19 +181,6 @@ def pgvector(
         return table
 
     return opened
-
-
-def _write_tokenizer(folder: Path) -> None:
-    """The tokenizer that it would fetch from the network: one that knows pairs of bytes."""
-    printable = [each for each in range(256) if chr(each).isprintable() and chr(each) != " "]
-    others = [each for each in range(256) if each not in printable]
-    signs = [*map(chr, printable), *(chr(256 + number) for number in range(len(others)))]
-    pairs = [(first, second) for first in signs for second in signs][:50_000]
-    ranks = {text: rank for rank, text in enumerate([*signs, *(first + second for first, second in pairs)])}
-    merges = "".join(f"{first} {second}\n" for first, second in pairs)
-    for name, content in (("vocab.bpe", f"#version\n{merges}"), ("encoder.json", json.dumps(ranks))):
-        url = f"https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{name}"
-        (folder / sha1(url.encode(), usedforsecurity=False).hexdigest()).write_text(content)
 
 
 @pytest.mark.nightly
