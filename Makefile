@@ -78,7 +78,7 @@ bench: setup ## our figures beside those of the peers, as ratios of CPU seconds
 
 soak: setup kills $(if $(filter docker,$(LAUNCH)),,matrix) ## random kills of real syncs, then the whole crash matrix on Iceberg and Delta (an hour and a half on two cores)
 
-kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; 5 N of pushes, 2 N of relays. LAUNCH=docker: N of connectors in containers
+kills: setup ## N random kills of real syncs on Iceberg, after 20 N on folder tables; N / 5 of Dagster's run workers; 5 N of pushes, 2 N of relays, N of both by their commands. LAUNCH=docker: N of connectors in containers
 ifeq ($(LAUNCH),docker)
 	$(BIN)/python -m tests.soak --kills $(N) --tables folder --launch docker
 else
@@ -87,6 +87,8 @@ else
 	$(BIN)/python -m tests.soak --kills $$(($(N) / 5)) --through dagster
 	$(BIN)/python -m tests.soak --kills $$((5 * $(N))) --tables folder --through push
 	$(BIN)/python -m tests.soak --kills $$((2 * $(N))) --tables folder --through relay
+	$(BIN)/python -m tests.soak --kills $$(($(N) / 2)) --tables folder --through push --by command
+	$(BIN)/python -m tests.soak --kills $$(($(N) / 2)) --tables folder --through relay --by command
 endif
 
 simulate: setup ## N schedules of errors, deaths, pauses, and stores and tables that are set back, on simulated syncs

@@ -4,7 +4,8 @@
     python -m tests.soak --kills 100                      Iceberg: a command line and a JVM for each kill
     python -m tests.soak --kills 20 --through dagster     Iceberg: Dagster's run worker and a JVM for each kill
     python -m tests.soak --kills 500 --tables folder --through push
-                                                          pushes to fake destinations; `--through relay`: relays
+                                                          pushes to fake destinations; `--through relay`: relays;
+                                                          with `--by command` a command line for each kill
     python -m tests.soak --kills 100 --tables folder --launch docker
                                                           connectors in containers of an engine that is killed too
     python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery, on
@@ -34,6 +35,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from tests.soak.containers import docker_daemon
+from tests.soak.delivery_commands import DeliveryCommands
 from tests.soak.delivery_kills import DeliverySoak, KilledPush, KilledRelay
 from tests.soak.environments import Environment, open_environment, reading_session
 from tests.soak.long_years import run_years
@@ -50,6 +52,8 @@ from tests.sync.push.push_fork_server import PushForkServer
 _DELIVERIES: Mapping[str, tuple[Any, Any]] = {
     "push": (PushForkServer, KilledPush),
     "relay": (SyncForkServer, KilledRelay),
+    "push by command": (DeliveryCommands, KilledPush),
+    "relay by command": (DeliveryCommands, KilledRelay),
 }
 _CONNECTIONS: Mapping[str, type[FakeConnection]] = {
     "iceberg": IcebergConnection,
@@ -62,6 +66,7 @@ class _Options(NamedTuple):
     kills: int
     tables: str
     through: str
+    by: str
     launch: str
     matrix: bool
     year: int
@@ -85,7 +90,7 @@ def _soak(environments: list[Environment], kills: int, seed: int) -> Tally:
 def _soak_deliveries(root: Path, options: _Options) -> Tally:
     """Kills pushes or relays, in a thread for each processor."""
     tally = Tally(options.kills)
-    server_class, killed_class = _DELIVERIES[options.through]
+    server_class, killed_class = _DELIVERIES[options.through + (" by command" if options.by == "command" else "")]
     servers = [server_class() for _ in range(options.at_once)]
     soaks = []
     for number, server in enumerate(servers):
@@ -138,6 +143,7 @@ def _options(words: list[str]) -> _Options:
         default="engine",
         help="all but engine fix --tables",
     )
+    parser.add_argument("--by", choices=("fork", "command"), default="fork", help="how a push or a relay is started")
     parser.add_argument("--launch", choices=("local", "docker"), default="local", help="docker takes folder tables")
     parser.add_argument("--matrix", action="store_true", help="and then every point, mode and scope")
     parser.add_argument("--year", type=int, default=0, metavar="DAYS", help="and then a year of a connection")
@@ -150,6 +156,8 @@ def _options(words: list[str]) -> _Options:
         parser.error("--through dagster takes --tables iceberg")
     if arguments.through in _DELIVERIES and (arguments.tables != "folder" or arguments.launch == "docker"):
         parser.error(f"--through {arguments.through} takes --tables folder")
+    if arguments.by == "command" and arguments.through not in _DELIVERIES:
+        parser.error("--by command takes --through push or relay")
     if arguments.tables == "delta" and (arguments.kills or arguments.year):
         parser.error("--tables delta takes --kills 0 --matrix")
     if arguments.launch == "docker" and (
@@ -164,6 +172,7 @@ def _options(words: list[str]) -> _Options:
         arguments.kills,
         arguments.tables,
         arguments.through,
+        arguments.by,
         arguments.launch,
         arguments.matrix,
         arguments.year,

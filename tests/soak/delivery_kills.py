@@ -16,6 +16,7 @@ from typing import Protocol
 
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
+from tests.soak.delivery_commands import DeliveryCommands
 from tests.soak.kill_methods import KillMethod, RunningSync, connector, destination, guardian, python, tree
 from tests.soak.tally import Tally
 from tests.sync.crashes.sync_fork_server import SyncForkServer
@@ -60,7 +61,7 @@ class KilledPush:
 
     kill_methods = (python, tree, destination, guardian)
 
-    def __init__(self, folder: Path, chance: random.Random, server: PushForkServer) -> None:
+    def __init__(self, folder: Path, chance: random.Random, server: PushForkServer | DeliveryCommands) -> None:
         folder.mkdir()
         protocol = chance.choice(("airbyte", "singer", "syncmaven"))
         self.mode = "upsert" if protocol == "syncmaven" else chance.choice(("mirror", "upsert", "append"))
@@ -127,7 +128,7 @@ class KilledRelay:
 
     kill_methods = (python, tree, destination, connector, guardian)
 
-    def __init__(self, folder: Path, chance: random.Random, server: SyncForkServer) -> None:
+    def __init__(self, folder: Path, chance: random.Random, server: SyncForkServer | DeliveryCommands) -> None:
         folder.mkdir()
         protocol = chance.choice(("airbyte", "singer"))
         self.folder, self._server = folder, server
