@@ -148,7 +148,7 @@ class Connection(StrictModel):
         if self.to is None:
             return None
         own = {name: getattr(self.to, name) for name in type(self.to).model_fields}
-        destination = self.model_copy(update={**own, "to": None, "streams": None})
+        destination = self.model_copy(update={**own, "to": None})
         destination._is_relay_destination = True
         return destination
 
@@ -251,6 +251,10 @@ class Connection(StrictModel):
         for name, each in (self.push or {}).items():
             if each.options and protocol != "syncmaven":
                 raise ValueError(f"push.{name}.options: a destination of {protocol} takes none for a stream")
+        relayed_to = None if self.to is None else self.to.connector.protocol
+        for name, options in (self.streams or {}).items():
+            if options.options and relayed_to != "syncmaven":
+                raise ValueError(f"streams.{name}.options: only for a relay (`to`) to a Syncmaven destination")
         return self
 
     @model_validator(mode="after")

@@ -62,6 +62,7 @@ class StreamOptions(StrictModel):
 
     `rename` sets the table's name, `rename_columns` the names of its columns. `formerly` is for fields that the source
     renamed: it maps the new name to the old one. Columns have the source's names here, whatever the table calls them.
+    `options` are those of the stream at the destination of a relay, where its protocol has such.
     """
 
     read: ReadMode | None = None
@@ -81,6 +82,7 @@ class StreamOptions(StrictModel):
     types: TypeOptions = TypeOptions()
     schema_policy: SchemaPolicy | None = None
     formerly: Annotated[dict[str, str], BeforeValidator(_formerly)] | None = None
+    options: Annotated[dict[str, Any], Field(default_factory=dict)]
 
 
 def _by_name(streams: Any) -> Any:

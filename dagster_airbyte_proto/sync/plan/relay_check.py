@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import PlannedStream, StreamId
-from dagster_airbyte_proto.protocols.destination import DestinationProtocol, PushedStream
+from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, PushedStream
+from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 
@@ -24,11 +25,29 @@ def streams_refused_by_destination(
         found = protocol.refusal(spec, target.mode)
         if found is None and operations:
             found = protocol.mismatch(operations, PushedStream(target.stream, {}, target.mode, target.keys))
+        if found is None:
+            found = _options_fault(destination, each, operations)
         if found is not None:
             refused[each.id] = ConfigError(
                 f"relaying connection {destination.connection.name}",
                 found,
-                remedy="Choose another `write`, `primary_key` or `rename` for the stream.",
+                remedy="Choose another `write`, `primary_key`, `rename` or other `options` for the stream.",
                 stream=str(each.id),
             )
     return refused
+
+
+def _options_fault(
+    destination: ConfiguredConnector[DestinationProtocol],
+    planned: PlannedStream,
+    operations: Sequence[DestinationOperation],
+) -> str | None:
+    """The fault of the user's options for a stream, by the schema that the destination gives for them."""
+    target, chosen = planned.relay, destination.connection.options(planned.id)
+    for each in operations:
+        if target is not None and each.object_name == str(target.stream) and each.options_schema:
+            try:
+                check_config(chosen.options if chosen else {}, each.options_schema, where="its options")
+            except ConfigError as error:
+                return str(error)
+    return None

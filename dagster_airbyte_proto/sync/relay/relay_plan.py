@@ -1,7 +1,7 @@
 """Makes a sealed plan of a part of a load, and cuts it where the form of its records changes."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,11 +30,15 @@ class FormedRows(NamedTuple):
 
 
 class RelayedTo(NamedTuple):
-    """The destination of a relay: its protocol, the rows that one of its processes gets at most, and its catalog."""
+    """The destination of a relay: its protocol, the rows that one of its processes gets at most, and its catalog.
+
+    `options` are those of the user for the stream that is relayed.
+    """
 
     protocol: DestinationProtocol
     max_rows: int | None
     operations: tuple[DestinationOperation, ...] = ()
+    options: Mapping[str, Any] = {}
 
 
 class RelayPlan(NamedTuple):
@@ -86,7 +90,8 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[],
 def _described(form: RecordForm, destination: RelayedTo) -> PushedStream:
     target = form.target
     schema = translated(form.json_schema, destination.protocol.dialect)
-    return PushedStream(target.stream, schema, target.mode, target.keys, has_object=bool(destination.operations))
+    has_object, options = bool(destination.operations), destination.options
+    return PushedStream(target.stream, schema, target.mode, target.keys, has_object=has_object, options=options)
 
 
 def _rules(form: RecordForm, destination: RelayedTo) -> RowRules:

@@ -106,7 +106,13 @@ class RelayTables:
             context.store.seal_plan(context.lease, plan.plan)
             reach("push.sealed")
         destination = context.destination
-        to = RelayedTo(destination.protocol, context.connection.checkpoint_rows, offered_operations(destination))
+        chosen = context.connection.options(part.stream)
+        to = RelayedTo(
+            destination.protocol,
+            context.connection.checkpoint_rows,
+            offered_operations(destination),
+            chosen.options if chosen else {},
+        )
         # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
         generations = self._generations.setdefault(part.stream, count(context.sync_id * _GENERATIONS_OF_A_RUN))
         attempts = DeliveryAttempts(context, plan.plan, lambda start: plan.parts(start, to, next(generations)), LOCAL)

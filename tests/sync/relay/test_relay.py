@@ -238,6 +238,19 @@ def test_records_that_do_not_fit_the_rows_of_the_destination_are_refused(quick_f
     }
 
 
+def test_a_stream_has_its_options_at_the_destination(quick_folder: Path) -> None:
+    pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+    shop = RelayedShop(quick_folder, target="syncmaven", max_bytes=1 << 20)
+    scenario = {"streams": {"contacts": {"records": 3, "values": {"key": None}}}}
+    shop.modes = {"contacts": {"write": "append_dedup", "select": ["id", "name"], "options": {"lists": "vip"}}}
+    with pytest.raises(ConfigError, match="its options: lists: is not a known key"):
+        shop.sync_of(scenario)
+    shop.modes["contacts"]["options"] = {"list": "vip"}
+    assert shop.sync_of(scenario).status is SyncStatus.COMPLETE
+    [start] = shop.messages("start-stream")
+    assert start["payload"]["streamOptions"] == {"list": "vip"}
+
+
 def test_a_tap_that_gains_a_field_between_rows_declares_it_before_it_is_sent(quick_folder: Path) -> None:
     shop = RelayedShop(quick_folder, protocol="singer", target="singer", max_bytes=1 << 20)
     stream = {"records": 6, "declared_at": [[3, {"city": {"type": "string"}}]], "values": {"city": "Rome"}}
@@ -265,6 +278,7 @@ _CONNECTOR = {"protocol": "airbyte", "launch": {"kind": "local", "command": "tru
         ({"destination": {"namespace": "x"}}, "destination: only for one that syncs into tables"),
         ({"push": {"a": {"from": "t", "key": ["id"]}}}, "to: only for one that reads its connector"),
         ({"to": {"connector": _CONNECTOR, "config": {}, "config_file": "x.json"}}, "give config or config_file"),
+        ({"streams": {"a": {"options": {"b": 1}}}}, "streams.a.options: only for a relay"),
     ],
 )
 def test_a_file_that_means_no_relay_is_refused(more: dict[str, Any], words: str) -> None:
