@@ -20,6 +20,7 @@ PINS = {
     "target-jsonl": ("target-jsonl==0.1.4",),
     # The script of those who have no tool.
     "script": ("pandas==3.1.1", "pyarrow==26.0.1", "orjson==3.13.0"),
+    "drt": ("drt-core==1.2.1", "duckdb==1.4.3"),
     "source-faker": ("airbyte-source-faker==7.2.1",),
 }
 

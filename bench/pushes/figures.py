@@ -10,7 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -25,20 +25,17 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import environments
-from bench.meter import cpu_seconds, peak_bytes
+from bench.meter import peak_bytes
+from bench.pushes.peers import beside_peers
+from bench.pushes.pushed_rows import FOLDER, Pushed, cpu_of
 from bench.report import Figure, put_into, table
-from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.protocols.destination import JsonDialect
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.push.push_context import PushRequest
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
-from dagster_airbyte_proto.sync.push.run import push_connection
 
 _ROOT = Path(__file__).parent.parent.parent
-_FOLDER = _ROOT / ".bench" / "pushes"
 _ENVIRONMENTS = _ROOT / ".bench" / "environments"
 _MARK = "pushes"
 _BATCH_ROWS = 10_000
@@ -46,76 +43,6 @@ _REHEARSED_ROWS = 1_000
 _SCRIPTED_ROWS = 100_000
 _BY_DIFF: dict[str, Any] = {"key": ["id"], "mode": "mirror", "changes": "diff"}
 _FRAME = RecordFrame('{"type":"RECORD","stream":"rows","record":', "}")
-# The columns of the rows that were measured first: 515 bytes in an Airbyte record line.
-_COLUMNS = """id, concat('name ', id) AS name, concat('user', id, '@example.com') AS email,
-    cast(id * 37 % 1000000007 / 100 AS decimal(18,2)) AS amount, cast(id / 7 AS decimal(38,9)) AS price,
-    cast(id % 1000 AS int) AS quantity, id * 0.37 AS score, timestamp_seconds(id * 1000) AS created_at,
-    timestamp_seconds(1700000000 + id) AS updated_at,
-    named_struct('street', concat('a street of some length ', id % 977), 'city', 'a city',
-                 'zip', cast(id % 99999 AS int), 'geo', named_struct('lat', id * 0.01, 'lon', id * 0.02)) AS address,
-    array('alpha', 'beta') AS tags,
-    IF(id % 10 = 0, NULL, concat('a "note" of nine words or so \\\\ ', sha2(cast(id AS string), 224))) AS note"""
-_ON_READ = (
-    "'write.update.mode'='merge-on-read', 'write.delete.mode'='merge-on-read', 'write.merge.mode'='merge-on-read'"
-)
-
-
-class Pushed:
-    """A table of so many rows, and its push."""
-
-    def __init__(self, engine: Engine, session: SparkSession, name: str, rows: int) -> None:
-        self.table, self.rows = f"{engine.settings.catalog.name}.bench.{name}", rows
-        self._engine, self._session, self._name = engine, session, name
-        session.sql(f"CREATE NAMESPACE IF NOT EXISTS {engine.settings.catalog.name}.bench")
-        session.sql(
-            f"CREATE TABLE {self.table} USING iceberg TBLPROPERTIES ({_ON_READ})"
-            f" AS SELECT {_COLUMNS} FROM range({rows})"
-        )
-
-    def push(self, *, command: list[str] | None = None, plans: bool = False, **options: Any) -> PushedStreamReport:
-        """Pushes to a program, or to one that only reads. `options` are those of the stream."""
-        document = {
-            "name": f"{self._name}_{options.get('mode', 'mirror')}",
-            "connector": {
-                "protocol": "singer",
-                "launch": {"kind": "local", "command": command or [str(_reader())]},
-            },
-            "config": {"destination_path": str(_FOLDER)},
-            "push": {
-                "rows": {"from": self.table, **(options or {"key": ["id"], "mode": "mirror", "changes": "snapshots"})}
-            },
-        }
-        if command is None:
-            document["acknowledge"] = "exit"
-        file = _FOLDER / f"{document['name']}.yaml"
-        file.write_text(json.dumps(document))
-        report = push_connection(self._engine, Connection.from_file(file), PushRequest(only_plans=plans))
-        stream = report.streams["rows"]
-        if stream.status != "complete" or stream.sent != stream.acknowledged:
-            raise RuntimeError(f"the push of {self.table} is {stream.status}: {stream.error}")
-        return stream
-
-    def change(self) -> int:
-        """Changes eight rows of a thousand, adds two for each of these, and removes a half."""
-        changed, added, removed = self.rows * 8 // 1000, self.rows * 2 // 1000, max(1, self.rows // 2000)
-        step = self.rows // changed
-        self._session.sql(f"UPDATE {self.table} SET name = 'changed' WHERE id % {step} = 0 AND id > {removed}")
-        self._session.sql(f"INSERT INTO {self.table} SELECT {_COLUMNS} FROM range({self.rows}, {self.rows + added})")
-        self._session.sql(f"DELETE FROM {self.table} WHERE id < {removed}")
-        return added
-
-    def frame(self) -> DataFrame:
-        self._session.catalog.refreshTable(self.table)
-        return self._session.table(self.table)
-
-
-def _reader() -> Path:
-    """A Singer target that reads its input, and nothing else."""
-    script = _FOLDER / "reader"
-    about = json.dumps({"name": "reader", "settings": {"type": "object", "properties": {}}})
-    script.write_text(f"#!/bin/sh\ncase \"$*\" in *--about*) echo '{about}' ;; *) exec cat > /dev/null ;; esac\n")
-    script.chmod(0o755)
-    return script
 
 
 def _warm(engine: Engine, session: SparkSession) -> None:
@@ -149,11 +76,11 @@ def _whole(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figure]
     _warm(engine, session)
     pushed = Pushed(engine, session, "whole", rows)
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
-    streamed = _cpu(lambda: _streamed(pushed.frame()))
+    streamed = cpu_of(lambda: _streamed(pushed.frame()))
     yield Figure(f"streaming and encoding {size}, CPU s", streamed)
-    everything = _cpu(lambda: pushed.push(mode="append", changes="all"))
+    everything = cpu_of(lambda: pushed.push(mode="append", changes="all"))
     yield Figure(f"push of {size} by `all` / streaming and encoding, CPU", everything / streamed, 1.5)
-    first = _cpu(pushed.push)
+    first = cpu_of(pushed.push)
     yield Figure(f"first push of {size} by key, with its memory / streaming and encoding, CPU", first / streamed)
     yield Figure(f"peak memory of the driver's Python, {size}, MiB", peak_bytes() / (1 << 20), 512)
 
@@ -164,12 +91,12 @@ def _changes(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figur
     _warm(engine, session)
     pushed = Pushed(engine, session, "changing", rows)
     pushed.push()
-    yield Figure(f"push with nothing new, {size}, by `snapshots`, CPU s", _cpu(pushed.push), 3)
-    yield Figure(f"push with nothing new, {size}, by `diff`, CPU s", _cpu(lambda: pushed.push(**_BY_DIFF)))
+    yield Figure(f"push with nothing new, {size}, by `snapshots`, CPU s", cpu_of(pushed.push), 3)
+    yield Figure(f"push with nothing new, {size}, by `diff`, CPU s", cpu_of(lambda: pushed.push(**_BY_DIFF)))
     pushed.change()
-    snapshots = _cpu(lambda: pushed.push(plans=True))
+    snapshots = cpu_of(lambda: pushed.push(plans=True))
     yield Figure(f"plan of 1 % changed of {size}, by `snapshots`, CPU s", snapshots)
-    diff = _cpu(lambda: pushed.push(plans=True, **_BY_DIFF))
+    diff = cpu_of(lambda: pushed.push(plans=True, **_BY_DIFF))
     yield Figure(f"plan of 1 % changed of {size}, by `diff`, CPU s", diff)
 
 
@@ -181,16 +108,16 @@ def _beside_scripts(engine: Engine, session: SparkSession, rows: int) -> Iterato
     """Our record lines, and our push to a real target, beside what a script of a few lines costs."""
     _warm(engine, session)
     pushed = Pushed(engine, session, "scripted", rows)
-    pushed.frame().coalesce(1).write.mode("overwrite").parquet(str(_FOLDER / "rows"))
-    [file] = (_FOLDER / "rows").glob("*.parquet")
+    pushed.frame().coalesce(1).write.mode("overwrite").parquet(str(FOLDER / "rows"))
+    [file] = (FOLDER / "rows").glob("*.parquet")
     batches = pq.read_table(file).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
     record_lines(batches[0], _FRAME)
-    ours = min(_cpu(lambda: [record_lines(batch, _FRAME) for batch in batches]) for _ in range(3))
+    ours = min(cpu_of(lambda: [record_lines(batch, _FRAME) for batch in batches]) for _ in range(3))
     size = sum(len(record_lines(batch, _FRAME)) for batch in batches) // rows
     yield Figure(f"encoding 1 M rows of {size} bytes, CPU s", ours * 1_000_000 / rows)
     yield Figure("encoding / orjson over to_pylist, CPU", ours / _script(file, "encode"), 0.2)
     program = str(environments.python_of("target-jsonl", _ENVIRONMENTS).parent / "target-jsonl")
-    to_target = _cpu(lambda: pushed.push(command=[program], mode="append", changes="all"))
+    to_target = cpu_of(lambda: pushed.push(command=[program], mode="append", changes="all"))
     yield Figure(f"push of {rows:,} rows to target-jsonl, CPU s", to_target)
     schema = json_schema(pq.read_schema(file), JsonDialect.PLAIN)
     scripted = _script(file, "target", program, schema)
@@ -205,7 +132,7 @@ def _script(file: Path, way: str, program: str = "", schema: Mapping[str, Any] =
         "recording": str(file),
         "catalog": "",
         "connector": program,
-        "folder": str(_FOLDER),
+        "folder": str(FOLDER),
         "options": {"way": way, "schema": dict(schema)},
     }
     command = [str(python), "-m", "bench.contenders.orjson_rows", json.dumps(task)]
@@ -216,15 +143,9 @@ def _script(file: Path, way: str, program: str = "", schema: Mapping[str, Any] =
     return float(cost["cpu_seconds"])
 
 
-def _cpu(work: Callable[[], object]) -> float:
-    began = cpu_seconds()
-    work()
-    return cpu_seconds() - began
-
-
 @contextmanager
 def _opened() -> Iterator[tuple[Engine, SparkSession]]:
-    home = _FOLDER / "home"
+    home = FOLDER / "home"
     shutil.rmtree(home, ignore_errors=True)
     settings = Settings.load(home)
     settings.make_home()
@@ -242,7 +163,13 @@ def _measured(part: str, rows: int) -> list[Figure]:
         return [_shown(figure) for figure in _PARTS[part](engine, session, rows)]
 
 
-_PARTS = {"scripts": _beside_scripts, "whole": _whole, "changes": _changes}
+def _beside_peers(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figure]:
+    _warm(engine, session)
+    yield from beside_peers(Pushed(engine, session, "peers", rows), engine)
+
+
+_SMALL = {"scripts": _beside_scripts, "peers": _beside_peers}
+_PARTS = {**_SMALL, "whole": _whole, "changes": _changes}
 
 
 def main() -> None:
@@ -253,18 +180,18 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(_PARTS), help="only these, comma-separated")
     parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
     chosen = parser.parse_args()
-    shutil.rmtree(_FOLDER, ignore_errors=True)
-    _FOLDER.mkdir(parents=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
     # Each in its own process, and so with its own JVM.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as alone:
         works = [
-            alone.submit(_measured, part, min(rows, _SCRIPTED_ROWS) if part == "scripts" else rows)
+            alone.submit(_measured, part, min(rows, _SCRIPTED_ROWS) if part in _SMALL else rows)
             for part in chosen.parts.split(",")
-            for rows in (chosen.rows[:1] if part == "scripts" else chosen.rows)
+            for rows in (chosen.rows[:1] if part in _SMALL else chosen.rows)
         ]
         found = [figure.row for work in works for figure in work.result()]
     text = table(["what", "figure", "at most", ""], found)
     print(text)
     if chosen.write:
         put_into(chosen.write, text, mark=_MARK)
-    shutil.rmtree(_FOLDER)
+    shutil.rmtree(FOLDER)
