@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError
+from tests.support.databases.vector_server import running_vector_server, write_tokenizer
 from tests.support.postgres import PostgresServer
-from tests.support.vector_server import running_vector_server, write_tokenizer
 from tests.sync.push.pushed_table import PushedTable, Row
 
 pytestmark = [pytest.mark.connectors, pytest.mark.timeout(900)]

@@ -18,8 +18,8 @@ from dagster_airbyte_proto import ConnectorResource, build_push_assets
 from dagster_airbyte_proto.cli.main import main
 from dagster_airbyte_proto.connection import Connection
 from tests.dagster_defs.support.folder_shop import FolderIOManager
+from tests.support.databases.vector_server import running_vector_server, write_tokenizer
 from tests.support.postgres import PostgresServer
-from tests.support.vector_server import running_vector_server, write_tokenizer
 from tests.sync.push.pushed_table import PushedTable, Row
 
 pytestmark = [pytest.mark.connectors, pytest.mark.nightly, pytest.mark.timeout(900)]
