@@ -82,7 +82,7 @@ class StreamOptions(StrictModel):
     types: TypeOptions = TypeOptions()
     schema_policy: SchemaPolicy | None = None
     formerly: Annotated[dict[str, str], BeforeValidator(_formerly)] | None = None
-    options: Annotated[dict[str, Any], Field(default_factory=dict)]
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 def _by_name(streams: Any) -> Any:

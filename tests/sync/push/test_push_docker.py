@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -109,3 +110,18 @@ def test_a_push_that_is_killed_leaves_a_container_that_ends(table: PushedTable, 
     rows = [row["id"] for row in table.received()]
     assert set(rows) == set(range(_ROWS))
     assert not acknowledged & set(rows[at_death:])
+
+
+@pytest.mark.nightly
+def test_a_container_takes_records_from_a_folder_that_it_shares(table: PushedTable) -> None:
+    # /tmp and /dev/shm are the container's own.
+    with TemporaryDirectory(dir="/var/tmp", prefix="airbyte-proto-") as shared:
+        Path(shared).chmod(0o711)
+        table.protocol = "singer"
+        table.launch["volumes"].append(f"{shared}:{shared}:ro")
+        table.connector["batch_folder"] = shared
+        report = table.contacts()
+        assert (report.error, report.acknowledged) == (None, _ROWS)
+        assert list(Path(shared).iterdir()) == []
+    assert {row["id"] for row in table.received()} == set(range(_ROWS))
+    assert len([message for message in table.messages() if message["type"] == "BATCH"]) == _ROWS // _BATCH
