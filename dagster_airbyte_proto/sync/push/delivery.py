@@ -22,7 +22,7 @@ from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame
 from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
-from dagster_airbyte_proto.errors import Cancelled, ConnectorError
+from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
@@ -118,7 +118,12 @@ class ProcessDelivery:
         event = None if content is None else parse_config_file(content)
         if event is not None:
             destination.try_rewritten_config(event)
-        destination.save_config(self._context.store, self._context.lease)
+        try:
+            destination.save_config(self._context.store, self._context.lease)
+        except StateConflict:
+            raise
+        except ProtoError as error:  # What it acknowledged counts all the same.
+            destination.warn(f"the destination's new config could not be stored; its next run may be refused: {error}")
 
     def _explained(self, error: ConnectorError, running: RunningConnector) -> ConnectorError:
         """The error of a destination that reads no more, with its own words. Takes in what it said before it ended."""
