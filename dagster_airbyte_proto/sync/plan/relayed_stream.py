@@ -27,7 +27,13 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
     if options.write is WriteMode.SOFT_DELETE:
         remedy = "Use write: append_dedup. What happens to a deleted row is up to the destination."
         raise ConfigError(doing, "write: soft_delete is only for tables", remedy=remedy, stream=stream)
-    if planned.write in REPLACING:
+    if planned.slice is not None and planned.write is not WriteMode.OVERWRITE_DEDUP:
+        found = f"it is read for partition {planned.slice}, and a destination has no partitions that could be replaced"
+        remedy = "Use write: append_dedup with a primary_key: then a record that is sent again is there once."
+        raise ConfigError(doing, found, remedy=remedy, stream=stream)
+    if planned.slice is not None:
+        mode = PushMode.UPSERT
+    elif planned.write in REPLACING:
         mode = PushMode.OVERWRITE
     else:
         mode = PushMode.UPSERT if planned.write in DEDUPLICATING else PushMode.APPEND
@@ -40,6 +46,7 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
         planned,
         write=WriteMode.OVERWRITE if mode is PushMode.OVERWRITE else WriteMode.APPEND,
         keeps_deleted=False,
+        slice=None,
         types=TypeChoices(),
         sdc_columns=False,
         relay=RelayTarget(_target_stream(connection, planned, options), mode, keys),

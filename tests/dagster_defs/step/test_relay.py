@@ -2,27 +2,39 @@
 
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from dagster_airbyte_proto import Connection, build_connector_assets
 from dagster_airbyte_proto.connection import StreamOptions
 from tests.dagster_defs.conftest import OpenRuns
+from tests.dagster_defs.support.partition_runs import KEYS, offer, positions, prepared, run
+from tests.sync.shop import Shop
 from tests.sync.test_sync import two
+
+
+def _destination(out: Path) -> dict[str, Any]:
+    launch = {"kind": "local", "command": [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]}
+    return {"connector": {"protocol": "singer", "launch": launch}, "config": {"path": str(out)}}
+
+
+def _received(out: Path) -> list[int]:
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    return [row["row"]["id"] for row in rows if row.get("stream") == "users"]
 
 
 def test_relayed_streams_are_materialized_with_their_states(runs: OpenRuns) -> None:
     shop = runs()
     out = shop.place.folder / "out.jsonl"
-    launch = {"kind": "local", "command": [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]}
-    shop.place.more["to"] = {"connector": {"protocol": "singer", "launch": launch}, "config": {"path": str(out)}}
+    shop.place.more["to"] = _destination(out)
     shop.place.offer(two(23, 12))
     run = shop.run()
     assert run.succeeded, run.failures
     assert run.materialized == ["users", "orders"]
     assert shop.place.positions() == {"users": 23, "orders": 12}
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [row["row"]["id"] for row in rows if row.get("stream") == "users"] == list(range(23))
+    assert _received(out) == list(range(23))
     metadata = run.metadata("users")
     assert metadata["airbyte_proto/committed"] == 23
     assert metadata["airbyte_proto/destination_stream"] == "users"
@@ -34,3 +46,19 @@ def test_relayed_streams_are_materialized_with_their_states(runs: OpenRuns) -> N
     assert isinstance(spec, dg.AssetSpec)
     assert spec.kinds == {"airbyte", "singer"}
     assert "dagster/table_name" not in spec.metadata
+
+
+def test_a_backfill_relays_one_partition_after_the_other(
+    quick_folder: Path, dagster_instance: dg.DagsterInstance
+) -> None:
+    place, out = Shop(quick_folder, write="append_dedup"), quick_folder / "out.jsonl"
+    place.more["to"] = _destination(out)
+    prepared(place)
+    for number, key in enumerate(KEYS[:3]):
+        offer(place, key, two(number + 1, 2))
+    assert run(quick_folder, dagster_instance, (KEYS[0], KEYS[2])).succeeded
+    assert _received(out) == [0, 0, 1, 0, 1, 2]
+    assert positions(place) == {key: number + 1 for number, key in enumerate(KEYS[:3])}
+    offer(place, KEYS[0], two(2, 2))
+    assert run(quick_folder, dagster_instance, KEYS[0]).succeeded
+    assert _received(out)[6:] == [0, 1]

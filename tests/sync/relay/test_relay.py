@@ -8,7 +8,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
-from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.relay.relayed_shop import RelayedShop
 from tests.sync.shop import REFRESH
@@ -236,6 +236,30 @@ def test_records_that_do_not_fit_the_rows_of_the_destination_are_refused(quick_f
         "name: its value is longer than 40 characters",
         'score: its value is not of type "number"',
     }
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_a_partition_is_sent_by_key_as_often_as_it_is_read(quick_folder: Path, protocol: str) -> None:
+    shop = RelayedShop(quick_folder, protocol=protocol, write="append_dedup", max_bytes=1 << 20)
+    for day, records in (("2026-11-01", 3), ("2026-11-02", 5), ("2026-11-01", 4)):
+        shop.config["day"] = "{{ partition.key }}"
+        report = shop.sync_of({"streams": {"users": {"records": records}}}, SyncRequest(slice=Slice(day)))
+        assert (report.status, report.streams["users"].committed) == (SyncStatus.COMPLETE, records), report
+    assert shop.ids("users") == [*range(3), *range(5), *range(4)]
+    assert shop.messages("ACTIVATE_VERSION") == []
+    for write in ("append", "overwrite"):
+        shop.modes = {"users": {"write": write}}
+        with pytest.raises(ConfigError, match="a destination has no partitions that could be replaced"):
+            shop.sync_of({"streams": {"users": {"records": 3}}}, SyncRequest(slice=Slice("2026-11-03")))
+
+
+def test_a_partition_that_a_destination_broke_goes_on_where_it_stands(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    shop.to |= {"dies_after": 13, "once": str(quick_folder / "once")}
+    request, offer = SyncRequest(slice=Slice("2026-11-01")), {"streams": {"users": {"records": 25}}}
+    assert shop.sync_of(offer, request).streams["users"].status is SyncStatus.FAILED
+    assert shop.sync_of(offer, request).status is SyncStatus.COMPLETE
+    assert set(shop.ids("users")) == set(range(25))
 
 
 def test_a_stream_has_its_options_at_the_destination(quick_folder: Path) -> None:
