@@ -71,6 +71,9 @@ class KilledPush:
         self.table.config |= {"keeps": True} if protocol == "syncmaven" else {"echo": chance.choice(("each", "end"))}
         if chance.random() < 0.5:
             self.table.options["checkpoint_rows"] = 25
+        self._batches = folder / "batches"
+        if protocol == "singer" and chance.random() < 0.5:
+            self.table.connector["batch_folder"] = str(self._batches)
         self.points_file = self.table.points_file
         self._people: dict[int, dict[str, object]] = {}
         self._turn = 0
@@ -109,6 +112,8 @@ class KilledPush:
             if ended == 0:
                 break
         assert ended == 0, f"it ended with {ended}"
+        left = sorted(self._batches.iterdir()) if self._batches.exists() else []
+        assert not left, f"batch files are left: {left[:3]}"
         if self.mode == "append":
             sent = {(row["id"], row["name"]) for row in self.table.received()}
             missing = {(each["id"], each["name"]) for each in self._people.values()} - sent

@@ -28,7 +28,7 @@ def server() -> Iterator[PushForkServer]:
 _CASES = [
     (protocol, mode, echo) for protocol in ("airbyte", "singer") for mode in ("mirror", "append") for echo in _ECHOES
 ]
-_CASES += [("syncmaven", "upsert", "end")]
+_CASES += [("syncmaven", "upsert", "end"), ("singer", "mirror", "by files")]
 _EVERY_TIME = (("airbyte", "mirror", "each"), ("singer", "append", "end"), ("syncmaven", "upsert", "end"))
 
 
@@ -40,7 +40,10 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     server: PushForkServer, quick_folder: Path, protocol: str, mode: str, echo: str
 ) -> None:
     table = PushedTable(quick_folder, protocol=protocol, mode=mode)
-    table.config |= {"keeps": True} if protocol == "syncmaven" else {"echo": echo}
+    table.config |= {"keeps": True} if protocol == "syncmaven" else {"echo": echo.replace("by files", "each")}
+    batches = quick_folder / "batches"
+    if echo == "by files":
+        table.connector["batch_folder"] = str(batches)
     table.options["checkpoint_rows"] = 8
     table.push["key"] = ["id"]
     people = {number: person(number) for number in range(20)}
@@ -80,4 +83,5 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
                 (each["id"], each["name"]) for each in people.values()
             }, where
         assert len(rows) > before, where
+        assert not batches.exists() or not list(batches.iterdir()), where
     assert kills > len(_POINTS) / 2
