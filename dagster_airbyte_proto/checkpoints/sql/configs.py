@@ -36,8 +36,8 @@ def replace_config(
     tx.execute(delete(kept_configs).where(kept.connection == here, kept.owner == owner))
     text = None if config is None else msgspec.json.encode(config.config).decode()
     based_on = "" if config is None else config.based_on
-    saved = {"connection": here, "owner": owner, "config": text, "based_on": based_on}
-    saved |= {"run_id": lease.run_id, "kept_at": by.now}
+    saved: dict[str, str | datetime | None] = {"connection": here, "owner": owner, "config": text}
+    saved |= {"based_on": based_on, "run_id": lease.run_id, "kept_at": by.now}
     if config is not None:
         tx.execute(insert(kept_configs).values(**saved))
     newest = tx.scalar(select(func.max(history.version)).where(history.connection == here)) or 0
