@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -24,7 +25,7 @@ from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
 
 _ENVIRONMENTS = FOLDER.parent / "environments"
-_ALL = {"mode": "append", "changes": "all"}
+_ALL: dict[str, Any] = {"mode": "append", "changes": "all"}
 _FRAME = RecordFrame('{"type":"RECORD","stream":"rows","record":', "}")
 _LOAD = "CREATE TABLE rows AS SELECT * FROM read_parquet('{file}')"
 

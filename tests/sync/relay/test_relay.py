@@ -229,7 +229,7 @@ def test_records_that_do_not_fit_the_rows_of_the_destination_are_refused(quick_f
     shop = RelayedShop(quick_folder, protocol=protocol, target="syncmaven", write="append_dedup", max_bytes=1 << 20)
     shop.modes = {"contacts": {"write": "append_dedup", "primary_key": ["id"]}}
     rows = [{"id": 1, "name": "a"}, {"id": 2, "name": "b" * 41}, {"id": 3, "name": "c", "score": "high"}]
-    properties = {name: {} for name in ("id", "name", "score")}
+    properties: dict[str, Any] = {name: {} for name in ("id", "name", "score")}
     report = shop.sync_of({"streams": {"contacts": {"rows": rows, "properties": properties}}}).streams["contacts"]
     assert (report.status, report.emitted, report.committed, report.rejected) == (SyncStatus.COMPLETE, 3, 1, 2)
     assert set(report.rejections) == {
