@@ -81,6 +81,13 @@ class FilledConfig(NamedTuple):
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+class KnownSecrets(NamedTuple):
+    """The secrets of a config that could be filled, and an error's text for each store of secrets that is down."""
+
+    values: frozenset[str]
+    down: tuple[str, ...] = ()
+
+
 class Connection(StrictModel):
     """A connector, its config, and the chosen streams and modes.
 
@@ -177,6 +184,15 @@ class Connection(StrictModel):
             raise config_error(self._config_source(), filler.faults)
         return FilledConfig(config, frozenset(filler.secrets))
 
+    def known_secrets(self, environment: Mapping[str, str]) -> KnownSecrets:
+        """Returns the secrets that can be filled now, to mask them in what is only shown.
+
+        Raises ConfigError if the config file cannot be read.
+        """
+        filler = ReferenceFiller(self._secret_context(environment), may_be_down=True)
+        filler.filled(self.written_config(), ())
+        return KnownSecrets(frozenset(filler.secrets), tuple(map(str, filler.down.values())))
+
     def filled_hash_key(self, environment: Mapping[str, str]) -> str:
         """Returns the secret for hashed columns. Raises ConfigError if it is missing or too short."""
         if self.hash_key is None:
@@ -194,7 +210,10 @@ class Connection(StrictModel):
         return key
 
     def _filler(self, environment: Mapping[str, str]) -> ReferenceFiller:
-        return ReferenceFiller(SecretContext(environment, self.origin.parent if self.origin else None))
+        return ReferenceFiller(self._secret_context(environment))
+
+    def _secret_context(self, environment: Mapping[str, str]) -> SecretContext:
+        return SecretContext(environment, self.origin.parent if self.origin else None)
 
     def _config_source(self) -> str:
         return f"config file {self.config_file}" if self.config_file else self._source()

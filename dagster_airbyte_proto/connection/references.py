@@ -14,7 +14,7 @@ from typing import Any
 from dagster_airbyte_proto.connection.faults import Fault, KeyPath
 from dagster_airbyte_proto.connection.secrets.schemes import SchemeSources
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, SecretStoreError
 
 _START = r"\$\{(?P<scheme>[a-z][a-z0-9-]*):(?![-+=?])"
 _REFERENCE = re.compile(rf"(?P<escape>\$?){_START}(?P<name>[^}}]*)(?P<end>\}}?)")
@@ -97,13 +97,16 @@ class ReferenceFiller:
     """Fills the references of one config.
 
     `secrets` are the values that were filled in, `faults` the references that could not be filled. Raises
-    SecretStoreError where a store of secrets does not answer.
+    SecretStoreError where a store of secrets does not answer; with `may_be_down` it notes the error in `down`, by the
+    scheme, and asks that store no more: each request may wait for a timeout.
     """
 
-    def __init__(self, context: SecretContext) -> None:
+    def __init__(self, context: SecretContext, *, may_be_down: bool = False) -> None:
         self._sources = SchemeSources(context)
+        self._may_be_down = may_be_down
         self.secrets: set[str] = set()
         self.faults: list[Fault] = []
+        self.down: dict[str, SecretStoreError] = {}
 
     def filled(self, value: Any, path: KeyPath) -> Any:
         """Returns the value with each reference in its strings filled."""
@@ -119,10 +122,17 @@ class ReferenceFiller:
         if not match["end"]:
             self.faults.append(Fault(path, f'a "${{{scheme}:" lacks its "}}"'))
             return ""
+        if scheme in self.down:
+            return ""
         try:
             value = self._sources.source(scheme).secret(match["name"])
         except ConfigError as error:
             self.faults.append(Fault(path, f"{error.found}. {error.remedy}" if error.remedy else error.found))
+            return ""
+        except SecretStoreError as error:
+            if not self._may_be_down:
+                raise
+            self.down[scheme] = error
             return ""
         self.secrets.update({value} - {""})
         return value

@@ -123,3 +123,37 @@ def test_the_loads_log_tells_what_each_load_held(synced: Place) -> None:
     assert {landed["stream"] for landed in shown["committed"]} == {"users", "orders"}
     assert load["load_id"] in synced.run("loads", "list", "shop").out
     assert "announced" in synced.run("loads", "show", load["load_id"]).out
+
+
+def test_a_store_of_secrets_that_is_down_keeps_no_command_from_working_that_needs_no_secret(
+    synced: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VAULT_ADDR", "http://127.0.0.1:1")
+    monkeypatch.setenv("VAULT_TOKEN", "s.root")
+    monkeypatch.setenv("SHOP_NAME", "next")
+    file = synced.folder / "shop.yaml"
+    written = json.loads(file.read_text())
+    written["config"] |= {"password": "${vault:secret/data/shop#password}", "user": "${vault:secret/data/shop#user}"}
+    written["config"]["name"] = "${env:SHOP_NAME}"
+    file.write_text(json.dumps(written))
+    [load] = synced.json("loads", "list", "shop.yaml")["loads"][:1]
+    shown = synced.run("state", "show", "shop.yaml")
+    assert (shown.code, "25" in shown.out) == (0, True), shown.err
+    assert shown.err.count("warning: secrets in states are not masked: reading secret/data/shop of Vault") == 1
+    assert '"next"' not in shown.out, "a secret that can be filled is masked all the same"
+    for words in (
+        ["status", "shop.yaml"],
+        ["state", "list"],
+        ["state", "set", "shop.yaml", "users", '{"next": 10}'],
+        ["state", "history", "shop.yaml"],
+        ["state", "reset", "shop.yaml"],
+        ["config", "history", "shop.yaml"],
+        ["loads", "show", load["load_id"]],
+        ["recover", "shop.yaml"],
+        ["envs", "list"],
+    ):
+        result = synced.run(*words)
+        assert result.code == 0, (words, result.err)
+        assert "Vault" not in result.err or words[0] == "state", (words, result.err)
+    failed = synced.run("sync", "shop.yaml")
+    assert failed.code == 1 and "reading secret/data/shop of Vault" in failed.err and "Traceback" not in failed.err

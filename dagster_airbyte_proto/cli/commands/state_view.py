@@ -7,8 +7,10 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from dagster_airbyte_proto.cli.call import Target
-from dagster_airbyte_proto.cli.output import Answer, Grid, short, time_text
+from dagster_airbyte_proto.cli.output import Answer, Grid, plain, short, time_text
 from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,9 +30,13 @@ class StateView:
     """Shows states to people: the connector's own value, without the protocol's envelope, secrets masked."""
 
     def __init__(self, target: Target, store: "DeliveryStore") -> None:
-        self._mask = _mask(target)
         self._target = target
         self._store = store
+
+    @cached_property
+    def _mask(self) -> "Mask":
+        """Filled when the first state is shown: nothing that needs no secret waits for a store of secrets."""
+        return _mask(self._target)
 
     @cached_property
     def _codec(self) -> "StateCodec":
@@ -143,15 +149,22 @@ def state_change_answer(target: Target, store: "DeliveryStore", changes: "Sequen
 
 
 def _mask(target: Target) -> "Mask":
-    """A mask for the secrets in the config. A variable that is not set has no value to hide."""
+    """A mask for the secrets in the config. A secret that is missing has no value to hide.
+
+    A store of secrets that is down may have one, and the state is what somebody wants to see just then: it is shown,
+    with a warning.
+    """
     from dagster_airbyte_proto.masking import Mask
 
     if target.connection is None:
         return Mask(())
     try:
-        return Mask(target.connection.filled_config(os.environ).secrets)
+        known = target.connection.known_secrets(os.environ)
     except ConfigError:
         return Mask(())
+    for error in known.down:
+        click.echo(f"warning: secrets in states are not masked: {plain(error)}", err=True)
+    return Mask(known.values)
 
 
 def _who_text(who: str) -> str:
