@@ -6,10 +6,12 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_airbyte_proto.dagster_defs.automation.next_runs import NextRun, next_runs
 from dagster_airbyte_proto.dagster_defs.engines import opened_store
 from dagster_airbyte_proto.diagnosis.connection_status import ConnectionStatus, connection_status
 
 _CHECK = "all_complete"
+_COLUMNS = ("connection", "last sync", "ended", "rows", "rejected", "lag (s)", "failing streams", "next run")
 _GOOD = ("complete", "running")
 
 
@@ -17,7 +19,9 @@ def build_status_asset(
     name: str = "connection_status", *, group_name: str | None = None, connector_key: str = "connector"
 ) -> dg.AssetsDefinition:
     """Builds an asset whose metadata is the status of every connection in the state store: its last sync, rows, lag,
-    rejects and failing streams, and the sums over all, which Dagster plots over time.
+    rejects, failing streams and next run, and the sums over all, which Dagster plots over time.
+
+    The next run is known for connections of the same code location, where a schedule or an `on_cron` condition is on.
 
     Its check `all_complete` warns while the last sync of a connection is not complete, or a load of a dead run may have
     landed. It opens no table, and takes a moment: put it on a schedule of some minutes.
@@ -36,15 +40,16 @@ def build_status_asset(
         now = datetime.now(UTC)
         with opened_store(getattr(context.resources, connector_key)) as store:
             found = [connection_status(store, connection, now) for connection in store.connections()]
-        return dg.MaterializeResult(metadata=_metadata(found, now), check_results=[_check(found)])
+        upcoming = next_runs(context, [each.connection for each in found], now)
+        return dg.MaterializeResult(metadata=_metadata(found, upcoming, now), check_results=[_check(found)])
 
     return status
 
 
-def _metadata(found: Sequence[ConnectionStatus], now: datetime) -> Mapping[str, Any]:
+def _metadata(found: Sequence[ConnectionStatus], upcoming: Mapping[str, NextRun], now: datetime) -> Mapping[str, Any]:
     lags = [lag for each in found if (lag := each.lag_seconds(now)) is not None]
     return {
-        "connections": dg.MetadataValue.md(_markdown(found, now)) if found else "none",
+        "connections": dg.MetadataValue.md(_markdown(found, upcoming, now)) if found else "none",
         "not_complete": sum(each.status not in _GOOD for each in found),
         "failing_streams": sum(len(each.failing) for each in found),
         "rows": sum(each.rows for each in found),
@@ -54,8 +59,8 @@ def _metadata(found: Sequence[ConnectionStatus], now: datetime) -> Mapping[str, 
     }
 
 
-def _markdown(found: Sequence[ConnectionStatus], now: datetime) -> str:
-    rows = [["connection", "last sync", "ended", "rows", "rejected", "lag (s)", "failing streams"], ["---"] * 7]
+def _markdown(found: Sequence[ConnectionStatus], upcoming: Mapping[str, NextRun], now: datetime) -> str:
+    rows = [[*_COLUMNS], ["---"] * len(_COLUMNS)]
     for each in found:
         lag = each.lag_seconds(now)
         rows.append(
@@ -67,6 +72,7 @@ def _markdown(found: Sequence[ConnectionStatus], now: datetime) -> str:
                 str(each.rejected),
                 f"{lag:.0f}" if lag is not None else "",
                 ", ".join(each.failing).replace("|", "\\|"),
+                str(upcoming[each.connection]),
             ]
         )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
