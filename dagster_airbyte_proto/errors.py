@@ -100,6 +100,11 @@ class Cancelled(ProtoError):
     retryable = True
 
 
+class DeliveryCancelled(TableError, Cancelled):
+    """Somebody cancelled a relay while its destination took a load. The state of the load did not move, and the next
+    sync reads its rows again."""
+
+
 class InternalError(ProtoError):
     """A bug in this package. Please report it with the output of `airbyte-proto version`."""
 

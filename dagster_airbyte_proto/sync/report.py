@@ -148,7 +148,8 @@ def overall_status(statuses: list[SyncStatus], *, cancelled: bool, connector_fai
     """The sync's status by those of its streams. It is complete only if nothing at all went wrong."""
     if SyncStatus.UNKNOWN in statuses:
         return SyncStatus.UNKNOWN
-    if cancelled:
+    # Also after the source has ended: the destination of a relay may be cancelled then.
+    if cancelled or SyncStatus.CANCELLED in statuses:
         return SyncStatus.CANCELLED
     good = sum(status is SyncStatus.COMPLETE for status in statuses)
     if good == len(statuses) and not connector_failed:

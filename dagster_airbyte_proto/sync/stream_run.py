@@ -96,9 +96,13 @@ class StreamRun:
         self.fail(error)
 
     def record_refusal(self, part: StagedRows, error: ProtoError) -> None:
-        """Counts the rows of a load that the table or destination refused as rejected, and fails the stream."""
+        """Counts the rows of a load that the table or destination refused as rejected, and fails the stream.
+
+        The rows of a delivery that was cancelled come again, as others do that are not committed yet.
+        """
         self.outcome.add_counts(part)
-        self.outcome.reject(part.rows, REFUSED if self.planned.relay is None else NOT_TAKEN)
+        reason = REFUSED if self.planned.relay is None else NOT_TAKEN
+        self.outcome.reject(part.rows, UNCOVERED if isinstance(error, Cancelled) else reason)
         self.fail_table(error)
 
     def record_unknown(self, part: StagedRows) -> None:

@@ -325,3 +325,9 @@ def test_an_answer_survives_a_reader_that_has_seen_enough(place: Place) -> None:
     program = f"{sys.executable} -m dagster_airbyte_proto version | true; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_push_of_a_connection_without_one_names_the_command_that_it_needs(place: Place) -> None:
+    failed = place.run("push", place.connect(USERS))
+    assert failed.code == 2
+    assert "It is a sync into tables: run `airbyte-proto sync shop.yaml`." in failed.err

@@ -31,12 +31,19 @@ def list_loads(call: Call, connection: str, limit: int) -> Answer:
             sum(part.rows for part in entry.load.parts),
             ", ".join(str(part.stream) for part in entry.load.parts),
             len(entry.load.states),
-            entry.reason,
+            entry.reason or _not_landed(entry),
         )
         for entry in logged
     ]
     table = Grid(_LIST, rows, counts=("rows", "states"), texts=("streams", "reason"))
     return Answer({"connection": target.name, "loads": [_load_value(entry) for entry in logged]}, (table,))
+
+
+def _not_landed(entry: "LoggedLoad") -> str:
+    """Names the streams of an ended load whose table or destination did not take their rows."""
+    landed = {committed.stream for committed in entry.committed}
+    missing = [str(part.stream) for part in entry.load.parts if part.stream not in landed]
+    return f"not landed: {', '.join(missing)}" if missing and entry.status.value == "done" else ""
 
 
 @command_in(loads, "show")

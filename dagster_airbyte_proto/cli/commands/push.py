@@ -148,6 +148,6 @@ def _problems(report: "PushReport") -> list[str]:
         lines += [f"{name}: {counted(rows, 'row')} rejected: {reason}" for reason, rows in stream.rejections.items()]
         if stream.unnamed:
             lines.append(f"{name}: the destination rejected {counted(stream.unnamed, 'row')} and does not name them")
-        if stream.error:
+        if stream.error and stream.status.value != "cancelled":  # That it was cancelled is no error.
             lines.append(f"error: {name}: {stream.error}")
     return [*lines, *([f"log: {report.log}"] if report.status.value != "complete" else [])]

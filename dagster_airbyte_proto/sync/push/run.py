@@ -113,10 +113,9 @@ def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, P
     """The streams to push. Raises ConfigError for a connection without a push, and for a stream that it has not."""
     doing = f"pushing connection {connection.name}"
     if connection.push is None:
-        remedy = (
-            f"`airbyte-proto sync` reads its connector. A `push` names the tables to send.\n{connection.origin or ''}"
-        )
-        raise ConfigError(doing, "it has no `push`", remedy=remedy.strip())
+        kind = "relay" if connection.to is not None else "sync into tables"
+        remedy = f"It is a {kind}: run `airbyte-proto sync {connection.origin or connection.name}`."
+        raise ConfigError(doing, "it has no `push`", remedy=remedy)
     known = {StreamId.of(name): options for name, options in connection.push.items()}
     if request.streams is None:
         return known

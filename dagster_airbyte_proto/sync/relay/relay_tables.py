@@ -17,7 +17,15 @@ import msgspec
 
 from dagster_airbyte_proto.atomic_files import write_atomically
 from dagster_airbyte_proto.connection.launch import Connector, DockerLaunch, LocalLaunch, NpmLaunch, PypiLaunch
-from dagster_airbyte_proto.errors import CommitUnknown, InternalError, ProtoError, StagingError, TableError
+from dagster_airbyte_proto.errors import (
+    Cancelled,
+    CommitUnknown,
+    DeliveryCancelled,
+    InternalError,
+    ProtoError,
+    StagingError,
+    TableError,
+)
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.push import Delivery
 from dagster_airbyte_proto.loads.storage import LOCAL, folder_name
@@ -144,6 +152,8 @@ class RelayTables:
         doing = f"delivering load {load_id} of connection {part.connection}"
         found = self._context.destination.mask.text(str(error))
         if delivery is None or delivery.plan.mode in IDEMPOTENT or delivery.announced == 0:
+            if isinstance(error, Cancelled):
+                return DeliveryCancelled(doing, error.found, stream=error.stream)
             return TableError(doing, found, remedy="The next sync reads its rows again.", stream=error.stream)
         return _unknown_error(doing, delivery, found)
 

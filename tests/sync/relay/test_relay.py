@@ -1,5 +1,6 @@
 """A relay: the records of a source reach a destination, and a state moves when its records are acknowledged."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from dagster_airbyte_proto.checkpoints.stored_config import ConfigOwner
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
-from dagster_airbyte_proto.sync.report import SyncStatus
+from dagster_airbyte_proto.sync.report import UNCOVERED, SyncStatus
+from dagster_airbyte_proto.sync.run_options import RunOptions
 from tests.sync.relay.relayed_shop import RelayedShop
 from tests.sync.shop import REFRESH
 
@@ -128,6 +130,34 @@ def test_a_stream_that_the_destination_refuses_does_not_stop_the_others(quick_fo
     assert shop.positions() == {"orders": 7}
     del shop.to["fails"]
     assert shop.sync_of(_STREAMS).status is SyncStatus.COMPLETE
+    assert set(shop.ids("users")) == set(range(25))
+
+
+def test_a_relay_that_is_cancelled_in_a_delivery_reads_its_rows_again(quick_folder: Path) -> None:
+    shop = RelayedShop(quick_folder, write="append_dedup")
+    hung = quick_folder / "hung"
+    shop.to |= {"hangs_after": 7, "once": str(hung)}
+    cancel = threading.Event()
+
+    def cancel_once_it_hangs() -> None:
+        while not hung.exists() and not cancel.wait(0.05):
+            pass
+        cancel.set()
+
+    watch = threading.Thread(target=cancel_once_it_hangs)
+    watch.start()
+    try:
+        report = shop.sync_of({"streams": {"users": {"records": 25}}}, options=RunOptions(cancel))
+    finally:
+        cancel.set()
+        watch.join()
+    users = report.streams["users"]
+    assert (report.status, users.status, users.rejections) == (
+        SyncStatus.CANCELLED,
+        SyncStatus.CANCELLED,
+        {UNCOVERED: 25},
+    )
+    assert shop.sync().status is SyncStatus.COMPLETE
     assert set(shop.ids("users")) == set(range(25))
 
 
