@@ -340,6 +340,21 @@ except StateUnavailable as error:
     assert SqlStore(url).stored_config("shop") is None
 
 
+def test_a_disk_without_any_room_is_said_to_be_full(tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        url = f"sqlite:///{tmp_path}/state.db"
+        SqlStore(url).acquire("shop", run_id="run-1", holder="one", seconds=-1)
+        with (tmp_path / "rest").open("wb") as rest, pytest.raises(OSError, match="No space left"):
+            rest.write(bytes(1 << 20))
+            rest.flush()
+        with pytest.raises(StateUnavailable, match="The disk is full"):
+            SqlStore(url).stored_config("shop")
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
 @pytest.mark.parametrize(
     ("where", "content"),
     [("file/state.db", None), ("folder", None), ("file", b"this is no database, it is a letter" * 99)],

@@ -35,6 +35,7 @@ _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _DOING = "using the state store"
 _URLS = "Write sqlite:///path/to/state.db or postgresql://user:password@host/database."
 _TIMEOUT_SECONDS = 10
+_FULL_BYTES = 64 * 1024  # twice the shared-memory file
 _MIGRATION_LOCK = 7_246_180_315  # any number, as long as nobody else's advisory lock has it
 _SECRETS_IN_QUERY = ("password", "sslpassword", "passfile", "sslkey")
 
@@ -233,6 +234,8 @@ class Database:
     def _translated(self, error: DBAPIError) -> ProtoError:
         found = f"{self}: {str(error.orig).strip()}"
         code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the lower byte of an extended code is the plain one
+        if code == sqlite3.SQLITE_IOERR and self._is_disk_full():
+            code = sqlite3.SQLITE_FULL
         if code in _UNAVAILABLE:
             return StateUnavailable(_DOING, found, remedy=_UNAVAILABLE[code])
         if code in _MISCONFIGURED:
@@ -243,6 +246,13 @@ class Database:
         if code == 0 and (error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)):
             return StateUnavailable(_DOING, found, remedy="Check that the server runs and that state_url is right.")
         return InternalError(_DOING, found)
+
+    def _is_disk_full(self) -> bool:
+        """SQLite says "disk I/O error" where its shared-memory file has no room: the cause is not to be guessed."""
+        try:
+            return psutil.disk_usage(str(Path(self._url.database or "").absolute().parent)).free < _FULL_BYTES
+        except OSError:
+            return False
 
     def _config_error(self, found: str, remedy: str) -> ConfigError:
         return ConfigError(_DOING, f"{self}: {found}", remedy=remedy)
