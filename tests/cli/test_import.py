@@ -218,3 +218,10 @@ def test_options_of_meltano_are_refused_for_a_syncmaven_project(place: Place) ->
     _syncmaven_project(place)
     result = place.run("import", "reverse", "--tap", "users")
     assert (result.code, "takes --into and --force only" in result.err) == (2, True)
+
+
+def test_a_file_without_taps_is_doubted(place: Place) -> None:
+    (place.folder / "other.yml").write_text("version: 1\n")
+    failed = place.run("import", "other.yml")
+    assert failed.code == 2
+    assert "`plugins` has no extractors" in failed.err and "Is other.yml the right file?" in failed.err

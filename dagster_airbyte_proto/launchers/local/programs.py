@@ -31,7 +31,7 @@ def find_program(name: str, *, search_path: str, folder: Path) -> Path:
             return _executable(Path(place) / name, named=name)
     raise ConfigError(
         _ACTION,
-        f"there is no program {name!r} in {', '.join(place for place in places if place)}",
+        f"there is no program {name!r} in {', '.join(dict.fromkeys(filter(None, places)))}",
         remedy="Install it, or give `command` the full path of the program.",
     )
 

@@ -133,9 +133,13 @@ def _saved(words: Sequence[str], project: "MeltanoProject") -> dict[str, Any]:
 def _chosen(kind: str, plugins: Sequence["Plugin"], names: Sequence[str], file: Path) -> list["Plugin"]:
     known = {plugin.name: plugin for plugin in plugins}
     unknown = [name for name in names if name not in known]
-    if unknown or not known:
-        found = f"there is no {unknown[0]!r}" if unknown else f"there is no {kind}"
-        raise ConfigError(f"looking for {kind}s in {file}", found, remedy=f"There are: {', '.join(known) or 'none'}.")
+    if not known:
+        section = "extractors" if kind == "tap" else "loaders"
+        remedy = f"Taps and targets stand in `plugins` of a meltano.yml. Is {file} the right file?"
+        raise ConfigError(f"looking for {kind}s in {file}", f"its `plugins` has no {section}", remedy=remedy)
+    if unknown:
+        found = f"there is no {unknown[0]!r}"
+        raise ConfigError(f"looking for {kind}s in {file}", found, remedy=f"There are: {', '.join(known)}.")
     return [known[name] for name in dict.fromkeys(names)] if names else list(plugins)
 
 
