@@ -328,6 +328,7 @@ def test_an_answer_survives_a_reader_that_has_seen_enough(place: Place) -> None:
 
 
 def test_a_push_of_a_connection_without_one_names_the_command_that_it_needs(place: Place) -> None:
-    failed = place.run("push", place.connect(USERS))
+    assert place.run("push", "rejected", place.connect(USERS)).code == 2
+    failed = place.run("push", "shop.yaml")
     assert failed.code == 2
     assert "It is a sync into tables: run `airbyte-proto sync shop.yaml`." in failed.err

@@ -225,3 +225,10 @@ def test_a_file_without_taps_is_doubted(place: Place) -> None:
     failed = place.run("import", "other.yml")
     assert failed.code == 2
     assert "`plugins` has no extractors" in failed.err and "Is other.yml the right file?" in failed.err
+
+
+def test_a_folder_that_is_no_project_is_refused(place: Place) -> None:
+    (place.folder / "other").mkdir()
+    failed = place.run("import", "other")
+    assert failed.code == 2
+    assert "importing other: the folder is no project" in failed.err and "a folder `syncs`" in failed.err

@@ -12,6 +12,7 @@ from dagster_airbyte_proto.cli.interrupts import CANCELLED, cancelling
 from dagster_airbyte_proto.cli.output import Answer, Grid, counted
 from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.cli.progress import progress_view
+from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.push.push_context import PushRequest
@@ -85,11 +86,13 @@ def _rejected(call: Call, connection_file: str) -> Answer:
     from dagster_airbyte_proto.tables.sql_names import qualified
 
     connection = call.open(connection_file)
+    if connection.push is None:
+        raise ConfigError(f"listing the rejected rows of connection {connection.name}", "it has no `push`")
     parts: list[str | Grid] = []
     value: dict[str, list[dict[str, Any]]] = {}
     with call.engine() as engine:
         known = {str(stream) for stream in engine.store.landed_tables(connection.name)}
-        for name, options in (connection.push or {}).items():
+        for name, options in connection.push.items():
             table = delivered_table_name(connection.name, StreamId.of(name))
             found: list[dict[str, Any]] = []
             if options.changes_by not in BY_KEY:

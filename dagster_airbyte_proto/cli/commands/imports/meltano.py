@@ -70,7 +70,11 @@ def import_project(
         if environment or taps or loader or states:
             raise click.UsageError("a Syncmaven project takes --into and --force only")
         return imported_syncs(file, into or Path(), force=force)
-    file = file / "meltano.yml" if file.is_dir() else file
+    if file.is_dir():
+        if not (file / "meltano.yml").is_file():
+            remedy = "A project of Meltano has a meltano.yml, one of Syncmaven a folder `syncs`."
+            raise ConfigError(f"importing {file}", "the folder is no project that is known", remedy=remedy)
+        file = file / "meltano.yml"
     project = parsed_project(_document(file), _locks(file.parent), environment)
     saved = _saved(states, project)
     folder = into or Path()
