@@ -78,6 +78,16 @@ class SchemaRefused(TableError):
         self.mismatches = mismatches
 
 
+class TransformError(ProtoError):
+    """A transform failed for rows of a stream. None of them landed. The author of the transform can fix it."""
+
+    def __init__(
+        self, doing: str, found: str, *, remedy: str = "", stream: str | None = None, retryable: bool = False
+    ) -> None:
+        super().__init__(doing, found, remedy=remedy, stream=stream)
+        self.retryable = retryable
+
+
 class StateConflict(ProtoError):
     """Another run holds the connection, or took it over. This run must not write any more."""
 

@@ -253,6 +253,47 @@ class Shaping(msgspec.Struct, frozen=True):
     cluster: tuple[str, ...] = ()
 
 
+class RuleKind(StrEnum):
+    NOT_NULL = "assert_not_null"
+    UNIQUE = "assert_unique"
+    REGEX = "assert_regex"
+    RANGE = "assert_range"
+
+
+class RowRule(msgspec.Struct, frozen=True):
+    """A rule that each row must keep. `pattern` is for REGEX; the bounds, both inclusive, are for RANGE."""
+
+    kind: RuleKind
+    column: str
+    pattern: str = ""
+    minimum: float | str | None = None
+    maximum: float | str | None = None
+
+
+class RuleSpec(msgspec.Struct, frozen=True, tag="validate"):
+    """A transform by rules. `on_error` says what happens to a row that breaks one: skip, fail or reject."""
+
+    rules: tuple[RowRule, ...]
+    on_error: str = "reject"
+
+
+class EnrichmentSpec(msgspec.Struct, frozen=True, tag="connector"):
+    """A transform by a connector, the one with this `number` among the transforms of its connection.
+
+    `columns` are the names and SQL types of the columns that it fills. A reply finds its row by the fields of `key`;
+    without them by the row's number, which is sent with it. `options` are JSON, and those of the connector.
+    """
+
+    number: int
+    columns: tuple[tuple[str, str], ...]
+    key: tuple[str, ...] = ()
+    options: str = "{}"
+    on_error: str = "reject"
+
+
+TransformSpec = RuleSpec | EnrichmentSpec
+
+
 class RelayTarget(msgspec.Struct, frozen=True):
     """The stream of a destination to which a relayed stream goes. `keys` are fields of its records."""
 
@@ -270,6 +311,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     - `formerly` maps each field that the source renamed to its old name.
     - With `sdc_columns` the table has the `_sdc_…` columns too.
     - A stream with a `relay` goes to a destination in the place of a table.
+    - `transforms` change its rows, in this order, between the source and the table or destination.
     """
 
     stream: Stream
@@ -292,6 +334,7 @@ class PlannedStream(msgspec.Struct, frozen=True):
     sdc_columns: bool = False
     naming: NamingPolicy = NamingPolicy.SOURCE
     relay: RelayTarget | None = None
+    transforms: tuple[TransformSpec, ...] = ()
 
     @property
     def id(self) -> StreamId:

@@ -48,6 +48,8 @@ _SERVICES = {
     "OpenBatchFile": "has an open file",
     "PreparedSync": "has the stage, the ledger and the loader",
     "PushContext": "has the engine and the lease's renewal",
+    "PushOrigin": "has the connectors of its transforms",
+    "PushTransforms": "has the connectors of its transforms",
     "QueryListener": "has the log",
     "ReadOutcome": "has the reader",
     "RelayedTo": "has the destination's protocol",
@@ -96,6 +98,9 @@ def _connection(launch: dict[str, Any]) -> Connection:
             "connector": {"protocol": "airbyte", "launch": launch},
             "config": {"count": 1},
             "streams": {"users": {"write": "append_dedup", "primary_key": ["id"], "types": {"objects": "struct"}}},
+            "transforms": [
+                {"validate": [{"assert_not_null": "id", "assert_range": {"id": {"min": 1}}}]},
+            ],
         }
     )
 
@@ -150,7 +155,8 @@ def _sample(kind: Any, inside: tuple[type, ...] = ()) -> Any:
     if origin is typing.Annotated:
         return _sample(arguments[0], inside)
     if origin in (typing.Union, types.UnionType):
-        return _sample(next(each for each in arguments if each is not types.NoneType and each not in inside), inside)
+        wanted = [each for each in arguments if each is not types.NoneType and each not in inside]
+        return _sample(wanted[0], inside) if wanted else None
     if inspect.isclass(kind) and issubclass(kind, Enum):
         return next(iter(kind))
     if inspect.isclass(kind) and issubclass(kind, ProtoError):
@@ -206,6 +212,9 @@ def _models_in(value: Any) -> Iterator[BaseModel]:
             yield from _models_in(inner)
     elif isinstance(value, dict):
         for inner in value.values():
+            yield from _models_in(inner)
+    elif isinstance(value, tuple):
+        for inner in value:
             yield from _models_in(inner)
 
 

@@ -18,9 +18,10 @@ from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
 from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions, Streams
+from dagster_airbyte_proto.connection.transforms import Transforms
 from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import JsonObject, RelativePath, StrictModel, validated
-from dagster_airbyte_proto.model import NamingPolicy, PushMode, SchemaPolicy, StreamId
+from dagster_airbyte_proto.model import NamingPolicy, PushMode, SchemaPolicy, StreamId, TransformSpec
 
 _MIN_HASH_KEY_LENGTH = 16
 _OF_TABLES = frozenset(("destination", "types"))
@@ -99,7 +100,8 @@ class Connection(StrictModel):
 
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
-    secret for hashed columns. `sandbox` runs a program of this machine under bubblewrap.
+    secret for hashed columns. `transforms` change rows on their way. `sandbox` runs a program of this machine under
+    bubblewrap.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Connection(StrictModel):
     load: LoadLimits = LoadLimits()
     types: TypeOptions = TypeOptions()
     sandbox: bool = False
+    transforms: Transforms = ()
     to: RelayDestination | None = None
     push: Pushes | None = None
     batch: BatchOptions = BatchOptions()
@@ -149,13 +152,41 @@ class Connection(StrictModel):
         own = sorted((name for name in self.streams if streams_named(name, (stream,))), key=len, reverse=True)
         return next((self.streams[name] for name in (*own, OTHERS) if name in self.streams), None)
 
+    def transforms_of(self, stream: StreamId) -> tuple[TransformSpec, ...]:
+        """Returns the transforms that change the rows of a stream, in their order."""
+        return tuple(
+            each.spec(number)
+            for number, each in enumerate(self.transforms)
+            if each.streams is None or any(streams_named(name, (stream,)) for name in each.streams)
+        )
+
+    @property
+    def transformed_streams(self) -> tuple[str, ...]:
+        """The names of streams that its transforms have."""
+        return tuple(dict.fromkeys(name for each in self.transforms for name in each.streams or ()))
+
+    @property
+    def enrichments(self) -> "dict[int, Connection]":
+        """The connections to the connectors among its transforms, by their place there."""
+        plain = {"to": None, "streams": None, "transforms": (), "push": None}
+        return {
+            number: self.model_copy(
+                update={
+                    **plain,
+                    **{name: getattr(each, name) for name in ("connector", "config", "config_file", "sandbox")},
+                }
+            )
+            for number, each in enumerate(self.transforms)
+            if each.connector is not None
+        }
+
     @property
     def relay_destination(self) -> "Connection | None":
         """The connection to the destination of a relay, with the options of this one; None without a `to`."""
         if self.to is None:
             return None
         own = {name: getattr(self.to, name) for name in type(self.to).model_fields}
-        destination = self.model_copy(update={**own, "to": None})
+        destination = self.model_copy(update={**own, "to": None, "transforms": ()})
         destination._is_relay_destination = True
         return destination
 
@@ -262,6 +293,16 @@ class Connection(StrictModel):
         folder = None if destination is None else destination.batch_folder
         if destination is not None and folder is not None and (destination.protocol != "singer" or "://" in folder):
             raise ValueError("batch_folder of a destination: a folder of this machine, for a Singer target")
+        return self
+
+    @model_validator(mode="after")
+    def _transforms_of_pushed_streams(self) -> Self:
+        known = [StreamId.of(name) for name in self.push or ()]
+        for name in self.transformed_streams if known else ():
+            if not streams_named(name, known):
+                raise ValueError(
+                    f"transforms: there is no pushed stream {name!r}; there is {', '.join(map(str, known))}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -69,10 +69,11 @@ class BranchPosition(msgspec.Struct, frozen=True):
 class StagedRows(msgspec.Struct, frozen=True):
     """One part of a load: the staged files of one stream, with their counts and how to write them.
 
-    `emitted == rows + rejected`. `rows` counts all rows in ROWS files, also the `duplicates` that a position delete of
-    the same part removes again. `changed` rows have a value that was nulled or truncated; `nulled` counts, by column,
-    the values that did not fit. `deleted` is the number of keys whose latest record is a deletion. `high_water_mark` is
-    stored with the table at the commit, if the table is still at the version that the mark names.
+    `emitted + added == rows + rejected`: a transform has `added` rows where it made several of one. `rows` counts
+    all rows in ROWS files, also the `duplicates` that a position delete of the same part removes again. `changed`
+    rows have a value that was nulled or truncated; `nulled` counts, by column, the values that did not fit.
+    `deleted` is the number of keys whose latest record is a deletion. `high_water_mark` is stored with the table at
+    the commit, if the table is still at the version that the mark names.
 
     In a table with slices all rows are of one `slice`. The files have no column for it, and the part changes no other
     slice. `partitioned_by` lists the partition fields as a user writes them. Rows with a `branch_position` replace the
@@ -105,6 +106,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     table_id: str = ""
     read_whole: bool = False
     nulled: Mapping[str, int] = {}
+    added: int = 0
 
     @property
     def is_shown(self) -> bool:

@@ -11,7 +11,10 @@ HASH = "_hash"
 CHANGE = "_change"
 """The column of a plan that says whether a row is new to the destination."""
 
-OWN_COLUMNS = frozenset((HASH, CHANGE))
+LEFT_OUT = "_left_out"
+"""The column of a plan with the reason for which a transform left the row out; null for a row that is sent."""
+
+OWN_COLUMNS = frozenset((HASH, CHANGE, LEFT_OUT))
 
 PARTITION = "_pushed_partition"
 """The column of a delivered table with the partition in which the row was delivered last, if it was in one.

@@ -257,6 +257,7 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     - A stream that `is_schemaless` has one field, WHOLE_RECORD, which holds each record.
     - `sdc` are the names of the SDC columns that the table has.
     - A stream of a relay has the form of the records that its rows become again.
+    - With transforms, `before_transforms` are the columns in which its records are parsed.
     """
 
     all: tuple[Column, ...]
@@ -268,6 +269,12 @@ class Columns(msgspec.Struct, frozen=True, dict=True):
     is_schemaless: bool = False
     sdc: tuple[str, ...] = ()
     record_form: RecordForm | None = None
+    before_transforms: "Columns | None" = None
+
+    @property
+    def as_parsed(self) -> "Columns":
+        """The columns in which records are parsed: those before the stream's transforms, if it has any."""
+        return self.before_transforms or self
 
     @cached_property
     def schema(self) -> pa.Schema:

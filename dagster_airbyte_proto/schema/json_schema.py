@@ -210,7 +210,9 @@ def stream_columns(planned: PlannedStream) -> Columns:
     """Returns the columns in which the stream is staged. Raises ConfigError as `table_columns` does."""
     if planned.relay is None:
         return table_columns(planned)
-    return _whole_records(planned, planned.relay) if planned.shaping is None else _fields(planned, planned.relay)
+    if planned.shaping is None:
+        return _whole_records(planned, planned.relay)
+    return with_record_form(table_columns(planned), planned, planned.relay)
 
 
 def _whole_records(planned: PlannedStream, target: RelayTarget) -> Columns:
@@ -220,8 +222,8 @@ def _whole_records(planned: PlannedStream, target: RelayTarget) -> Columns:
     return msgspec.structs.replace(columns, record_form=form)
 
 
-def _fields(planned: PlannedStream, target: RelayTarget) -> Columns:
-    columns = table_columns(planned)
+def with_record_form(columns: Columns, planned: PlannedStream, target: RelayTarget) -> Columns:
+    """Returns the columns with the form of records that have a field for each of them."""
     root = planned.stream.json_schema
     declared = declared_properties(root, root)
     sent = [column for column in columns.all if not column.is_nested]

@@ -51,10 +51,10 @@ def apply_shaping(columns: Columns, planned: PlannedStream) -> Columns:
     made = columns
     if msgspec.structs.replace(planned.shaping, partition_by=(), sort_by=(), cluster=()) != Shaping():
         made = _Shaper(columns, planned, planned.shaping).columns()
-    return _with_layout(made, planned, planned.shaping)
+    return with_layout(made, planned, planned.shaping)
 
 
-def _with_layout(columns: Columns, planned: PlannedStream, shaping: Shaping) -> Columns:
+def with_layout(columns: Columns, planned: PlannedStream, shaping: Shaping) -> Columns:
     """Returns the columns with the table's partitioning and ordering."""
     if planned.slice is not None and shaping.partition_by:
         found = "partition_by, and a run of one partition: a table of slices is partitioned by its slices alone"

@@ -3,7 +3,7 @@
 import traceback
 from pathlib import Path
 
-from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.errors import InternalError, TransformError
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -20,3 +20,8 @@ def staging_fault(stream: str, error: Exception) -> InternalError:
         " exclude this one, or the column that is the cause, until it is fixed.",
         stream=stream,
     )
+
+
+def transform_fault(stream: str, error: TransformError) -> TransformError:
+    """Returns the error of a stream whose transform failed."""
+    return TransformError(error.doing, error.found, remedy=error.remedy, stream=stream, retryable=error.retryable)

@@ -7,8 +7,9 @@
 - A stream needs no table target before its rows must be written: that is when a segment is full, or memory is. Then it
   is in `awaiting_target`. The caller gives it one with `set_target` before it adds the next chunk, so that memory stays
   bounded by the limit and a chunk. A cut and a flush need the target too (`needs_target`).
-- An exception that nobody foresaw fails one stream: it is in `faults`, its rows that are not cut are dropped, and later
-  ones are only counted. The caller must then let no state of the stream move, nor one that it shares.
+- A transform that fails, or an exception that nobody foresaw, fails one stream: it is in `faults`, its rows that are
+  not cut are dropped, and later ones are only counted. The caller must then let no state of the stream move, nor one
+  that it shares.
 - `discard` and `close` delete the files that no `cut` has returned. The files of a cut belong to the caller.
 """
 
@@ -23,19 +24,20 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from dagster_airbyte_proto.errors import InternalError, ProtoError
+from dagster_airbyte_proto.errors import ProtoError, TransformError
 from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
 from dagster_airbyte_proto.schema.columns import Columns
-from dagster_airbyte_proto.staging.faults import staging_fault
+from dagster_airbyte_proto.staging.faults import staging_fault, transform_fault
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_factor
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines, RecordLines
 from dagster_airbyte_proto.staging.lines.record_parser import namespace_of
 from dagster_airbyte_proto.staging.stream_stage import StreamStage
+from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 
 class StreamInput(NamedTuple):
@@ -86,6 +88,7 @@ class Stage:
         sync_id: int,
         other_names: Mapping[StreamId, tuple[StreamId, ...]] = MappingProxyType({}),
         limits: StageLimits = StageLimits(),  # noqa: B008  # a tuple, and frozen
+        enrichers: Enrichers = NO_ENRICHERS,
     ) -> None:
         self._record_wire = record_wire
         self._limits = limits
@@ -99,6 +102,7 @@ class Stage:
                 max_file_bytes=limits.file_bytes,
                 began_at=began_at,
                 hash_key=each.hash_key,
+                enrichers=enrichers,
             )
             for each in streams
         }
@@ -112,7 +116,7 @@ class Stage:
         self._unconfigured: Counter[StreamId] = Counter()
         self._awaiting_target: dict[StreamId, None] = {}
         self._memory_bytes = 0
-        self._faults: dict[StreamId, InternalError] = {}
+        self._faults: dict[StreamId, ProtoError] = {}
         self.marked_bytes = 0
 
     @property
@@ -121,8 +125,8 @@ class Stage:
         return sum((stage.foreign for stage in self._streams.values()), self._unconfigured)
 
     @property
-    def faults(self) -> Mapping[StreamId, InternalError]:
-        """The streams whose rows our own code failed on."""
+    def faults(self) -> Mapping[StreamId, ProtoError]:
+        """The streams whose rows our own code failed on, or a transform."""
         return self._faults
 
     @property
@@ -348,16 +352,21 @@ class Stage:
         self.marked_bytes -= stage.marked_bytes
         try:
             yield
+        except TransformError as error:
+            self._fail(stage, transform_fault(str(stage.stream), error))
         except (ProtoError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - it must not take the other streams down; the caller fails this one
-            self._faults.setdefault(stage.stream, staging_fault(str(stage.stream), error))
-            self._awaiting_target.pop(stage.stream, None)
-            with suppress(Exception):  # What stays of its files is an orphan, which the next run removes.
-                stage.discard()
+            self._fail(stage, staging_fault(str(stage.stream), error))
         finally:
             self._memory_bytes += stage.memory_bytes
             self.marked_bytes += stage.marked_bytes
+
+    def _fail(self, stage: StreamStage, fault: ProtoError) -> None:
+        self._faults.setdefault(stage.stream, fault)
+        self._awaiting_target.pop(stage.stream, None)
+        with suppress(Exception):  # What stays of its files is an orphan, which the next run removes.
+            stage.discard()
 
 
 def _text(raw: bytes) -> str | None:

@@ -31,7 +31,9 @@ from dagster_airbyte_proto.staging.files.open_part import OpenPart
 from dagster_airbyte_proto.staging.files.stream_files import StreamFiles
 from dagster_airbyte_proto.staging.keys.dedup import LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines
-from dagster_airbyte_proto.staging.rows.segment_parser import SegmentParser
+from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
+from dagster_airbyte_proto.staging.rows.transformed_rows import RowTransformer
+from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers, transform_chain
 
 
 class StreamStage:
@@ -46,14 +48,16 @@ class StreamStage:
         max_file_bytes: int,
         began_at: int = 0,
         hash_key: str = "",
+        enrichers: Enrichers = NO_ENRICHERS,
     ) -> None:
         self._stream_files = stream_files
         self._record_wire = record_wire
         self._sync_id = sync_id
+        self._enrichers = enrichers
         self._began_at = began_at
         self._held_since = began_at
         self._max_file_bytes = max_file_bytes
-        self._parser = self._new_parser(hash_key)
+        self._parser, self._transformer = self._new_parser(hash_key), self._new_transformer()
         self._marked_part: OpenPart | None = None
         self._unmarked_part: OpenPart | None = None
         self._held_chunks: list[Any] = []  # Lines, or batches: a stream has one of the two.
@@ -102,7 +106,7 @@ class StreamStage:
             if part is not None:
                 part.close_files()
         self._stream_files.change_columns(planned, columns, target)
-        self._parser = self._new_parser(hash_key)
+        self._parser, self._transformer = self._new_parser(hash_key), self._new_transformer()
 
     @property
     def needs_target(self) -> bool:
@@ -209,13 +213,22 @@ class StreamStage:
         stream_files = self._stream_files
         return SegmentParser(
             stream_files.planned,
-            stream_files.columns,
+            stream_files.columns.as_parsed,
             self._record_wire,
             sync_id=self._sync_id,
             seed=os.urandom(9),
             hash_key=hash_key,
             began_at=self._began_at,
         )
+
+    def _new_transformer(self) -> RowTransformer | None:
+        planned, columns = self._stream_files.planned, self._stream_files.columns
+        if not planned.transforms:
+            return None
+        return RowTransformer(planned, columns, transform_chain(planned.transforms, self._enrichers))
+
+    def _transformed(self, parsed: ParsedBatch) -> ParsedBatch:
+        return parsed if self._transformer is None else self._transformer.transform(parsed)
 
     def _write_marked(self) -> None:
         if not self._marked_chunks:
@@ -240,11 +253,12 @@ class StreamStage:
         now = _now()
         if isinstance(taken[0], pa.RecordBatch):
             for batch in taken:
-                part.write(self._parser.parse_batch(batch, now, self._held_since), batch.num_rows, batch.nbytes)
+                parsed = self._transformed(self._parser.parse_batch(batch, now, self._held_since))
+                part.write(parsed, batch.num_rows, batch.nbytes)
         else:
             parsed = self._parser.parse(b"".join(taken), lines, now, self._held_since)
             add_stream_counts(self.foreign, parsed.foreign)
-            part.write(parsed, lines, size)
+            part.write(self._transformed(parsed), lines, size)
         self._held_since = now  # Lines still held came earlier, but must get later times than the rows just parsed.
 
     def _take_chunks(self, chunks: int) -> tuple[list[Any], int, int]:

@@ -61,6 +61,7 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
         run_id=context.lease.run_id,
         sync_id=plan.read_request.sync_id,
         other_names=context.protocol.stream_aliases(plan.read_request),
+        enrichers=context.enrichers,
     )
     ledger = _ledger(plan)
     load = context.source.connection.load

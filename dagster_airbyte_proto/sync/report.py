@@ -23,14 +23,17 @@ class SyncStatus(StrEnum):
 
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of one stream. Always `emitted == committed + rejected + unknown`.
+    """The report of one stream. Always `emitted + added == committed + rejected + unknown`.
+
+    `added` rows were made by a transform, beyond the first one that it made of each record.
 
     - `unknown` rows belong to a load that is announced, and nobody can tell yet whether it has landed. The next run
       does. The status is unknown too.
     - `ignored_fields` counts values of fields without a column: 100 fields, and all others as one.
     - `nulled` counts, by column, the values that did not fit and are NULL now. Rows with one are among the `changed`.
     - `status` is cancelled for a stream that is incomplete only because its sync was cancelled.
-    - `rejections` counts the rejected rows by reason; `filtered` of them were left out by the stream's own filter.
+    - `rejections` counts the rejected rows by reason; `filtered` of them were left out by the stream's own filter,
+      `dropped` by a transform.
     - `deleted`: in a mode that replaces the table, the rows that were replaced. Else the keys that the source reported
       as deleted, and that loads removed or, in `soft_delete`, marked. Nobody looks whether the table had those keys.
     - `retryable`: the stream failed, and may succeed with nothing changed.
@@ -45,6 +48,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     unknown: int = 0
     changed: int = 0
+    added: int = 0
     deleted: int = 0
     bytes: int = 0
     state: Any = None
@@ -54,6 +58,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     retryable: bool = False
     filtered: int = 0
+    dropped: int = 0
     rejections: Mapping[str, int] = {}
     ignored_fields: Mapping[str, int] = {}
     nulled: Mapping[str, int] = {}
@@ -62,6 +67,11 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_id: str | None = None
     version_before: int | None = None
     schema_changes: tuple[SchemaChange, ...] = ()
+
+    @property
+    def refused(self) -> int:
+        """The rows among the rejected ones that neither the filter nor a transform left out."""
+        return self.rejected - self.filtered - self.dropped
 
     @property
     def uncommitted(self) -> int:

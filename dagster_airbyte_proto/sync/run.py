@@ -22,6 +22,7 @@ from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import AutoCompactResult, auto_compact
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -81,6 +82,7 @@ def _run_sync(
             reach("run.leased")
             run = LeasedRun(options, renewal, log)
             destination = destination_of_run(engine, connection, log)
+            enrichers = enrichers_of_run(engine, connection, log)
             engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)
             with Committer(
                 engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
@@ -88,7 +90,9 @@ def _run_sync(
                 recovered = len(committer.recover())
                 source = engine.source(connection, log, request.slice.template_values if request.slice else {})
                 profiles = StreamProfiles(engine.store, renewal.lease, log)
-                context = SyncContext(engine, source, request, options, renewal, committer, profiles, log, destination)
+                context = SyncContext(
+                    engine, source, request, options, renewal, committer, profiles, log, destination, enrichers
+                )
                 finished = _sync(context, recovered)
         if connection.to is not None:
             return finished.report

@@ -75,6 +75,7 @@ class CommitOutcome:
         self.committed = 0
         self.unknown = 0
         self.changed = 0
+        self.added = 0
         self.deleted = 0
         self.rejections: Counter[str] = Counter()
         self.ignored_fields: Counter[str] = Counter()
@@ -101,6 +102,7 @@ class CommitOutcome:
     def add_counts(self, part: StagedRows) -> None:
         """Counts what a part says about its rows, whether they land or not."""
         self.changed += part.changed
+        self.added += part.added
         self.rejections.update(_counts(part.rejected))
         add_field_counts(self.ignored_fields, _counts(part.ignored_fields))
         add_field_counts(self.nulled, part.nulled)

@@ -15,6 +15,7 @@ from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.staging.rows.shaping import FILTERED
 from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED, StreamReport, SyncStatus
 from dagster_airbyte_proto.sync.stream_progress import CommitOutcome, GenerationProgress, ReaderCounts, TableState
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 REFUSED = "the table refused the load"
 NOT_TAKEN = "the destination did not take the load"
@@ -117,7 +118,7 @@ class StreamRun:
         if self.generation.can_be_resumed:
             outcome.reject(outcome.rows_on_branch, ON_BRANCH)
         ended = outcome.committed + outcome.unknown + outcome.rejections.total()
-        outcome.reject(self.counts.emitted - ended, UNCOVERED)
+        outcome.reject(self.counts.emitted + outcome.added - ended, UNCOVERED)
 
     def abandon(self, error: ProtoError) -> None:
         """Fails the stream because the whole sync ended before its last load was committed. The next sync reads the
@@ -139,6 +140,7 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
         rejected=outcome.rejections.total(),
         unknown=outcome.unknown,
         changed=outcome.changed,
+        added=outcome.added,
         deleted=outcome.deleted,
         bytes=run.counts.bytes,
         state=mask.value(_state_of_stream(run, state, states)),
@@ -149,6 +151,7 @@ def stream_report(run: StreamRun, states: StateCodec, mask: Mask, *, before_prom
         error=mask.text(str(run.error)) if run.error else None,
         retryable=run.error is not None and run.error.retryable,
         filtered=outcome.rejections[FILTERED],
+        dropped=outcome.rejections[DROPPED],
         rejections=dict(outcome.rejections),
         ignored_fields=dict(outcome.ignored_fields),
         nulled=dict(outcome.nulled),

@@ -18,10 +18,12 @@ from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.read.batch_folder import BatchFolder
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 
 class SyncContext(NamedTuple):
-    """One run: what it reads, how it behaves, and what it holds until it ends. A relay has a `destination`."""
+    """One run: what it reads, how it behaves, and what it holds until it ends. A relay has a `destination`,
+    transforms by connectors have `enrichers`."""
 
     engine: Engine
     source: Source
@@ -32,6 +34,7 @@ class SyncContext(NamedTuple):
     profiles: StreamProfiles
     log: RunLog
     destination: ConfiguredConnector[DestinationProtocol] | None = None
+    enrichers: Enrichers = NO_ENRICHERS
 
     @property
     def store(self) -> StateStore:

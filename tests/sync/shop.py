@@ -71,7 +71,7 @@ class Shop(FakeConnection):
         with Engine(Settings.load(self.home, self.home / "settings.yaml")) as engine:
             report = sync_connection(engine, Connection.from_file(self.connection_file), request, options)
         for name, stream in report.streams.items():
-            assert stream.emitted == stream.committed + stream.rejected + stream.unknown, (name, stream)
+            assert stream.emitted + stream.added == stream.committed + stream.rejected + stream.unknown, (name, stream)
             assert stream.rejected == sum(stream.rejections.values()), (name, stream)
         return report
 

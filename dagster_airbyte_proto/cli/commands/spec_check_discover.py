@@ -121,6 +121,8 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
             verdict, message, faults = _checked_relay(call, engine, source, to)
         else:
             faults = _stream_faults(engine, source)
+        if transform_faults := _transform_faults(engine, source):
+            faults = [*(faults or ()), *transform_faults]
     shown = message if call.is_verbose else without_stack_traces(message)
     status = "succeeded" if verdict.succeeded and not faults else "failed"
     lines = [f"{call.connection}: check {status}" + (f": {shown}" if shown else "")]
@@ -157,6 +159,18 @@ def _checked_relay(
             return verdict, f"the destination: {message or 'it refuses'}", _stream_faults(engine, source)
         offered_operations(destination, fresh=True)
         return verdict, message, _stream_faults(engine, source, destination)
+
+
+def _transform_faults(engine: "Engine", source: "Source") -> "list[ConfigError]":
+    """The fault of a connector among the transforms."""
+    from dagster_airbyte_proto.errors import ConfigError
+    from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
+
+    try:
+        enrichers_of_run(engine, source.connection, source.log)
+    except ConfigError as error:
+        return [error]
+    return []
 
 
 def _stream_faults(

@@ -17,9 +17,9 @@ from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import (
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslatorData, TableFormat
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, PlannedStream
-from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.tables.formats import SESSION_CATALOG, find_format
+from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
 
 
 class AssetStreams(NamedTuple):
@@ -47,7 +47,7 @@ def plan_asset_streams(
     found = saved_catalog(connection, catalog=catalog, home=home)
     with _naming_the_connection(connection):
         planned = _planned(connection, found)
-        columns = [None if found is None else table_columns(each) for each in planned]
+        columns = [None if found is None else columns_in_tables(each) for each in planned]
     streams = [
         StreamTranslatorData(connection, *each, spark_catalog, is_partitioned, table_format)
         for each in zip(planned, columns, key_paths([each.id for each in planned]), strict=True)

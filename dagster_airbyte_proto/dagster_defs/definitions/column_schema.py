@@ -13,6 +13,7 @@ from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, TypeChoices, WriteMode
 from dagster_airbyte_proto.schema.columns import Columns, ValueType, column_type
+from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
 SOURCE_ASSET = "airbyte_proto/source_asset"
 
@@ -82,6 +83,7 @@ def code_version(connection: Connection, planned: PlannedStream) -> str:
         *([planned.shaping] if planned.shaping else []),
         *([planned.types] if planned.types != TypeChoices() else []),
         *(["sdc_columns"] if planned.sdc_columns else []),
+        *([described_transforms(planned.transforms)] if planned.transforms else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
 

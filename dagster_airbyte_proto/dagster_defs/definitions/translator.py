@@ -10,6 +10,7 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import code_ve
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import discover_remedy
 from dagster_airbyte_proto.model import PlannedStream, Stream, TableName
 from dagster_airbyte_proto.schema.columns import Columns
+from dagster_airbyte_proto.transforms.transform_choice import transform_text
 
 TableFormat = Literal["iceberg", "delta", "parquet"]
 """The format of the tables. It has to match the IO manager's Spark resource, which definitions cannot see."""
@@ -60,6 +61,8 @@ class StreamTranslator:
         else:
             metadata["airbyte_proto/destination_stream"] = str(relay.stream)
             kinds |= {connection.to.connector.protocol}
+        if data.planned.transforms:
+            metadata["airbyte_proto/transforms"] = [transform_text(each) for each in data.planned.transforms]
         if columns is not None:
             metadata["dagster/column_schema"] = table_schema(
                 columns, write=data.planned.write, is_partitioned=data.is_partitioned

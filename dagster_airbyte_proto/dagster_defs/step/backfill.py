@@ -172,7 +172,18 @@ def _in_partition(report: SyncReport, error: str | None) -> str | None:
 
 
 def _combined(reports: Sequence[StreamReport]) -> StreamReport:
-    summed = ("emitted", "committed", "rejected", "unknown", "filtered", "changed", "deleted", "bytes")
+    summed = (
+        "emitted",
+        "committed",
+        "rejected",
+        "unknown",
+        "filtered",
+        "dropped",
+        "added",
+        "changed",
+        "deleted",
+        "bytes",
+    )
     sums = {name: sum(getattr(each, name) for each in reports) for name in summed}
     rejections: Counter[str] = Counter()
     ignored_fields: Counter[str] = Counter()

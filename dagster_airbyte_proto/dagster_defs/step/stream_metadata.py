@@ -129,6 +129,8 @@ def _numbers(report: StreamReport) -> dict[str, Any]:
         "committed": report.committed,
         "rejected": report.rejected,
         "filtered": report.filtered or None,
+        "dropped": report.dropped or None,
+        "added": report.added or None,
         "unknown": report.unknown or None,
         "changed": report.changed,
         "deleted": report.deleted,

@@ -16,9 +16,9 @@ from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, WriteMode
 from dagster_airbyte_proto.schema.columns import column_type
-from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.sync.report import StreamReport
 from dagster_airbyte_proto.tables.sql_names import quoted
+from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.spark.session import QueryResult
@@ -181,7 +181,7 @@ def _counts(inputs: CheckInput) -> _Outcome:
     facts = (("emitted", report.emitted), ("committed", report.committed), ("rejected", report.rejected))
     if report.unknown:
         return _Outcome(False, f"It is not known yet whether {report.unknown} records have landed.", facts)
-    if report.emitted != report.committed + report.rejected:
+    if report.emitted + report.added != report.committed + report.rejected:
         return _Outcome(False, "Records are not accounted for.", facts)
     if inputs.miscounts:
         return _Outcome(False, "; ".join(inputs.miscounts), facts)
@@ -189,8 +189,8 @@ def _counts(inputs: CheckInput) -> _Outcome:
 
 
 def _rejects(report: StreamReport, checks: StreamChecks) -> _Outcome:
-    # Filtered records count as rejected in the report, but the user asked for that.
-    rejected = report.rejected - report.filtered
+    # What a filter or a transform left out counts as rejected in the report, but the user asked for that.
+    rejected = report.refused
     share = rejected / report.emitted if report.emitted else 0.0
     passed = rejected <= (checks.max_rejected or 0) or share <= checks.max_rejected_share
     reasons = "; ".join(f"{count}: {reason}" for reason, count in report.rejections.items())
@@ -203,7 +203,7 @@ def _nulled(inputs: CheckInput) -> _Outcome:
     facts = (("nulled", dict(nulled)), ("changed", inputs.report.changed))
     if not nulled:
         return _Outcome(True, "Every value fitted its column.", facts)
-    types = {column.name: column_type(column.type.table_type) for column in table_columns(inputs.planned).all}
+    types = {column.name: column_type(column.type.table_type) for column in columns_in_tables(inputs.planned).all}
     found = (f"{count:,} of {name} ({types.get(name, 'no column')})" for name, count in nulled.items())
     return _Outcome(False, f"Values that did not fit their column, now NULL: {', '.join(found)}.", facts)
 
@@ -252,7 +252,7 @@ def _query_table(inputs: CheckInput, names: Collection[str]) -> _Answer:
 
 def _keys(planned: PlannedStream) -> Sequence[str]:
     """The columns that are unique together: the key, and in a table with slices the slice too."""
-    keys = table_columns(planned).keys
+    keys = columns_in_tables(planned).keys
     return keys if planned.slice is None else (*keys, SLICE_COLUMN)
 
 
@@ -268,7 +268,7 @@ def _time_column(planned: PlannedStream) -> str | None:
     """The cursor's column, if it is a time."""
     if len(planned.cursor) != 1:
         return None
-    for column in table_columns(planned).all:
+    for column in columns_in_tables(planned).all:
         kind = column.type.table_type
         if column.path == planned.cursor and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             return column.name

@@ -17,8 +17,8 @@ from dagster_airbyte_proto.dagster_defs.definitions.column_schema import (
 from dagster_airbyte_proto.dagster_defs.tables.checks import Query
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.columns import META, Column, ValueKind
-from dagster_airbyte_proto.schema.json_schema import table_columns
 from dagster_airbyte_proto.tables.sql_names import quoted
+from dagster_airbyte_proto.transforms.landed_columns import columns_in_tables
 
 _MAX_COLUMNS = 100
 _MAX_VALUE_CHARACTERS = 100
@@ -56,7 +56,7 @@ def column_metadata(table: SyncedTable, source: dg.AssetKey | None) -> dict[str,
     # Rows after the columns, for example about partitions, have no type.
     rows = takewhile(lambda row: row[1], table.query(f"describe table {table.name}").rows)
     found = [DescribedColumn(name, kind, comment or "") for name, kind, comment in rows]
-    columns, planned = table_columns(table.planned), table.planned
+    columns, planned = columns_in_tables(table.planned), table.planned
     schema = described_schema(
         found, table_schema(columns, write=planned.write, is_partitioned=planned.slice is not None)
     )
@@ -98,7 +98,7 @@ def sample_query(table: SyncedTable, columns: Sequence[str], rows: int) -> str:
 
 
 def _columns(table: SyncedTable) -> Sequence[Column]:
-    return [column for column in table_columns(table.planned).all if column.name not in table.missing_columns]
+    return [column for column in columns_in_tables(table.planned).all if column.name not in table.missing_columns]
 
 
 def _is_ranged(column: Column) -> bool:

@@ -53,7 +53,7 @@ class OpenPart:
         self._ignored: Counter[str] = Counter()
         self._nulled: Counter[str] = Counter()
         self._rows = 0
-        self._changed = 0
+        self._changed = self._added = 0
         self.lines = 0
         self.record_bytes = 0
 
@@ -71,6 +71,7 @@ class OpenPart:
         self._rejected.update(parsed.rejected)
         add_field_counts(self._ignored, parsed.ignored)
         self._changed += parsed.changed
+        self._added += parsed.added
         if parsed.nulled:
             add_field_counts(self._nulled, _by_column(parsed.nulled, self._stream_files.columns))
         rows = parsed.landing_rows
@@ -106,6 +107,7 @@ class OpenPart:
         add_field_counts(self._nulled, later._nulled)
         self._rows += later._rows
         self._changed += later._changed
+        self._added += later._added
         self.lines += later.lines
         self.record_bytes += later.record_bytes
 
@@ -139,6 +141,7 @@ class OpenPart:
             duplicates=resolution.losers.num_rows if resolution else 0,
             deleted=resolution.deleted if resolution else 0,
             changed=self._changed,
+            added=self._added,
             rejected=dict(self._rejected),
             ignored_fields=dict(self._ignored),
             nulled=dict(self._nulled),

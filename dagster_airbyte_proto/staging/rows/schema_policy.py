@@ -71,7 +71,7 @@ def _reject_rows(parsed: ParsedBatch, found: Sequence[_ExcludedValues]) -> Parse
     batch = parsed.batch.filter(left)
     deletions = None if parsed.deletions is None else parsed.deletions.filter(left)
     filtered_out = None if parsed.filtered_out is None else parsed.filtered_out.filter(left)
-    return _recount(counted._replace(batch=batch, deletions=deletions, filtered_out=filtered_out))
+    return recount(counted._replace(batch=batch, deletions=deletions, filtered_out=filtered_out))
 
 
 def _as_numpy(mask: pa.BooleanArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
@@ -95,14 +95,14 @@ def _note_nulled(parsed: ParsedBatch, nulled: Sequence[_ExcludedValues]) -> Pars
     index, meta = batch.schema.get_field_index(META), batch.column(META)
     inside = meta.type.get_field_index("changes")
     parts = [meta.field(number) for number in range(meta.type.num_fields)]
-    parts[inside] = _concat_lists(parts[inside], changes.entry_lists(batch.num_rows))
+    parts[inside] = concat_lists(parts[inside], changes.entry_lists(batch.num_rows))
     batch = batch.set_column(
         index, batch.schema.field(index), pa.StructArray.from_arrays(parts, fields=list(meta.type))
     )
-    return _recount(parsed._replace(batch=batch))
+    return recount(parsed._replace(batch=batch))
 
 
-def _concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
+def concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
     """Concatenates two columns of lists row by row."""
     owners = np.concatenate([pc.list_parent_indices(lists).to_numpy() for lists in (first, second)])
     values = pa.concat_arrays([pc.list_flatten(lists) for lists in (first, second)])
@@ -112,7 +112,7 @@ def _concat_lists(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values.take(order), type=CHANGES)
 
 
-def _recount(parsed: ParsedBatch) -> ParsedBatch:
+def recount(parsed: ParsedBatch) -> ParsedBatch:
     """Counts the changes of the landing rows again."""
     entry_lists = pc.struct_field(parsed.landing_rows.column(META), "changes")
     changed = int(pc.sum(pc.greater(pc.list_value_length(entry_lists), 0)).as_py() or 0)

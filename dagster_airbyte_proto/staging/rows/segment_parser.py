@@ -52,7 +52,8 @@ class ParsedBatch(NamedTuple):
     The lines of the segment are the landing rows plus the rejected ones. `deletions` is a mask of the rows that delete
     their key. `filtered_out` is a mask of the rows that the filter rejected: the batch has them for their keys alone,
     which the table must no longer have. Both are None if there are no such rows. `nulled` counts the values of the
-    landing rows that did not fit their column, by their path in the record.
+    landing rows that did not fit their column, by their path in the record. `added` rows were made by a transform,
+    beyond the first one that it made of each row.
     """
 
     batch: pa.RecordBatch
@@ -63,6 +64,7 @@ class ParsedBatch(NamedTuple):
     deletions: pa.BooleanArray | None = None
     filtered_out: pa.BooleanArray | None = None
     nulled: Mapping[str, int] = {}
+    added: int = 0
 
     @property
     def landing_rows(self) -> pa.RecordBatch:

@@ -10,8 +10,7 @@
 import io
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,21 +19,15 @@ import msgspec
 import pyarrow as pa
 from pyarrow import json as pa_json
 
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtocolViolation
-from dagster_airbyte_proto.launchers.process import RunningConnector
-from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, PlainLine
-from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
-from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
+from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
+from dagster_airbyte_proto.protocols.syncmaven import enrichment
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.enrichment.enrichment_process import ENRICHING, enrichment_process
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
-from dagster_airbyte_proto.sync.state_server.served_values import served_values
 
 _WAIT_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 10.0
@@ -52,24 +45,16 @@ class RowEnrichment(NamedTuple):
     settings: Path | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with _opened(self.connection, self.home, self.settings) as connector:
-            is_as_specified = speaks_as_specified(connector.spec().message)
-            asset = Asset(self.connection.name, StreamId.of("rows"))
-            with served_values(connector, _NothingKept(), asset, check=lambda: None) as served:
-                running = connector.connector.launch(enrichment.invocation(), served.variables)
-                process = _Process(connector, running, schema)
-                try:
-                    opening = enrichment.opening_line(
-                        connector.config.current, self.options, self.connection.name, is_as_specified=is_as_specified
-                    )
-                    process.write(opening)
-                    for batch in batches:
-                        process.write(_lines(batch))
-                        yield from process.rows()
-                    process.end()
-                    yield from process.rows()
-                finally:
-                    running.stop()
+        with (
+            _opened(self.connection, self.home, self.settings) as connector,
+            enrichment_process(connector, self.options) as process,
+        ):
+            for batch in batches:
+                _check_sendable(batch)
+                process.write_rows(batch)
+                yield from _batches(process.taken_rows(), schema)
+            process.end()
+            yield from _batches(process.taken_rows(), schema)
 
 
 def check_enrichment(connection: Connection, home: Path, settings: Path | None) -> None:
@@ -102,111 +87,31 @@ def _tell(level: str, text: str) -> None:
         sys.stderr.write(f"{level} {text}\n")
 
 
-def _lines(batch: pa.RecordBatch) -> memoryview:
+def _check_sendable(batch: pa.RecordBatch) -> None:
     faults = unsendable_rows(batch)
     if faults:
         place, reason = next(iter(faults.items()))
         raise ConfigError(
-            _DOING,
+            ENRICHING,
             f"{len(faults):,} of {batch.num_rows:,} rows cannot be sent; the first is row {place + 1}: {reason}",
             remedy="Leave such rows out, or cast the column, before they are enriched.",
         )
-    return record_lines(batch, RecordFrame(*enrichment.ROW_FRAME))
 
 
-class _NothingKept:
-    """A ValueStore without values."""
-
-    def kept_value(self, asset: Asset, key: Key) -> bytes | None:  # noqa: ARG002 - there is none
-        return None
-
-    def kept_values(self, asset: Asset, prefix: Key = ()) -> Iterator[KeptValue]:  # noqa: ARG002 - there are none
-        return iter(())
-
-    def count_kept_values(self, asset: Asset) -> tuple[int, int]:  # noqa: ARG002 - there are none
-        return 0, 0
-
-
-class _Process:
-    """A running enrichment: its input, and the rows that it has sent so far."""
-
-    def __init__(self, connector: Destination, running: RunningConnector, schema: pa.Schema) -> None:
-        self._connector, self._running, self._schema = connector, running, schema
-        self._unfinished = b""
-        self._rows: list[bytes] = []
-        self._error: str | None = None
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Writes lines, and takes in what comes meanwhile. Raises ConnectorError."""
-        view, moved_at = memoryview(data), time.monotonic()
-        while view:
-            try:
-                taken = self._running.write(view, _WAIT_SECONDS)
-            except ConnectorError as error:
-                self._read_to_end()
-                report = self._running.wait(_LAST_WORDS_SECONDS)
-                raise self._failure(report.how_it_ended_and_why if report else error.found) from error
-            view = view[taken:]
-            chunk = self._running.read(0.0)
-            self._take(chunk or b"")
-            if taken or chunk:
-                moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > _HANG_SECONDS:
-                raise self._failure("it reads nothing any more")
-
-    def end(self) -> None:
-        """Closes the input, and takes in the rest until the process has ended. Raises ConnectorError if it failed."""
-        self._running.close_input()
-        self._read_to_end()
-        report = self._running.wait(_HANG_SECONDS)
-        if report is None or not report.ended_cleanly:
-            raise self._failure(report.how_it_ended_and_why if report else "it closed its output and did not end")
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows that have come since the last call."""
-        if not self._rows:
-            return
-        text = b"\n".join(self._rows)
-        block = max(1 << 20, 2 * max(map(len, self._rows)))
-        self._rows = []
-        options = pa_json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
-        try:
-            found = pa_json.read_json(io.BytesIO(text), pa_json.ReadOptions(block_size=block), options)
-        except pa.ArrowInvalid as error:
-            raise ProtocolViolation(
-                _DOING, f"a row that came back does not fit the schema of the new rows: {error}"
-            ) from error
-        missing = [field for field in self._schema if field.name not in found.schema.names]
-        for field in missing:
-            found = found.append_column(field, pa.nulls(found.num_rows, field.type))
-        yield from found.select(self._schema.names).cast(self._schema).combine_chunks().to_batches()
-
-    def _read_to_end(self) -> None:
-        moved_at = time.monotonic()
-        while (chunk := self._running.read(_WAIT_SECONDS)) != b"":
-            self._take(chunk or b"")
-            if chunk:
-                moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > _HANG_SECONDS:
-                raise self._failure("it hangs")
-        self._take(b"\n")
-
-    def _take(self, chunk: bytes) -> None:
-        *lines, self._unfinished = (self._unfinished + chunk).split(b"\n")
-        if len(self._unfinished) > _MAX_LINE_BYTES:
-            raise ProtocolViolation(_DOING, f"a line of over {_MAX_LINE_BYTES:,} bytes")
-        for line in filter(None, lines):
-            found = messages.reply(line)
-            if isinstance(found, messages.EnrichedRow):
-                self._rows.append(msgspec.json.encode(found.row))
-            elif isinstance(found, ErrorEvent):
-                self._error = self._error or found.summary
-            elif isinstance(found, LogEvent):
-                self._connector.log.write(found.level, found.message)
-            elif isinstance(found, PlainLine):
-                self._connector.log.write("DEBUG", found.line.decode(errors="replace")[:4000])
-        if self._error is not None:
-            raise self._failure(self._error)
-
-    def _failure(self, found: str) -> ConnectorError:
-        return ConnectorError(_DOING, self._connector.mask.text(self._error or found))
+def _batches(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Returns the rows that came back in batches of this schema."""
+    if not rows:
+        return
+    lines = [msgspec.json.encode(row) for row in rows]
+    block = max(1 << 20, 2 * max(map(len, lines)))
+    options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    try:
+        found = pa_json.read_json(io.BytesIO(b"\n".join(lines)), pa_json.ReadOptions(block_size=block), options)
+    except pa.ArrowInvalid as error:
+        raise ProtocolViolation(
+            ENRICHING, f"a row that came back does not fit the schema of the new rows: {error}"
+        ) from error
+    missing = [field for field in schema if field.name not in found.schema.names]
+    for field in missing:
+        found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+    yield from found.select(schema.names).cast(schema).combine_chunks().to_batches()

@@ -26,6 +26,7 @@ from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.writer import SupportsBranches, TableWriter
+from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
 _MAX_AGE = timedelta(days=1)
 
@@ -103,4 +104,7 @@ def _fingerprint(planned: PlannedStream, columns: Columns, config_digest: str) -
     )
     for name in ("naming", "relay"):  # Generations that began before these were there go on.
         del plan[name]
+    del plan["transforms"]
+    if planned.transforms:
+        plan["transforms"] = described_transforms(planned.transforms)
     return hashlib.sha256(msgspec.json.encode((plan, fields, columns.keys, config_digest))).hexdigest()[:16]

@@ -28,7 +28,7 @@ def set_states_before(runs: Mapping[StreamId, StreamRun], stored: Iterable[State
 def selected_fields(columns: Mapping[StreamId, Columns]) -> dict[StreamId, frozenset[str]]:
     """The top-level fields that are read, for each stream of which some fields are left out."""
     return {
-        stream: frozenset(column.path[0] for column in each.parsed_columns)
+        stream: frozenset(column.path[0] for column in each.as_parsed.parsed_columns)
         for stream, each in columns.items()
-        if each.skipped_fields
+        if each.as_parsed.skipped_fields
     }

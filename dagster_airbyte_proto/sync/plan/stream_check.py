@@ -14,14 +14,15 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import Catalog, FieldPath, PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
 from dagster_airbyte_proto.protocols.events import SchemaEvent
-from dagster_airbyte_proto.schema.json_schema import stream_columns
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.relay_check import streams_refused_by_destination
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest, planned_streams
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
+from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
 from dagster_airbyte_proto.tables.abilities import Abilities
+from dagster_airbyte_proto.transforms.landed_columns import landed_columns
 
 
 class StreamCheck:
@@ -53,7 +54,7 @@ class StreamCheck:
         if sound is None or sound:
             # Together, for the streams that no name of its own chooses, and for those that clash with another one.
             faults += self._faults_of(sound)
-        return faults
+        return [*faults, *unknown_transformed_streams(self._connection, self._catalog)]
 
     def _faults_of(
         self, streams: Mapping[str, StreamOptions] | None, cursor: FieldPath | None = None
@@ -74,6 +75,6 @@ class StreamCheck:
         for each in with_stored_schemas(planned, self._schemas):
             try:
                 check_format(self._connection.name, [each], self._abilities)
-                stream_columns(each)
+                landed_columns(each)
             except ConfigError as error:
                 yield error

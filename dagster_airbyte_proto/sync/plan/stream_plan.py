@@ -283,6 +283,7 @@ def _planned_stream(
         formerly=options.formerly or {},
         sdc_columns=connection.destination.sdc_columns,
         naming=connection.destination.names,
+        transforms=connection.transforms_of(stream.id),
     )
     return planned if connection.to is None else relayed_stream(connection, planned, options)
 

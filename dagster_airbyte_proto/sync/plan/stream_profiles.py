@@ -98,7 +98,9 @@ class StreamProfiles:
             names = dict(self._profiles[planned.id].column_names) if planned.id in self._profiles else {}
             # A name that the user chose is not saved: the user may take it back.
             renamed = {(source,) for source, _ in planned.shaping.renames} if planned.shaping else set()
-            names |= {column.path: column.name for column in columns[planned.id].all if column.path not in renamed}
+            names |= {
+                column.path: column.name for column in columns[planned.id].as_parsed.all if column.path not in renamed
+            }
             profile = self._profiles.get(planned.id) or StreamProfile(
                 planned.preferred_table or planned.table, planned.table
             )

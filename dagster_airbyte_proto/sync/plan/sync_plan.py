@@ -20,7 +20,6 @@ from dagster_airbyte_proto.protocols.conversation import ReadRequest
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
-from dagster_airbyte_proto.schema.json_schema import stream_columns
 from dagster_airbyte_proto.sync.commit.target_tables import table_spec
 from dagster_airbyte_proto.sync.plan.format_check import check_format
 from dagster_airbyte_proto.sync.plan.generations import continued_generations, fingerprints
@@ -30,7 +29,9 @@ from dagster_airbyte_proto.sync.plan.shared_state import plan_with_shared_state
 from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, streams_held_back
 from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
+from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
 from dagster_airbyte_proto.sync.sync_context import SyncContext
+from dagster_airbyte_proto.transforms.landed_columns import landed_columns
 
 
 class RefusedStream(NamedTuple):
@@ -69,6 +70,8 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     source.check_config()
     stored, version_before = context.stored_states(), context.stored_version()
     catalog = request.catalog or source.catalog()
+    for error in unknown_transformed_streams(source.connection, catalog):
+        raise error
     # Streams of a slice all start over, so a shared state cannot move on without the streams that are left out.
     movable = () if request.slice else stored
     chosen = plan_with_shared_state(source, catalog, request, movable, profiles.known_tables)
@@ -77,8 +80,8 @@ def plan_sync(context: SyncContext) -> SyncPlan:
     schemas = source.stream_schemas() if context.protocol.sends_schemas else {}
     chosen = profiles.with_column_names(with_stored_schemas(chosen, schemas))
     source.save_config(context.store, context.lease)
-    columns = {planned.id: stream_columns(planned) for planned in chosen}
-    has_hashed_columns = any(each.shaping_plan and each.shaping_plan.hashed for each in columns.values())
+    columns = {planned.id: landed_columns(planned) for planned in chosen}
+    has_hashed_columns = any(map(_hashes_columns, columns.values()))
     hash_key = source.hash_key() if has_hashed_columns else ""
     rules = {each.id: evolution_rules(context, each, columns[each.id]) for each in chosen}
     prints = fingerprints(chosen, columns, source.config.digest)
@@ -121,6 +124,11 @@ def _without_refused(
     if len(refused) == len(chosen):
         raise refused[0].error
     return tuple(planned for planned in chosen if planned.id not in errors), refused
+
+
+def _hashes_columns(columns: Columns) -> bool:
+    plan = columns.as_parsed.shaping_plan
+    return plan is not None and bool(plan.hashed)
 
 
 def evolution_rules(context: SyncContext, planned: PlannedStream, columns: Columns) -> EvolutionRules:

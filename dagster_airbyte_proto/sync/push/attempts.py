@@ -12,6 +12,7 @@ from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.sync.push.delivery import ProcessDelivery, RowRange
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = (2.0, 6.0)
 MAX_ATTEMPTS = len(_WAIT_SECONDS) + 1
@@ -59,7 +60,8 @@ class DeliveryAttempts:
 
     def _deliver(self, part: PlanPart) -> None:
         process = ProcessDelivery(self._context, self._plan, part.stream, part.rules, self._storage)
-        named = sum(each.row < part.rows.start for each in self._context.store.rejected_rows(self._plan))
+        rejected = self._context.store.rejected_rows(self._plan)
+        named = sum(each.row < part.rows.start and each.reason != DROPPED for each in rejected)
         try:
             process.run(part.rows, rejected_before=named + self.unnamed)
         finally:

@@ -12,7 +12,7 @@
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
+from dagster_airbyte_proto.loads.plan_query import LEFT_OUT
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import PushMode
@@ -37,6 +38,7 @@ from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.push.written_batches import WrittenBatches, written_batches
 from dagster_airbyte_proto.sync.state_server.served_values import ServedValues, served_values
+from dagster_airbyte_proto.transforms.transform import DROPPED
 
 _WAIT_SECONDS = 0.25
 _ACKNOWLEDGE_SECONDS = 0.5
@@ -70,7 +72,7 @@ class ProcessDelivery:
         self._schema = RowSchema(rules.schema, str(plan.stream)) if rules.schema is not None else None
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
-        self.rejected = self._rejected_before = 0
+        self.rejected = self._rejected_before = self._dropped = 0
         self.rejections: dict[str, int] = {}
 
     @property
@@ -171,11 +173,13 @@ class ProcessDelivery:
     def _encoded(self, batch: PlanBatch) -> memoryview | bytes:
         """Returns the lines of a batch, without the rows that are refused here."""
         rows = self._rules.columns_of(batch.rows)
+        numbers: Sequence[int] = range(batch.start, batch.end)
         if batch.is_removal:
             deleted_at = pa.array([time.time_ns() // 1000] * rows.num_rows, pa.timestamp("us", "UTC"))
             rows = rows.append_column(self._protocol.deletion_column, deleted_at)
-        numbers: Sequence[int] = range(batch.start, batch.end)
-        for find_faults in (unsendable_rows, self._misfits):
+        finders: Sequence[Callable[[pa.RecordBatch], dict[int, str]]]
+        finders = (lambda _: _left_out(batch), unsendable_rows, self._misfits)
+        for find_faults in finders:
             if faults := find_faults(rows):
                 self._reject([RejectedRow(numbers[place], reason) for place, reason in faults.items()])
                 kept = [place for place in range(rows.num_rows) if place not in faults]
@@ -196,13 +200,17 @@ class ProcessDelivery:
         self.rejected += len(rows)
         for each in rows:
             self.rejections[each.reason] = self.rejections.get(each.reason, 0) + 1
+        dropped = sum(each.reason == DROPPED for each in rows)
+        self._dropped += dropped
+        if dropped == len(rows):
+            return  # The user wants it so: it is no fault, and no limit counts it.
         if self._context.connection.on_error == "fail":
             raise ConnectorError("encoding the rows of a push", f"row {rows[0].row + 1} of the plan: {rows[0].reason}")
         self._check_rejected("cannot be sent", f"; the last: {rows[-1].reason}")
 
     def _check_rejected(self, what: str, last: str = "", unproved: int = 0) -> None:
         """Raises ConnectorError when more rows were rejected, by us and by the destination, than the user allows."""
-        rejected, on_error = self.rejected + self.unnamed + unproved, self._context.connection.on_error
+        rejected, on_error = self.rejected - self._dropped + self.unnamed + unproved, self._context.connection.on_error
         rejected += self._rejected_before if rejected else 0
         if not rejected or on_error == "skip":
             return
@@ -353,6 +361,14 @@ def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part:
         step = max(1, min(max_rows, limits.bytes // row_bytes))
         for place in range(0, batch.rows.num_rows, step):
             yield PlanBatch(batch.start + place, batch.rows.slice(place, step), batch.is_removal)
+
+
+def _left_out(batch: PlanBatch) -> dict[int, str]:
+    """Returns the rows that a transform left out when they were planned, with the reasons."""
+    if LEFT_OUT not in batch.rows.schema.names:
+        return {}
+    reasons = batch.rows.column(LEFT_OUT)
+    return {} if reasons.null_count == len(reasons) else {n: why for n, why in enumerate(reasons.to_pylist()) if why}
 
 
 def _asset(plan: SealedPlan) -> str:

@@ -25,26 +25,29 @@ from dagster_airbyte_proto.loads.push import (
 )
 from dagster_airbyte_proto.loads.storage import Storage, is_local
 from dagster_airbyte_proto.loads.table import TableTarget
-from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId
+from dagster_airbyte_proto.model import BY_KEY, ChangesBy, PushMode, StreamId, TransformSpec
 from dagster_airbyte_proto.staging.files.staging_folder import (
     StagingFolder,
     raising_staging_error,
     remove_orphan_files,
     sync_to_disk,
 )
+from dagster_airbyte_proto.sync.enrichment.plan_transforms import PushTransforms, transforms_of
 from dagster_airbyte_proto.sync.push.delivered_table import delivered_spec, prepare_delivered_table
 from dagster_airbyte_proto.sync.push.partition import pushed_partition, query_of
 from dagster_airbyte_proto.sync.push.plan_rows import plan_batches
 from dagster_airbyte_proto.sync.push.push_context import PushContext
+from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
 
 class PushOrigin(NamedTuple):
-    """The rows of one stream before they are planned: what Spark is asked, the fields that the destination gets, and
-    the table that remembers them (None where none does)."""
+    """The rows of one stream before they are planned: what Spark is asked, the fields that the destination gets, the
+    table that remembers them (None where none does), and the transforms between."""
 
     query: PlanQuery
     fields: pa.Schema
     delivered: TableTarget | None
+    transforms: PushTransforms | None = None
 
 
 def open_origin(context: PushContext, stream: StreamId, options: PushOptions) -> PushOrigin:
@@ -65,11 +68,15 @@ def open_origin(context: PushContext, stream: StreamId, options: PushOptions) ->
         partition=partition,
     )
     fields = context.engine.planner.fields(query)
-    query = query._replace(fingerprint=_fingerprint(options, fields))
+    specs = context.delivery.connection.transforms_of(stream)
+    transforms = transforms_of(options, specs, fields, context.enrichers)
+    if transforms is not None:
+        fields, _ = transforms.fields(stream)
+    query = query._replace(fingerprint=_fingerprint(options, fields, specs))
     if options.changes_by not in BY_KEY:
-        return PushOrigin(query, fields, None)
+        return PushOrigin(query, fields, None, transforms)
     spec = delivered_spec(context.delivery.connection.name, stream, fields, query.keys)
-    return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream))
+    return PushOrigin(query, fields, prepare_delivered_table(context, spec, stream), transforms)
 
 
 def make_plan(
@@ -94,6 +101,9 @@ def make_plan(
     folder = f"{plans}/{plan_id}"
     try:
         planned = _planned(context, query, folder)
+        # A plan that is only shown asks no connector anything.
+        if origin.transforms is not None and not context.request.only_plans:
+            origin.transforms.apply(f"{folder}/rows", storage)
         plan = _sealed(context, stream, options, query, folder, planned, storage)
         # What a table has up to a snapshot is not pushed with one partition of it.
         snapshot = None if query.partition is not None else query.at
@@ -190,13 +200,14 @@ def _planned_fields(options: PushOptions) -> tuple[PlannedField, ...]:
     return tuple(fields)
 
 
-def _fingerprint(options: PushOptions, fields: pa.Schema) -> str:
+def _fingerprint(options: PushOptions, fields: pa.Schema, specs: Sequence[TransformSpec]) -> str:
     """A digest of what the destination gets: another one means that rows have to be sent again."""
     described = {
         "fields": [(field.name, str(field.type)) for field in fields],
         "keys": options.key,
         "options": options.options,
         "nulls": options.nulls or "send",
+        **({"transforms": described_transforms(specs)} if specs else {}),
     }
     return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -14,6 +14,7 @@ from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.plan.stream_plan import Slice
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 Destination = ConfiguredConnector[DestinationProtocol]
 
@@ -71,3 +72,4 @@ class PushContext(NamedTuple):
     request: PushRequest
     committer: Committer
     log: RunLog
+    enrichers: Enrichers = NO_ENRICHERS

@@ -1,6 +1,6 @@
 """Pushes one stream: goes on with the plan of an earlier run or makes a new one, delivers it, and folds it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 import msgspec
@@ -21,6 +21,7 @@ from dagster_airbyte_proto.loads.push import Delivery, PushPosition, SealedPlan
 from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
+from dagster_airbyte_proto.schema.columns import column_type
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.push.attempts import (
     MAX_ATTEMPTS,
@@ -33,7 +34,7 @@ from dagster_airbyte_proto.sync.push.delivered_table import fold, stored_positio
 from dagster_airbyte_proto.sync.push.field_origins import field_origins
 from dagster_airbyte_proto.sync.push.planning import PushOrigin, drop_plan, make_plan, open_origin, samples_of
 from dagster_airbyte_proto.sync.push.push_context import PushContext
-from dagster_airbyte_proto.sync.push.report import PushedStreamReport
+from dagster_airbyte_proto.sync.push.report import PushedField, PushedStreamReport
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
 from dagster_airbyte_proto.sync.report import SyncStatus
 
@@ -42,8 +43,19 @@ def push_stream(context: PushContext, stream: StreamId, options: PushOptions) ->
     """Pushes one stream and returns its report. Raises ProtoError for what goes wrong before its delivery."""
     origin = open_origin(context, stream, options)
     report = _pushed(context, stream, options, origin)
-    fields = field_origins(context.engine.planner, origin.query, origin.fields)
-    return msgspec.structs.replace(report, fields=fields)
+    return msgspec.structs.replace(report, fields=_origins(context, stream, origin))
+
+
+def _origins(context: PushContext, stream: StreamId, origin: PushOrigin) -> Mapping[str, PushedField]:
+    """The fields with the columns that they come from; of one that a transform made, nobody knows them."""
+    if origin.transforms is None:
+        return field_origins(context.engine.planner, origin.query, origin.fields)
+    given = field_origins(context.engine.planner, origin.query, origin.transforms.given)
+    _, passed_on = origin.transforms.fields(stream)
+    return {
+        field.name: given[passed_on[field.name]] if field.name in passed_on else PushedField(column_type(field.type))
+        for field in origin.fields
+    }
 
 
 def _pushed(context: PushContext, stream: StreamId, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:

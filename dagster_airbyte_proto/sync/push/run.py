@@ -24,6 +24,7 @@ from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext, Destination, PushContext, PushRequest
 from dagster_airbyte_proto.sync.push.push_stream import push_stream
@@ -83,7 +84,8 @@ def _run_push(
             ).sync_id
             reach("run.begun")
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
-        context = PushContext(engine, delivery, request, committer, log)
+        enrichers = enrichers_of_run(engine, connection, log)
+        context = PushContext(engine, delivery, request, committer, log, enrichers)
         reports = {str(stream): _traced(context, stream, each, telemetry) for stream, each in streams.items()}
         destination.save_config(engine.store, renewal.lease)
         statuses = [report.status for report in reports.values()]

@@ -20,7 +20,6 @@ from dagster_airbyte_proto.errors import ConnectorError
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.events import SchemaEvent
 from dagster_airbyte_proto.schema.columns import WHOLE_RECORD, Columns
-from dagster_airbyte_proto.schema.json_schema import stream_columns
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables, table_spec
@@ -29,6 +28,7 @@ from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, evolution_rules
 from dagster_airbyte_proto.sync.read.completeness import READING
 from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.sync.sync_context import SyncContext
+from dagster_airbyte_proto.transforms.landed_columns import landed_columns
 
 
 class RowLander(NamedTuple):
@@ -62,7 +62,7 @@ class SchemaUpdates:
             return
         planned = with_schema(self._with_whole_record_column(run.planned, event), event)
         [planned] = self._profiles.with_column_names([planned])
-        columns = stream_columns(planned)
+        columns = landed_columns(planned)
         has_rows = self._stage.emitted(stream) > 0
         has_changed = _comparable(columns) != _comparable(self._columns[stream])
         if has_changed and has_rows:
@@ -87,7 +87,7 @@ class SchemaUpdates:
 
     def _with_whole_record_column(self, planned: PlannedStream, event: SchemaEvent) -> PlannedStream:
         """The stream with the column of whole records, where rows have been staged without a schema."""
-        has_landed_whole = self._columns[planned.id].is_schemaless and self._stage.emitted(planned.id)
+        has_landed_whole = self._columns[planned.id].as_parsed.is_schemaless and self._stage.emitted(planned.id)
         if not has_landed_whole or not schema_properties(event.json_schema):
             return planned
         schema = {**planned.stream.json_schema, "properties": {WHOLE_RECORD: {}}}
@@ -108,7 +108,8 @@ def _comparable(columns: Columns) -> object:
     """The parts of the columns that must be equal for nothing to have changed: all but the comments."""
     every = tuple(column._replace(comment="") for column in columns.all)
     read = tuple(column._replace(comment="") for column in columns.parsed_columns)
-    return every, read, columns.keys, columns.cursor, columns.skipped_fields, columns.record_form
+    before = columns.before_transforms and _comparable(columns.before_transforms)
+    return every, read, columns.keys, columns.cursor, columns.skipped_fields, columns.record_form, before
 
 
 def _incompatibilities(before: Columns, now: Columns) -> list[str]:

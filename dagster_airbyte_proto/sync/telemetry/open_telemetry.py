@@ -154,7 +154,7 @@ class _OpenTelemetryMeter:
         _RECOVERED.add(report.recovered_loads, {CONNECTION: self._connection})
         for name, stream in report.streams.items():
             attributes = self._attributes(name)
-            _REJECTED.add(max(0, stream.rejected - stream.uncommitted - stream.filtered), attributes)
+            _REJECTED.add(max(0, stream.refused - stream.uncommitted), attributes)
             if stream.status is SyncStatus.COMPLETE:
                 _COMPLETED.set(time.time(), attributes)
 

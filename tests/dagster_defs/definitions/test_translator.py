@@ -63,6 +63,26 @@ def test_columns_come_with_their_types_and_keys(tmp_path: Path) -> None:
     assert schema.columns[0].constraints.unique
 
 
+def test_a_stream_has_the_columns_behind_its_transforms(tmp_path: Path) -> None:
+    geo = {"protocol": "syncmaven", "launch": {"kind": "local", "command": ["geo"]}}
+    rule = {"validate": [{"assert_not_null": "id"}], "streams": ["users"]}
+
+    users, orders = _specs(
+        tmp_path, USERS, ORDERS, transforms=[rule, {"connector": geo, "columns": {"city": "string"}}]
+    )
+    plain, _ = _specs(tmp_path, USERS, ORDERS)
+
+    assert users.metadata["airbyte_proto/transforms"] == [
+        "assert_not_null id (on_error: reject)",
+        "fill city by an enrichment",
+    ]
+    assert orders.metadata["airbyte_proto/transforms"] == ["fill city by an enrichment"]
+    schema = users.metadata["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchema)
+    assert ("city", "string") in [(column.name, column.type) for column in schema.columns]
+    assert users.code_version != plain.code_version
+
+
 def test_a_partitioned_table_has_a_column_for_the_partition_and_its_key_is_unique_within_one(tmp_path: Path) -> None:
     save(tmp_path, USERS)
 

@@ -38,6 +38,7 @@ class FakeConnection:
 
     format = FOLDER_FORMAT
     protocol = "airbyte"
+    transforms: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
     def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:
         self.home = folder / "home"
@@ -66,6 +67,7 @@ class FakeConnection:
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},
+            **self.transforms,
         }
         self.connection_file.write_text(yaml.safe_dump(connection))
 
@@ -145,6 +147,17 @@ class TapConnection(FakeConnection):
     """A connection whose connector speaks Singer."""
 
     protocol = "singer"
+
+
+class TransformedConnection(FakeConnection):
+    """The same with transforms that every row passes."""
+
+    transforms = {  # noqa: RUF012 - never changed
+        "transforms": [
+            {"validate": [{"assert_range": {"id": {"min": 0}}}]},
+            {"validate": [{"assert_not_null": "id"}], "on_error": "fail"},
+        ]
+    }
 
 
 class ParquetConnection(FakeConnection):

@@ -14,7 +14,7 @@ import pytest
 from dagster_airbyte_proto.points import BRANCH_POINTS, PARQUET_POINTS, POINTS
 from dagster_airbyte_proto.tables.parquet import ABILITIES
 from tests.support.fork_server import Kill
-from tests.sync.crashes.fake_connection import FakeConnection, ParquetConnection, TapConnection
+from tests.sync.crashes.fake_connection import FakeConnection, ParquetConnection, TapConnection, TransformedConnection
 from tests.sync.crashes.killed_connection import SCOPES, KilledConnection, Runner
 from tests.sync.crashes.sweep import SWEPT_MODES, killed_connection_of, sweep
 from tests.sync.crashes.sync_fork_server import SyncForkServer
@@ -54,6 +54,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             for scope in SCOPES
         ),
         pytest.param("append", "global", TapConnection, marks=pytest.mark.nightly),
+        pytest.param("append_dedup", "stream", TransformedConnection, marks=pytest.mark.nightly),
     ],
 )
 def test_dying_at_any_point_and_again_in_recovery_loses_and_doubles_nothing(
@@ -91,6 +92,18 @@ def test_dying_where_a_generation_changes_the_columns_shows_old_ones_or_new_ones
     last = Counter(killed.connection.points)
     killed.survive(("table.committed", 1))
     killed.survive(("load.announced", last["load.announced"]), ("table.committed", 1))
+
+
+@pytest.mark.timeout(900)
+def test_dying_around_a_commit_of_transformed_rows_loses_and_doubles_nothing(
+    servers: list[SyncForkServer], folder: Path
+) -> None:
+    connection = TransformedConnection(folder)
+    killed = KilledConnection(servers[0], connection, SWEPT_MODES["append_dedup"], "stream")
+    killed.survive()
+    for point in ("load.staged", "load.announced", "load.committed"):
+        killed.survive((point, 1), ("load.promoted", 1))
+    assert connection.column("users")
 
 
 @pytest.mark.nightly

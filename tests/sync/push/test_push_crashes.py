@@ -85,3 +85,28 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert len(rows) > before, where
         assert not batches.exists() or not list(batches.iterdir()), where
     assert kills > len(_POINTS) / 2
+
+
+@pytest.mark.everyday("push.sealed-1", "push.sent-2")
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [("push.sealed", 1), ("push.announced", 2), ("push.sent", 2), ("push.noted", 1), ("load.staged", 1)],
+)
+def test_transformed_rows_are_neither_skipped_nor_sent_again(
+    server: PushForkServer, quick_folder: Path, point: str, number: int
+) -> None:
+    table = PushedTable(quick_folder, mode="mirror")
+    table.config["echo"] = "each"
+    table.options |= {"checkpoint_rows": 8, "transforms": [{"validate": [{"assert_regex": {"name": "[^05]$"}}]}]}
+    table.fill([person(each) for each in range(20)])
+    assert server.push(table, (point, number)) == KILLED
+    proved, at_death = table.acknowledged_ids(), len(table.received())
+    assert server.push(table) == 0
+    rows = table.received()
+    assert {row["id"] for row in rows} == {each for each in range(20) if each % 5}
+    assert [row["id"] for row in rows[at_death:] if (row["id"], False) in proved] == []
+    noted = table.delivered()
+    assert {each: row["_status"] for each, row in noted.items()} == {
+        each: "delivered" if each % 5 else "rejected" for each in range(20)
+    }
+    assert table.contacts().planned.to_send == 0

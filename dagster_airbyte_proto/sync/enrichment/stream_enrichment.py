@@ -1,0 +1,59 @@
+"""The enrichments among a connection's transforms: each batch of rows gets a process of its own.
+
+A row may have no reply, and nothing marks the end of its replies but the end of the process. So rows are sent with the
+end of the input behind them, and are matched only once all replies are there.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.encoding.sendable import unsendable_rows
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformError
+from dagster_airbyte_proto.protocols.syncmaven import enrichment
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.enrichment.enrichment_process import ENRICHING, enrichment_process
+from dagster_airbyte_proto.sync.push.push_context import Destination
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.transforms.enrichment import Enricher, Replies
+
+
+def enrichers_of_run(engine: Engine, connection: Connection, log: RunLog) -> Mapping[int, Enricher]:
+    """Returns the connectors of the transforms. Raises ConfigError for one that is no enrichment, or is at fault."""
+    return {
+        number: ConnectorEnricher(_checked(engine.destination(each, log)))
+        for number, each in connection.enrichments.items()
+    }
+
+
+class ConnectorEnricher:
+    """Sends rows to a process of an enrichment."""
+
+    def __init__(self, connector: Destination) -> None:
+        self._connector = connector
+
+    def enrich(self, batch: pa.RecordBatch, options: str) -> Replies:
+        faults = unsendable_rows(batch)
+        if faults:
+            batch = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(faults))))
+        if not batch.num_rows:
+            return Replies((), faults)
+        try:
+            with enrichment_process(self._connector, msgspec.json.decode(options)) as process:
+                process.write_rows(batch)
+                process.end()
+                return Replies(process.taken_rows(), faults)
+        except ConnectorError as error:
+            found = f"the connector failed: {error.found}"
+            raise TransformError(ENRICHING, found, remedy=error.remedy, retryable=True) from error
+
+
+def _checked(connector: Destination) -> Destination:
+    reason = enrichment.refusal(connector.spec().message)
+    if reason is not None:
+        raise ConfigError(f"starting the transforms of connection {connector.connection.name}", reason)
+    connector.check_config()
+    return connector

@@ -1,0 +1,43 @@
+"""Makes the transforms of a stream from the user's choices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import EnrichmentSpec, TransformSpec
+from dagster_airbyte_proto.transforms.enrichment import Enricher, Enrichment
+from dagster_airbyte_proto.transforms.row_rules import RowValidation
+from dagster_airbyte_proto.transforms.transform import Transform, TransformChain
+
+Enrichers = Mapping[int, Enricher]
+"""The connectors of a connection's transforms, by their place there."""
+
+NO_ENRICHERS: Enrichers = {}
+
+
+def transform_chain(specs: Sequence[TransformSpec], enrichers: Enrichers = NO_ENRICHERS) -> TransformChain:
+    """Returns new transforms for one sync of a stream. Without `enrichers` they only tell the shape of its rows."""
+    return TransformChain([_transform(spec, enrichers) for spec in specs])
+
+
+def described_transforms(specs: Sequence[TransformSpec]) -> Sequence[Any]:
+    """Returns what decides about the rows that they make: not the place of a connector among other transforms."""
+    return [
+        msgspec.to_builtins(msgspec.structs.replace(spec, number=0) if isinstance(spec, EnrichmentSpec) else spec)
+        for spec in specs
+    ]
+
+
+def transform_text(spec: TransformSpec) -> str:
+    """Describes a transform in a line, for people."""
+    if isinstance(spec, EnrichmentSpec):
+        return f"fill {', '.join(name for name, _ in spec.columns)} by an enrichment"
+    rules = ", ".join(f"{rule.kind} {rule.column}" for rule in spec.rules)
+    return f"{rules} (on_error: {spec.on_error})"
+
+
+def _transform(spec: TransformSpec, enrichers: Enrichers) -> Transform:
+    if isinstance(spec, EnrichmentSpec):
+        return Enrichment(spec, enrichers.get(spec.number))
+    return RowValidation(spec)

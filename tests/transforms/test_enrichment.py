@@ -1,0 +1,108 @@
+"""Rows that an enrichment fills: how replies find their rows, and what does not fit."""
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError, TransformError
+from dagster_airbyte_proto.model import EnrichmentSpec
+from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER, Enrichment, Replies
+from dagster_airbyte_proto.transforms.transform import Rows, RowShape
+
+_COST = Decimal("0.12345678901234567890")
+_BATCH = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "cost": [_COST] * 3, "city": ["old"] * 3})
+_CITY = (("city", "string"),)
+
+
+class _Answers:
+    """An enricher that answers each row by a function, in the reverse order."""
+
+    def __init__(self, answer: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]) -> None:
+        self._answer = answer
+        self.rounds: list[list[int]] = []
+
+    def enrich(self, batch: pa.RecordBatch, options: str) -> Replies:
+        assert options == "{}"
+        rows = batch.to_pylist()
+        self.rounds.append([row["id"] for row in rows])
+        return Replies([reply for row in reversed(rows) for reply in self._answer(row)], {})
+
+
+def _cities(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [{**row, "cost": 0, "city": f"{row['id']}.{number}"} for number in range(row["id"] - 1)]
+
+
+def _enriched(spec: EnrichmentSpec, enricher: _Answers, rows: Rows = Rows(_BATCH)) -> Any:  # noqa: B008
+    enrichment = Enrichment(spec, enricher)
+    shape = enrichment.shape(RowShape.of_input(rows.batch.schema))
+    found = enrichment.transform(rows)
+    assert found.batch.schema.names == shape.schema.names
+    return found
+
+
+def test_each_row_gets_its_replies_and_keeps_its_own_values() -> None:
+    found = _enriched(EnrichmentSpec(0, _CITY), _Answers(_cities))
+    assert found.batch.to_pylist() == [
+        {"id": number, "cost": _COST, "city": city} for number, city in ((2, "2.0"), (3, "3.0"), (3, "3.1"))
+    ]
+    assert found.origins.tolist() == [1, 2, 2]
+
+
+def test_without_the_number_replies_find_their_rows_by_a_key() -> None:
+    strict = _Answers(lambda row: [{"id": row["id"], "city": str(row["id"])}] if ROW_NUMBER not in row else [])
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2, 1, 1]})
+    found = _enriched(EnrichmentSpec(0, _CITY, ("id",)), strict, Rows(batch))
+    assert [row["city"] for row in found.batch.to_pylist()] == ["1", "2", "1", "1"]
+    assert strict.rounds == [[1, 2], [1], [1]]
+
+
+def test_a_reply_of_no_row_fails() -> None:
+    for spec, remedy in ((EnrichmentSpec(0, _CITY), ROW_NUMBER), (EnrichmentSpec(0, _CITY, ("id",)), "send back id")):
+        with pytest.raises(TransformError, match=f"belongs to no row that was sent\n.*{remedy}"):
+            _enriched(spec, _Answers(lambda _: [{"city": "x"}]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "made"),
+    [
+        ("string", {"a": [1]}, '{"a":[1]}'),
+        ("bigint", 5.0, 5),
+        ("bigint", 5.5, None),
+        ("bigint", "5", None),
+        ("bigint", 2**63, None),
+        ("double", 5, 5.0),
+        ("double", True, None),
+        ("boolean", 1, None),
+        ("date", "2026-02-30", None),
+        ("date", "2026-02-28", datetime.date(2026, 2, 28)),
+        ("timestamp", "2026-02-28T01:02:03", datetime.datetime(2026, 2, 28, 1, 2, 3, tzinfo=datetime.UTC)),
+        ("timestamp", 7, None),
+    ],
+)
+def test_a_row_whose_value_does_not_fit_its_column_is_rejected(kind: str, value: Any, made: Any) -> None:
+    found = _enriched(EnrichmentSpec(0, (("x", kind),)), _Answers(lambda row: [{**row, "x": value}]))
+    assert found.batch.column("x").to_pylist() == ([made] * 3 if made is not None else [])
+    expected = [] if made is not None else [(f"its x does not fit {kind}", [0, 1, 2])]
+    assert [(each.reason, each.positions.tolist()) for each in found.rejections] == expected
+    failing = msgspec.structs.replace(EnrichmentSpec(0, (("x", kind),)), on_error="fail")
+    if made is None:
+        with pytest.raises(TransformError, match="3 rows of a batch have faults"):
+            _enriched(failing, _Answers(lambda row: [{**row, "x": value}]))
+
+
+def test_a_row_that_deletes_its_key_is_not_sent() -> None:
+    answers = _Answers(lambda row: [{**row, "city": "new"}])
+    found = _enriched(EnrichmentSpec(0, _CITY), answers, Rows(_BATCH, pa.array([False, True, False])))
+    assert answers.rounds == [[1, 3]]
+    assert found.batch.column("city").to_pylist() == ["new", None, "new"]
+
+
+@pytest.mark.parametrize(("key", "found"), [("z", "is no column"), ("city", "is no column"), ("cost", "whole numbers")])
+def test_a_key_that_cannot_match_is_refused(key: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        Enrichment(EnrichmentSpec(0, _CITY, (key,)), None).shape(RowShape.of_input(_BATCH.schema))

@@ -1,0 +1,115 @@
+"""Transforms of a push: the rows that are to be sent are transformed once, and no row is sent twice for them."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from tests.sync.push.pushed_table import PushedTable, person
+
+_PROGRAM = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_enrichment"]
+
+
+def _geo(**more: Any) -> dict[str, Any]:
+    geo = {"connector": {"protocol": "syncmaven", "launch": {"kind": "local", "command": _PROGRAM}}}
+    return {**geo, "columns": {"city": "string"}, "options": {"prefix": "the "}, **more}
+
+
+@pytest.fixture
+def table(quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder)
+    pushed.fill([person(number) for number in range(1, 11)])
+    return pushed
+
+
+def test_rows_that_break_a_rule_are_rejected_and_not_planned_again(table: PushedTable) -> None:
+    rules = [{"assert_range": {"id": {"min": 3}}}]
+    table.options["transforms"] = [{"validate": rules}]
+    report = table.contacts()
+    assert (report.status, report.sent, report.acknowledged, report.rejected) == ("complete", 10, 8, 2)
+    assert report.rejections == {"id is not at least 3": 2}
+    assert [row["id"] for row in table.received()] == list(range(3, 11))
+    noted = table.delivered()[1]
+    assert (noted["_status"], noted["_reason"]) == ("rejected", "id is not at least 3")
+    assert table.contacts().planned.to_send == 0
+    table.options["transforms"] = [{"validate": [{"assert_range": {"id": {"min": 2}}}]}]
+    assert table.contacts().planned.changed == 10
+    assert {row["id"] for row in table.received()} == set(range(2, 11))
+
+
+def test_rows_are_enriched_that_are_new_or_changed(table: PushedTable) -> None:
+    table.fill([person(number) for number in (1, 4, 7)])
+    table.options["transforms"] = [_geo()]
+    assert table.contacts().acknowledged == 3
+    assert table.received()[0] == {**person(1), "city": "the city 1"}
+    table.options["transforms"] = [_geo(config={"dies_at": 1})]  # The config is no part of what rows become.
+    table.fill([person(1), person(4, "renamed"), person(7), person(10)])
+    report = table.contacts()
+    assert (report.planned.added, report.planned.changed, report.acknowledged) == (1, 1, 2)
+    assert [(row["id"], row["name"], row["city"]) for row in table.received()[3:]] == [
+        (4, "renamed", "the city 4"),
+        (10, "person 10", "the city 10"),
+    ]
+
+
+def test_dropped_rows_are_within_no_limit(table: PushedTable) -> None:
+    table.push["max_rejected"] = 0
+    table.fill([person(number) for number in (1, 3, 4, 6, 7)])
+    table.options["transforms"] = [_geo()]
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.rejected) == ("complete", 3, 2)
+    assert report.rejections == {"dropped by a transform": 2}
+    assert table.delivered()[3]["_status"] == "rejected"
+    assert table.contacts().planned.to_send == 0
+
+
+def test_one_row_of_a_key_cannot_become_several(table: PushedTable) -> None:
+    table.options["transforms"] = [_geo()]
+    report = table.contacts()
+    assert report.status == "failed"
+    assert "the push has one row for each key" in str(report.error)
+    assert table.received() == []
+
+
+def test_without_a_key_it_can(table: PushedTable) -> None:
+    table.push |= {"mode": "append", "changes": "all"}
+    del table.push["key"]
+    table.options["transforms"] = [_geo()]
+    report = table.contacts()
+    assert (report.status, report.planned.added, report.acknowledged, report.rejected) == ("complete", 13, 10, 3)
+    assert [row["id"] for row in table.received()] == [1, 2, 2, 4, 5, 5, 7, 8, 8, 10]
+
+
+def test_a_push_that_goes_on_asks_the_connector_nothing_again(table: PushedTable) -> None:
+    table.fill([person(number) for number in range(1, 40, 3)])
+    table.options["transforms"] = [_geo()]
+    table.config |= {"dies_after": 6, "once": str(table.folder / "once")}
+    assert table.contacts().status == "failed"
+    table.options["transforms"] = [_geo(config={"halts_at": 37})]
+    report = table.contacts()
+    assert report.status == "complete"
+    assert {row["id"]: row["city"] for row in table.received()} == {
+        number: f"the city {number}" for number in range(1, 40, 3)
+    }
+    assert table.delivered().keys() == set(range(1, 40, 3))
+
+
+def test_an_enrichment_that_fails_sends_nothing(table: PushedTable) -> None:
+    table.options["transforms"] = [_geo(config={"halts_at": 4})]
+    report = table.contacts()
+    assert (report.status, report.retryable) == ("failed", True)
+    assert "no more credits" in str(report.error)
+    assert table.received() == []
+
+
+def test_a_plan_that_is_only_shown_asks_no_connector(table: PushedTable) -> None:
+    table.options["transforms"] = [_geo(config={"halts_at": 1})]
+    assert table.contacts(only_plans=True).planned.added == 10
+
+
+def test_transforms_of_no_pushed_stream_are_refused(table: PushedTable) -> None:
+    table.options["transforms"] = [_geo(streams=["people"])]
+    with pytest.raises(ConfigError, match="there is no pushed stream 'people'; there is contacts"):
+        table.contacts()
