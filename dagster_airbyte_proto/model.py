@@ -270,6 +270,12 @@ class RowRule(msgspec.Struct, frozen=True):
     maximum: float | str | None = None
 
 
+class QuerySpec(msgspec.Struct, frozen=True, tag="sql"):
+    """A transform by a query on the table `input`, which holds one batch of rows."""
+
+    sql: str
+
+
 class RuleSpec(msgspec.Struct, frozen=True, tag="validate"):
     """A transform by rules. `on_error` says what happens to a row that breaks one: skip, fail or reject."""
 
@@ -291,7 +297,7 @@ class EnrichmentSpec(msgspec.Struct, frozen=True, tag="connector"):
     on_error: str = "reject"
 
 
-TransformSpec = RuleSpec | EnrichmentSpec
+TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec
 
 
 class RelayTarget(msgspec.Struct, frozen=True):

@@ -99,6 +99,7 @@ def _connection(launch: dict[str, Any]) -> Connection:
             "config": {"count": 1},
             "streams": {"users": {"write": "append_dedup", "primary_key": ["id"], "types": {"objects": "struct"}}},
             "transforms": [
+                {"sql": "SELECT * FROM input", "streams": ["users"]},
                 {"validate": [{"assert_not_null": "id", "assert_range": {"id": {"min": 1}}}]},
             ],
         }

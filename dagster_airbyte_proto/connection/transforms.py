@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from dagster_airbyte_proto.connection.launch import Connector, DockerLaunch, Text
 from dagster_airbyte_proto.connection.push import OnError
 from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObject, RelativePath, StrictModel
-from dagster_airbyte_proto.model import EnrichmentSpec, RowRule, RuleKind, RuleSpec, TransformSpec
+from dagster_airbyte_proto.model import EnrichmentSpec, QuerySpec, RowRule, RuleKind, RuleSpec, TransformSpec
 
 
 def _one_or_more(columns: Any) -> Any:
@@ -68,7 +68,7 @@ _OF_CONNECTORS = ("config", "config_file", "options", "columns", "key", "sandbox
 
 
 class TransformOptions(StrictModel):
-    """One transform: rules (`validate`), or a `connector`. It applies to the `streams` that it names,
+    """One transform: a query (`sql`), rules (`validate`), or a `connector`. It applies to the `streams` that it names,
     or to all.
 
     `on_error` is for rules and connectors: what happens to a row that breaks a rule, or whose values do not fit.
@@ -78,6 +78,7 @@ class TransformOptions(StrictModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
+    sql: Text | None = None
     rules: Annotated[tuple[RuleOptions, ...] | None, Field(alias="validate", min_length=1)] = None
     connector: Connector | None = None
     config: JsonObject | None = None
@@ -92,6 +93,8 @@ class TransformOptions(StrictModel):
     def spec(self, number: int) -> TransformSpec:
         """Returns the transform as a value. `number` is its place among the transforms of its connection."""
         on_error = self.on_error or "reject"
+        if self.sql is not None:
+            return QuerySpec(self.sql)
         if self.rules is not None:
             return RuleSpec(tuple(rule for each in self.rules for rule in each.rules), on_error)
         options = json.dumps(self.options or {}, sort_keys=True)
@@ -99,8 +102,12 @@ class TransformOptions(StrictModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.rules is None) == (self.connector is None):
-            raise ValueError("give `validate`, a list of rules, or a `connector`: one of them")
+        if sum(kind is not None for kind in (self.sql, self.rules, self.connector)) != 1:
+            raise ValueError("give `sql`, a query, `validate`, a list of rules, or a `connector`: one of them")
+        if self.on_error is not None and self.sql is not None:
+            raise ValueError(
+                "on_error is for `validate` and `connector`; a query that fails for a row fails its stream"
+            )
         return self
 
     @model_validator(mode="after")

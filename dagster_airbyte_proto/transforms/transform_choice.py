@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.model import EnrichmentSpec, TransformSpec
+from dagster_airbyte_proto.model import EnrichmentSpec, QuerySpec, TransformSpec
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Enrichment
+from dagster_airbyte_proto.transforms.row_query import RowQuery
 from dagster_airbyte_proto.transforms.row_rules import RowValidation
 from dagster_airbyte_proto.transforms.transform import Transform, TransformChain
 
@@ -31,6 +32,8 @@ def described_transforms(specs: Sequence[TransformSpec]) -> Sequence[Any]:
 
 def transform_text(spec: TransformSpec) -> str:
     """Describes a transform in a line, for people."""
+    if isinstance(spec, QuerySpec):
+        return spec.sql
     if isinstance(spec, EnrichmentSpec):
         return f"fill {', '.join(name for name, _ in spec.columns)} by an enrichment"
     rules = ", ".join(f"{rule.kind} {rule.column}" for rule in spec.rules)
@@ -38,6 +41,8 @@ def transform_text(spec: TransformSpec) -> str:
 
 
 def _transform(spec: TransformSpec, enrichers: Enrichers) -> Transform:
+    if isinstance(spec, QuerySpec):
+        return RowQuery(spec.sql)
     if isinstance(spec, EnrichmentSpec):
         return Enrichment(spec, enrichers.get(spec.number))
     return RowValidation(spec)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.model import EnrichmentSpec, RowRule, RuleKind, RuleSpec, StreamId
+from dagster_airbyte_proto.model import EnrichmentSpec, QuerySpec, RowRule, RuleKind, RuleSpec, StreamId
 
 _SOURCE = {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source"]}}
 _GEO = {"connector": {"protocol": "syncmaven", "launch": {"kind": "local", "command": ["geo"]}}}
@@ -19,7 +19,7 @@ def _connection(*transforms: Any, **more: Any) -> Connection:
 def test_each_stream_has_the_transforms_that_name_it_or_none() -> None:
     rules = [{"assert_not_null": "id", "assert_range": {"age": {"min": 1}}}, {"assert_regex": {"mail": "@"}}]
     connection = _connection(
-        {"validate": [{"assert_unique": "id"}], "streams": ["users"]},
+        {"sql": "SELECT * FROM input", "streams": ["users"]},
         {"validate": rules, "on_error": "skip"},
         {**_GEO, "config": {"key": "k"}, "options": {"b": 1, "a": 2}, "columns": {"city": "string"}, "key": "id"},
     )
@@ -33,11 +33,7 @@ def test_each_stream_has_the_transforms_that_name_it_or_none() -> None:
     )
     geo = EnrichmentSpec(2, (("city", "string"),), ("id",), '{"a": 2, "b": 1}')
     assert connection.transforms_of(StreamId.of("orders")) == (own, geo)
-    assert connection.transforms_of(StreamId.of("users", "public")) == (
-        RuleSpec((RowRule(RuleKind.UNIQUE, "id"),)),
-        own,
-        geo,
-    )
+    assert connection.transforms_of(StreamId.of("users", "public")) == (QuerySpec("SELECT * FROM input"), own, geo)
     [(number, enrichment)] = connection.enrichments.items()
     assert (number, enrichment.config, enrichment.transforms) == (2, {"key": "k"}, ())
 
@@ -46,11 +42,9 @@ def test_each_stream_has_the_transforms_that_name_it_or_none() -> None:
     ("transform", "found"),
     [
         ({}, "one of them"),
-        ({**_GEO, "validate": [{"assert_not_null": "id"}]}, "one of them"),
-        (
-            {"validate": [{"assert_not_null": "id"}], "columns": {"a": "string"}},
-            "columns: only for a transform with a `connector`",
-        ),
+        ({"sql": "SELECT 1", "validate": [{"assert_not_null": "id"}]}, "one of them"),
+        ({"sql": "SELECT 1", "on_error": "skip"}, "fails its stream"),
+        ({"sql": "SELECT 1", "columns": {"a": "string"}}, "columns: only for a transform with a `connector`"),
         ({"validate": [{}]}, "has no rule"),
         ({"validate": [{"assert_range": {"a": {}}}]}, "give min, max, or both"),
         (_GEO, "name the columns that the connector fills"),

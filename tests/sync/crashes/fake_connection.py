@@ -150,12 +150,12 @@ class TapConnection(FakeConnection):
 
 
 class TransformedConnection(FakeConnection):
-    """The same with transforms that every row passes."""
+    """The same with transforms that every row passes, with a column more."""
 
     transforms = {  # noqa: RUF012 - never changed
         "transforms": [
-            {"validate": [{"assert_range": {"id": {"min": 0}}}]},
-            {"validate": [{"assert_not_null": "id"}], "on_error": "fail"},
+            {"sql": "SELECT *, id + 1 AS next FROM input WHERE id IS NOT NULL"},
+            {"validate": [{"assert_range": {"next": {"min": 1}}}]},
         ]
     }
 
