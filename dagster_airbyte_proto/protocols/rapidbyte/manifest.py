@@ -1,0 +1,108 @@
+"""The manifest of a connector: who it is, its roles, and what it says it needs. It lies in the file itself.
+
+Custom section `rapidbyte_manifest_v1` holds it as JSON, `rapidbyte_config_schema_v1` the JSON Schema of its config
+(`config_schema` in the manifest does too). Where a toolchain wrapped a core module, they lie in the module within.
+
+A connector without a manifest is granted nothing, and no role of it is known but the one that it exports.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.protocols.rapidbyte.component.interface import PROTOCOL_VERSION, ROLES
+from dagster_airbyte_proto.protocols.rapidbyte.component.wasm_binary import WasmFormatError, custom_sections
+
+MANIFEST_SECTION = "rapidbyte_manifest_v1"
+CONFIG_SCHEMA_SECTION = "rapidbyte_config_schema_v1"
+_SECTIONS = frozenset((MANIFEST_SECTION, CONFIG_SCHEMA_SECTION))
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
+
+
+class NetworkPermissions(msgspec.Struct, frozen=True):
+    """The hosts that it says it connects to: `*`, `*.suffix` or a name each; and those that its config names."""
+
+    allowed_domains: tuple[str, ...] | None = None
+    allow_runtime_config_domains: bool = False
+
+
+class FilePermissions(msgspec.Struct, frozen=True):
+    preopens: tuple[str, ...] = ()
+
+
+class EnvironmentPermissions(msgspec.Struct, frozen=True):
+    allowed_vars: tuple[str, ...] = ()
+
+
+class ManifestPermissions(msgspec.Struct, frozen=True):
+    network: NetworkPermissions = NetworkPermissions()
+    fs: FilePermissions = FilePermissions()
+    env: EnvironmentPermissions = EnvironmentPermissions()
+
+
+class ManifestLimits(msgspec.Struct, frozen=True):
+    max_memory: int | str | None = None
+    timeout_seconds: int | float | None = None
+
+
+class ConnectorManifest(msgspec.Struct, frozen=True):
+    """The manifest as its author wrote it. Members that we do not know are left out."""
+
+    id: str = ""
+    name: str = ""
+    version: str = ""
+    protocol_version: str | int = PROTOCOL_VERSION
+    permissions: ManifestPermissions = ManifestPermissions()
+    limits: ManifestLimits = ManifestLimits()
+    roles: Mapping[str, Any] = {}
+    config_schema: Mapping[str, Any] | None = None
+
+    @property
+    def declared_roles(self) -> tuple[str, ...]:
+        """The roles that it names. One that is null or false is none."""
+        return tuple(role for role in ROLES if self.roles.get(role) not in (None, False))
+
+    @property
+    def version_warning(self) -> str:
+        """A warning if it was written for another version of the protocol; empty otherwise."""
+        if str(self.protocol_version) == PROTOCOL_VERSION:
+            return ""
+        return (
+            f"its manifest says protocol version {self.protocol_version}, and we speak {PROTOCOL_VERSION}: "
+            "it may not work"
+        )
+
+
+_MANIFEST = msgspec.json.Decoder(ConnectorManifest)
+_SCHEMA = msgspec.json.Decoder(dict[str, Any])
+
+
+def read_manifest(binary: bytes, name: str) -> ConnectorManifest:
+    """Returns the manifest in the bytes of a connector, with the schema of its config. `name` is for messages.
+
+    Raises ConfigError if the bytes are no WebAssembly, or if what lies in the sections cannot be read.
+    """
+    doing = f"reading the manifest of {name}"
+    try:
+        found = custom_sections(binary, _SECTIONS)
+        manifest = _MANIFEST.decode(found.get(MANIFEST_SECTION, b"{}"))
+        schema = _SCHEMA.decode(found[CONFIG_SCHEMA_SECTION]) if CONFIG_SCHEMA_SECTION in found else None
+    except WasmFormatError as error:
+        raise ConfigError(doing, str(error), remedy="Name the .wasm file of a connector, as `path`.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        remedy = "The connector's author can fix it: it is a custom section of the file."
+        raise ConfigError(doing, f"it is no manifest: {error}", remedy=remedy) from error
+    return manifest if schema is None else msgspec.structs.replace(manifest, config_schema=schema)
+
+
+def size_in_bytes(written: int | str, name: str) -> int:
+    """The size as a manifest writes it: a number of bytes, or such as `128mb`, where mb is 1024 times 1024."""
+    if isinstance(written, int):
+        return written
+    match = _SIZE.fullmatch(written)
+    if match is None:
+        raise ConfigError(f"reading the manifest of {name}", f"max_memory is {written[:40]!r}, which is no size")
+    return int(float(match[1]) * 1024 ** " kmgt".index((match[2] or " ").lower()))

@@ -1,0 +1,151 @@
+"""The output of a running connector of Rapidbyte, as its launcher writes it: JSON lines, and Arrow between them.
+
+A component has no output of its own. It calls the functions of its host, and the launcher, which is the host, writes a
+line for each thing that the rest of us must know. So a run of a component can be read, recorded and looked at like any
+other. Each line is an object with a `type`:
+
+| type | is |
+|---|---|
+| spec, check, catalog | the answer to a short request |
+| started, finished | a stream's run; `finished` has the connector's own counts |
+| batch | a batch of the stream that runs: so many `bytes` of Arrow's IPC stream format follow, then a newline |
+| checkpoint | what a source said at a checkpoint |
+| error | a `connector-error`, of the stream that runs or of none |
+| log, metric, rejected | what a connector reports beside that |
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.errors import ProtocolViolation
+from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.protocols.events import (
+    AnalyticsEvent,
+    CatalogEvent,
+    CheckEvent,
+    ErrorEvent,
+    Event,
+    LogEvent,
+    LogLevel,
+    PlainLine,
+    SpecEvent,
+    StateEvent,
+    StatusEvent,
+    StreamStatus,
+    UnknownEvent,
+)
+from dagster_airbyte_proto.protocols.rapidbyte.catalog import parse_catalog
+from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ReportedError
+from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_state
+from dagster_airbyte_proto.protocols.raw_json import MemberError
+
+BATCH = "batch"
+_LEVELS = (LogLevel.ERROR, LogLevel.WARN, LogLevel.INFO, LogLevel.DEBUG)
+"""The levels of `log`, from 0. A higher one is TRACE."""
+
+
+class _Line(msgspec.Struct, frozen=True):
+    type: str
+    stream: str | None = None
+    bytes: int = 0
+    status: str = ""
+    message: str = ""
+    level: int = 2
+    warnings: tuple[str, ...] = ()
+    error: ReportedError | None = None
+    checkpoint: str = ""
+    catalog: str = ""
+    name: str = ""
+    spec: Mapping[str, Any] = {}
+    summary: Mapping[str, Any] = {}
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+def line(kind: str, **parts: Any) -> bytes:
+    """One line of the output."""
+    return msgspec.json.encode({"type": kind, **parts}) + b"\n"
+
+
+def batch_head(text: bytes) -> tuple[StreamId, int] | None:
+    """The stream of a batch and how many bytes of Arrow follow; None if the line heads no batch."""
+    if not text.startswith(b'{"type":"batch",'):
+        return None
+    try:
+        found = _LINE.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None if found.stream is None else (StreamId.of(found.stream), found.bytes)
+
+
+def event(text: bytes) -> Event:
+    """The event of one line. Never raises."""
+    try:
+        found = _LINE.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return PlainLine(text)
+    read = _READERS.get(found.type)
+    if read is None:
+        return UnknownEvent(found.type[:100], "no launcher writes such a line")
+    try:
+        return read(found, None if found.stream is None else StreamId.of(found.stream))
+    except (MemberError, ProtocolViolation) as error:
+        return UnknownEvent(found.type, error.found if isinstance(error, ProtocolViolation) else str(error))
+
+
+def specification(message: Mapping[str, Any]) -> SpecEvent:
+    """The specification, from the `spec` that the launcher wrote."""
+    schema = message.get("config_schema")
+    return SpecEvent(schema if isinstance(schema, dict) else {}, message)
+
+
+def _check(found: _Line, _: StreamId | None) -> Event:
+    said = " ".join(filter(None, (found.message, *(f"Warning: {each}" for each in found.warnings))))
+    return CheckEvent(found.status != "failed", said)
+
+
+def _status(found: _Line, stream: StreamId | None) -> Event:
+    if stream is None:
+        return UnknownEvent(found.type, "it names no stream")
+    return StatusEvent(stream, StreamStatus.STARTED if found.type == "started" else StreamStatus.COMPLETE)
+
+
+def _checkpoint(found: _Line, stream: StreamId | None) -> Event:
+    if stream is None:
+        return UnknownEvent(found.type, "it names no stream")
+    return StateEvent(checkpoint_state(found.checkpoint.encode(), stream))
+
+
+def _error(found: _Line, stream: StreamId | None) -> Event:
+    if found.error is None:
+        return UnknownEvent(found.type, "it has no error")
+    return ErrorEvent(str(found.error), found.error.kind, stream, internal_message=found.error.details_json or "")
+
+
+def _log(found: _Line, _: StreamId | None) -> Event:
+    return LogEvent(_LEVELS[found.level] if 0 <= found.level < len(_LEVELS) else LogLevel.TRACE, found.message)
+
+
+def _rejected(found: _Line, stream: StreamId | None) -> Event:
+    """The record itself is not in the line: no log may have it."""
+    return LogEvent(LogLevel.WARN, f"stream {stream or found.name}: the connector rejected a record: {found.message}")
+
+
+_READERS: Mapping[str, Callable[[_Line, StreamId | None], Event]] = MappingProxyType(
+    {
+        "spec": lambda found, _: specification(found.spec),
+        "check": _check,
+        "catalog": lambda found, _: CatalogEvent(parse_catalog(found.catalog.encode())),
+        "started": _status,
+        "finished": _status,
+        "checkpoint": _checkpoint,
+        "error": _error,
+        "log": _log,
+        "metric": lambda found, _: AnalyticsEvent("metric", found.message),
+        "rejected": _rejected,
+    }
+)

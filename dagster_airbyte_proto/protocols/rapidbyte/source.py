@@ -1,0 +1,89 @@
+"""The source side of Rapidbyte: requests to the launcher that hosts a component, and the lines that it writes.
+
+1. An invocation is no command line: there is no program with arguments. `arguments` name the request; its files are
+   the config, and for a read the runs: a stream and its context each, in the order in which they run.
+2. Records come in Arrow batches, so no line is ever a record, and `record_wire` matches none.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import Catalog, StreamId
+from dagster_airbyte_proto.protocols.airbyte.records import RECORD_WIRE
+from dagster_airbyte_proto.protocols.catalog_json import catalog_message
+from dagster_airbyte_proto.protocols.conversation import Invocation, ReadRequest, Transcript, Verb, encode_config
+from dagster_airbyte_proto.protocols.events import Event, SpecEvent
+from dagster_airbyte_proto.protocols.rapidbyte import messages
+from dagster_airbyte_proto.protocols.rapidbyte.catalog import parse_catalog
+from dagster_airbyte_proto.protocols.rapidbyte.states import RapidbyteStates
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, stream_context
+from dagster_airbyte_proto.protocols.state_codec import StateCodec
+from dagster_airbyte_proto.protocols.wire import RecordWire
+
+CONFIG_FILE, RUNS_FILE = "config.json", "runs.json"
+
+
+class StreamToRun(msgspec.Struct, frozen=True):
+    """A stream to run, with its context as the connector gets it."""
+
+    stream: str
+    context: Mapping[str, Any]
+
+
+RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...])
+
+
+class RapidbyteSource:
+    """The SourceProtocol of every connector that speaks Rapidbyte."""
+
+    name: str = "rapidbyte"
+    record_wire: RecordWire = RECORD_WIRE
+    states: StateCodec = RapidbyteStates()
+    sends_schemas: bool = False
+    sends_batches: bool = True
+
+    def __init__(self, overrides: Overrides = Overrides()) -> None:  # noqa: B008  # frozen
+        self._overrides = overrides
+
+    def spec(self) -> tuple[Invocation, ...]:
+        return (Invocation(("spec",), verb=Verb.SPEC),)
+
+    def check(self, config: Mapping[str, Any]) -> Invocation:
+        return Invocation(("check",), {CONFIG_FILE: encode_config(config)}, verb=Verb.CHECK)
+
+    def discover(self, config: Mapping[str, Any]) -> Invocation:
+        return Invocation(("discover",), {CONFIG_FILE: encode_config(config)}, verb=Verb.DISCOVER)
+
+    def read(self, request: ReadRequest) -> Invocation:
+        states = {state.stream: state for state in request.states}
+        runs = [
+            StreamToRun(
+                planned.id.name,
+                stream_context(planned, states.get(planned.id), request.fields.get(planned.id), self._overrides),
+            )
+            for planned in request.streams
+        ]
+        return Invocation(("read",), {CONFIG_FILE: encode_config(request.config), RUNS_FILE: msgspec.json.encode(runs)})
+
+    def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:  # noqa: ARG002 - a line's type says it
+        return map(messages.event, transcript.output.splitlines())
+
+    def spec_from_message(self, message: Mapping[str, Any]) -> SpecEvent:
+        return messages.specification(message)
+
+    def adapted_to(self, spec: SpecEvent) -> "RapidbyteSource":  # noqa: ARG002 - there is one dialect
+        return self
+
+    def stream_aliases(self, request: ReadRequest) -> Mapping[StreamId, tuple[StreamId, ...]]:  # noqa: ARG002 - there are none
+        return {}
+
+    def event(self, line: bytes) -> Event:
+        return messages.event(line)
+
+    def catalog(self, message: bytes) -> Catalog:
+        return parse_catalog(message)
+
+    def catalog_message(self, catalog: Catalog) -> bytes:
+        return catalog_message(stream.raw for stream in (*catalog.streams, *catalog.duplicates))

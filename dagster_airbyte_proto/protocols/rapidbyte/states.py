@@ -1,0 +1,57 @@
+"""Rapidbyte's states: the source's newest checkpoint of each stream, kept byte for byte.
+
+A connector sends a checkpoint bare, or in an envelope with its own name (`{"protocol_version", "connector_id",
+"stream_name", "payload"}`). We keep the payload: the cursor in it is what the next run begins from.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
+from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
+
+
+def checkpoint_state(payload: bytes, stream: StreamId) -> State:
+    """The state in what a source said at a checkpoint. Raises MemberError if that is no object.
+
+    It belongs to the stream that runs: a connector runs one at a time, and its own word for it may be another.
+    """
+    parts = members(payload)
+    if parts is None:
+        raise MemberError("the checkpoint is no object")
+    bare = parts["payload"] if members(parts.get("payload", b"null")) is not None else payload
+    return State(scope=StateScope.STREAM, message=bare, stream=stream)
+
+
+class RapidbyteStates:
+    """The StateCodec of Rapidbyte: one state a stream."""
+
+    def merge(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
+        return tuple({**{state.stream: state for state in old if state.stream is not None}, new.stream: new}.values())
+
+    def value(self, state: State) -> Any:
+        try:
+            return value(state.message)
+        except MemberError:
+            return state.message.decode("utf-8", "replace")
+
+    def from_value(self, stream: StreamId | None, value: Any) -> State:
+        message = msgspec.json.encode(value)
+        scope = StateScope.LEGACY if stream is None else StateScope.STREAM
+        return State(scope=scope, message=message, stream=stream, is_reset=value is None)
+
+    def parts(self, state: State) -> Mapping[StreamId, Any] | None:  # noqa: ARG002 - each state is of one stream
+        return None
+
+    def without_stream(self, state: State, stream: StreamId) -> State | None:  # noqa: ARG002
+        return None
+
+    def streams_sharing_position(
+        self,
+        state: State,  # noqa: ARG002
+        selected: Sequence[PlannedStream],  # noqa: ARG002
+        available: Sequence[PlannedStream],  # noqa: ARG002
+    ) -> frozenset[StreamId] | None:
+        return None
