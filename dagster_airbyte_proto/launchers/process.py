@@ -59,6 +59,7 @@ class LaunchOptions(NamedTuple):
     - `working_folder`: where the connector starts (None: our own).
     - `runs_folder`: where private run folders are made (None: the system's temporary folder).
     - `stop_grace_seconds`: how long a connector may take to end after SIGTERM.
+    - `waits_for_replies`: it waits for an answer to what it writes, so each piece of its output is read at once.
     - `on_stderr`: receives each line of stderr, from another thread.
     - `on_notice`: receives messages for a person who waits, for example that an image is being pulled.
     """
@@ -68,6 +69,7 @@ class LaunchOptions(NamedTuple):
     working_folder: Path | None = None
     runs_folder: Path | None = None
     stop_grace_seconds: float = 5.0
+    waits_for_replies: bool = False
     on_stderr: Callable[[bytes], None] | None = None
     on_notice: Callable[[str], None] | None = None
 

@@ -19,9 +19,13 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.00001, 0.01
 
 
 class StdoutPipe:
-    """Reads from `file`, which must be unbuffered. Closing the pipe closes the file."""
+    """Reads from `file`, which must be unbuffered. Closing the pipe closes the file.
 
-    def __init__(self, file: IO[bytes]) -> None:
+    Without `pauses` each read is at once: for a program that waits for our answer to what it wrote.
+    """
+
+    def __init__(self, file: IO[bytes], *, pauses: bool = True) -> None:
+        self._pauses = pauses
         self._file = file
         self._capacity_bytes = enlarge(file)
         self._was_small = False
@@ -43,7 +47,7 @@ class StdoutPipe:
             nearly_full = len(chunk) > self._capacity_bytes // 2
             pause = self._pause_seconds * (0.5 if nearly_full else 2)
             self._pause_seconds = min(max(pause, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
-        self._was_small = len(chunk) < _SMALL_BYTES
+        self._was_small = self._pauses and len(chunk) < _SMALL_BYTES
         return chunk
 
     def read_rest(self) -> bytes:

@@ -64,7 +64,9 @@ class LocalConnector:
         self._folder, self._watched = place
         self._stop_seconds = options.stop_grace_seconds + GUARDIAN_END_SECONDS
         self._stderr = StderrTail(options.on_stderr)
-        self._stdout = None if process.stdout is None else StdoutPipe(process.stdout)
+        self._stdout: StdoutPipe | None = None
+        if process.stdout is not None:
+            self._stdout = StdoutPipe(process.stdout, pauses=not options.waits_for_replies)
         self._stdin = StdinWriter(_nonblocking(process.stdin))
         self._read_lock = threading.Lock()
         self._stop_lock = threading.Lock()
@@ -176,8 +178,7 @@ class LocalConnector:
                         selector.unregister(stderr)
 
     def _drain_remaining_stderr(self) -> None:
-        """Reads the rest of the pipe without waiting: a process that the connector left behind may hold its other end.
-        Reads the rest of the pipe without waiting: a process that the connector left behind may hold its other end."""
+        """Reads the rest without waiting: a process that the connector left behind may hold the pipe's other end."""
         stderr = self._process.stderr
         assert stderr is not None, "it was started with a pipe"
         os.set_blocking(stderr.fileno(), False)

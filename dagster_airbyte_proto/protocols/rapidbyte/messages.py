@@ -8,7 +8,7 @@ other. Each line is an object with a `type`:
 |---|---|
 | spec, check, catalog | the answer to a short request |
 | started, finished | a stream's run; `finished` has the connector's own counts |
-| batch | a batch of the stream that runs: so many `bytes` of Arrow's IPC stream format follow, then a newline |
+| batch | a batch of the stream that runs: so many `bytes` of Arrow's IPC stream format follow it |
 | checkpoint | what a source said at a checkpoint |
 | error | a `connector-error`, of the stream that runs or of none |
 | log, metric, rejected | what a connector reports beside that |

@@ -4,9 +4,9 @@ The adapter is ours and has no types of its own: it passes on arguments, and the
 canonical ABI laid them. So all meaning stays here.
 
 - From the component: a header of 128 bytes (magic, number of the function, length of the body; at 16, fourteen core
-  arguments of 8 bytes each), then the body: the adapter's memory from the address BASE up. The number of a host
-  function is its place in HOST_FUNCTIONS; the answer to a command has the command's number and 256; READY comes once,
-  from the child program, before the component starts.
+  arguments of 8 bytes each), then the body: memory of the adapter, from the address BASE up. The number of a host
+  function is its place in HOST_FUNCTIONS. The answer to a command has the command's number and 256, and its body lies
+  from the address up that is its first argument. READY comes once, from the child program, before the component starts.
 - To the component: magic and length (4 bytes each), then the body, which the adapter puts at BASE. For a host call that
   is the ready result; for a command its number (from 1), 4 bytes of nothing, its core arguments and their data. The
   command 0 ends the component.
@@ -64,13 +64,12 @@ class CommandAnswer(NamedTuple):
     """The answer to a command, not yet read: its `value` needs the function that was called."""
 
     command: int
-    place: int
     memory: GuestMemory
 
     def value(self, function: WitFunction) -> Any:
         """The value of the answer. Raises ProtocolViolation."""
         assert function.result is not None, "all functions of roles answer"
-        return self.memory.value(function.result, self.place - self.memory.base)
+        return self.memory.value(function.result, 0)
 
 
 class Ready(NamedTuple):
@@ -130,11 +129,11 @@ def _checked_header(content: bytes) -> tuple[int, ...]:
 
 def _message(header: tuple[int, ...], body: bytes) -> HostCall | CommandAnswer | Ready:
     _, number, _, _, *flat = header
-    memory = GuestMemory(body, BASE)
     if number == READY:
         return Ready(bool(flat[0]))
     if number > ANSWER:
-        return CommandAnswer(number - ANSWER, flat[0], memory)
+        return CommandAnswer(number - ANSWER, GuestMemory(body, flat[0]))
+    memory = GuestMemory(body, BASE)
     function = HOST_FUNCTIONS[number]
     arguments = tuple(lifted(function.parameters, flat, memory))
     expects_reply = function.name not in ONE_WAY

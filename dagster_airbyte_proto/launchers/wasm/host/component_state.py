@@ -1,0 +1,27 @@
+"""State that a connector keeps at its host, beside its checkpoints: texts by scope and key."""
+
+from typing import Protocol
+
+PIPELINE, PER_STREAM, CONNECTOR_INSTANCE = range(3)
+"""The scopes, by their numbers in the protocol."""
+
+
+class ComponentState(Protocol):
+    """The values of one connector. `stream` is that which runs, for the scope PER_STREAM, and else empty."""
+
+    def get(self, scope: int, stream: str, key: str) -> str | None: ...
+
+    def put(self, scope: int, stream: str, key: str, value: str) -> None: ...
+
+
+class MemoryState:
+    """Values that live as long as the connector runs."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[int, str, str], str] = {}
+
+    def get(self, scope: int, stream: str, key: str) -> str | None:
+        return self.values.get((scope, stream, key))
+
+    def put(self, scope: int, stream: str, key: str, value: str) -> None:
+        self.values[scope, stream, key] = value

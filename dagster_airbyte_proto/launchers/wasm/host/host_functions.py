@@ -1,0 +1,160 @@
+"""The functions of the host, for one connector: what each of its calls does here.
+
+A call has a value, or it is refused with an error of the protocol. What the rest of us must know of it becomes a line
+of the output (`messages.py`), in `output`: whoever serves the calls takes it from there.
+
+| call | limits |
+|---|---|
+| log, metric | a text is cut after 64 KiB |
+| checkpoint | 16 MiB, a JSON object, of the connector's own kind |
+| emit-dlq-record | 10,000 a run |
+| state-… | a key of 1 KiB, a value of 1 MiB, 10,000 puts a run |
+| frame-… | `frames.py` |
+| connect-tcp, socket-… | `sockets.py` |
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dagster_airbyte_proto.launchers.wasm.host.component_state import CONNECTOR_INSTANCE, PER_STREAM, ComponentState
+from dagster_airbyte_proto.launchers.wasm.host.frames import Frames
+from dagster_airbyte_proto.launchers.wasm.host.refusals import CallRefused, refusal
+from dagster_airbyte_proto.launchers.wasm.host.sockets import HostSockets
+from dagster_airbyte_proto.protocols.rapidbyte import messages
+from dagster_airbyte_proto.protocols.rapidbyte.component.interface import ROLES
+from dagster_airbyte_proto.protocols.rapidbyte.component.wire import HostCall
+from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged
+from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule
+from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory
+
+MAX_REJECTED = 10_000
+_MAX_TEXT = 64 << 10
+_MAX_CHECKPOINT_BYTES = 16 << 20
+_MAX_KEY_BYTES = 1024
+_MAX_VALUE_BYTES = 1 << 20
+_MAX_PUTS = 10_000
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+
+class HostFunctions:
+    """Answers the calls of a connector of this role, and keeps what they leave behind.
+
+    `stream` is set by whoever runs the connector. `effects` counts batches and checkpoints: a call that failed after
+    one of them must not be made again.
+    """
+
+    def __init__(self, role: str, rule: HostRule, state: ComponentState, inbox: Iterable[bytes] = ()) -> None:
+        self.stream: str | None = None
+        self.output: deque[bytes] = deque()
+        self.effects = 0
+        self._kind = ROLES.index(role)
+        self._state, self._inbox = state, iter(inbox)
+        self._frames, self._sockets = Frames(), HostSockets(rule)
+        self._rejected = self._puts = 0
+        self._functions: Mapping[str, Callable[..., Any]] = {
+            "emit-batch": self._emit_batch,
+            "next-batch": self._next_batch,
+            "log": self._log,
+            "checkpoint": self._checkpoint,
+            "metric": self._metric,
+            "emit-dlq-record": self._emit_dlq_record,
+            "state-get": self._state_get,
+            "state-put": self._state_put,
+            "state-cas": self._state_cas,
+            "frame-new": self._frames.new,
+            "frame-write": self._frames.write,
+            "frame-seal": self._frames.seal,
+            "frame-len": self._frames.length,
+            "frame-read": self._frames.read,
+            "frame-drop": self._frames.drop,
+            "connect-tcp": self._sockets.connect,
+            "socket-read": self._sockets.read,
+            "socket-write": self._sockets.write,
+            "socket-close": self._sockets.close,
+        }
+
+    def answer(self, call: HostCall) -> Tagged:
+        """The result of a call. Raises ProtocolViolation if the connector must not go on."""
+        try:
+            return Tagged("ok", self._functions[call.function.name](*call.arguments))
+        except CallRefused as refused:
+            return Tagged("err", refused.error.to_wit())
+
+    def close(self) -> None:
+        self._sockets.close_all()
+
+    def _write(self, kind: str, **parts: Any) -> None:
+        named = {} if self.stream is None else {"stream": self.stream}
+        self.output.append(messages.line(kind, **named, **parts))
+
+    def _emit_batch(self, handle: int) -> None:
+        if self.stream is None:
+            raise refusal(ErrorCategory.INTERNAL, "NO_STREAM", "no stream runs: a batch belongs to none")
+        content = self._frames.take(handle)
+        self._write(messages.BATCH, bytes=len(content))
+        self.output.append(content)
+        self.effects += 1
+
+    def _next_batch(self) -> int | None:
+        content = next(self._inbox, None)
+        return None if content is None else self._frames.add_sealed(content)
+
+    def _log(self, level: int, text: str) -> None:
+        self._write("log", level=level, message=text[:_MAX_TEXT])
+
+    def _metric(self, payload: str) -> None:
+        self._write("metric", message=payload[:_MAX_TEXT])
+
+    def _checkpoint(self, kind: int, payload: str) -> None:
+        if kind != self._kind:
+            found = f"a {ROLES[self._kind]} has checkpoints of kind {self._kind}, not {kind}"
+            raise refusal(ErrorCategory.CONFIG, "INVALID_CHECKPOINT_KIND", found)
+        if self.stream is None:
+            raise refusal(ErrorCategory.INTERNAL, "NO_STREAM", "no stream runs: a checkpoint belongs to none")
+        if len(payload) > _MAX_CHECKPOINT_BYTES:
+            raise refusal(ErrorCategory.DATA, "CHECKPOINT_TOO_LARGE", f"it is over {_MAX_CHECKPOINT_BYTES} bytes")
+        try:
+            _OBJECT.decode(payload)
+        except (msgspec.DecodeError, RecursionError):
+            raise refusal(ErrorCategory.DATA, "INVALID_CHECKPOINT", "it is no JSON object") from None
+        self._write("checkpoint", checkpoint=payload)
+        self.effects += 1
+
+    def _emit_dlq_record(self, stream: str, record: str, message: str, category: str) -> None:  # noqa: ARG002 - a record is in no line
+        if self._rejected >= MAX_REJECTED:
+            found = f"{MAX_REJECTED} records of this run are rejected already"
+            raise refusal(ErrorCategory.DATA, "TOO_MANY_REJECTED", found)
+        self._rejected += 1
+        self._write("rejected", name=stream[:_MAX_TEXT], message=f"{category}: {message}"[:_MAX_TEXT])
+
+    def _state_get(self, scope: int, key: str) -> str | None:
+        return self._state.get(scope, self._stream_of(scope, key), key)
+
+    def _state_put(self, scope: int, key: str, value: str) -> None:
+        stream = self._stream_of(scope, key)
+        if len(value.encode()) > _MAX_VALUE_BYTES:
+            raise refusal(ErrorCategory.CONFIG, "VALUE_TOO_LONG", f"a value has at most {_MAX_VALUE_BYTES} bytes")
+        if self._puts >= _MAX_PUTS:
+            raise refusal(ErrorCategory.CONFIG, "TOO_MANY_PUTS", f"{_MAX_PUTS} values were put in this run already")
+        self._puts += 1
+        self._state.put(scope, stream, key, value)
+
+    def _state_cas(self, scope: int, key: str, expected: str | None, value: str) -> bool:
+        if self._state_get(scope, key) != expected:
+            return False
+        self._state_put(scope, key, value)
+        return True
+
+    def _stream_of(self, scope: int, key: str) -> str:
+        if scope > CONNECTOR_INSTANCE:
+            raise refusal(ErrorCategory.CONFIG, "INVALID_SCOPE", f"Invalid scope: {scope}")
+        if len(key.encode()) > _MAX_KEY_BYTES:
+            raise refusal(ErrorCategory.CONFIG, "KEY_TOO_LONG", f"a key has at most {_MAX_KEY_BYTES} bytes")
+        if scope != PER_STREAM:
+            return ""
+        if self.stream is None:
+            raise refusal(ErrorCategory.CONFIG, "INVALID_SCOPE", "no stream runs, so it has no state")
+        return self.stream

@@ -1,0 +1,112 @@
+"""TCP for a connector, through us: the only network that it has.
+
+A host must be permitted by its name, and each address by itself. The name is looked up once: the address that was
+checked is the one that is connected to, so a name that leads elsewhere a moment later changes nothing.
+
+Reads and writes do not block. They wait a little, though: a connector that gets `would-block` only asks again.
+"""
+
+import select
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+from dagster_airbyte_proto.launchers.wasm.host.refusals import passing_refusal, refusal
+from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged
+from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule
+from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory
+
+CONNECT_SECONDS = 10.0
+MAX_READ_BYTES = 64 << 10
+MAX_SOCKETS = 256
+_WAIT_SECONDS = 0.02
+_WOULD_BLOCK = Tagged("would-block")
+
+
+class HostSockets:
+    """The sockets of one connector, by their handles. Methods raise CallRefused."""
+
+    def __init__(self, rule: HostRule) -> None:
+        self._rule = rule
+        self._sockets: dict[int, socket.socket] = {}
+        self._next_handle = 1
+
+    def connect(self, host: str, port: int) -> int:
+        if len(self._sockets) >= MAX_SOCKETS:
+            raise refusal(ErrorCategory.PERMISSION, "TOO_MANY_SOCKETS", f"{MAX_SOCKETS} sockets are open")
+        if not self._rule.permits(host):
+            raise refusal(ErrorCategory.PERMISSION, "NETWORK_DENIED", f"host {host[:255]} is not allowed")
+        found = _addresses(host, port)
+        permitted = [each for each in found if self._rule.permits_address(host, each[4][0])]
+        if not permitted:
+            message = f"host {host} leads to an address of this machine or its link, which only the user may allow"
+            raise refusal(ErrorCategory.PERMISSION, "NETWORK_DENIED", message)
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._sockets[handle] = _connected(permitted, host)
+        return handle
+
+    def read(self, handle: int, count: int) -> Tagged:
+        found = self._found(handle)
+        if not count or not select.select([found], [], [], _WAIT_SECONDS)[0]:
+            return _WOULD_BLOCK
+        try:
+            data = found.recv(min(count, MAX_READ_BYTES))
+        except BlockingIOError:
+            return _WOULD_BLOCK
+        except OSError as error:
+            raise passing_refusal("SOCKET_READ_FAILED", error.strerror or str(error)) from error
+        return Tagged("data", data) if data else Tagged("eof")
+
+    def write(self, handle: int, data: bytes) -> Tagged:
+        found = self._found(handle)
+        if not select.select([], [found], [], _WAIT_SECONDS)[1]:
+            return _WOULD_BLOCK
+        try:
+            return Tagged("written", found.send(data))
+        except BlockingIOError:
+            return _WOULD_BLOCK
+        except OSError as error:
+            raise passing_refusal("SOCKET_WRITE_FAILED", error.strerror or str(error)) from error
+
+    def close(self, handle: int) -> None:
+        """Safe for a handle that is none."""
+        found = self._sockets.pop(handle, None)
+        if found is not None:
+            found.close()
+
+    def close_all(self) -> None:
+        for handle in tuple(self._sockets):
+            self.close(handle)
+
+    def _found(self, handle: int) -> socket.socket:
+        found = self._sockets.get(handle)
+        if found is None:
+            raise refusal(ErrorCategory.INTERNAL, "INVALID_SOCKET", f"invalid socket handle: {handle}")
+        return found
+
+
+def _addresses(host: str, port: int) -> list[Any]:
+    """The addresses of a host, as `socket.getaddrinfo` has them."""
+    try:
+        return socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, ValueError) as error:
+        raise passing_refusal("DNS_RESOLUTION_FAILED", f"host {host[:255]}: {error}") from error
+
+
+def _connected(addresses: list[Any], host: str) -> socket.socket:
+    deadline = time.monotonic() + CONNECT_SECONDS
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in addresses:
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(max(0.001, deadline - time.monotonic()))
+            made.connect(address)
+            made.setblocking(False)
+            with suppress(OSError):
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return made
+        except OSError as error:
+            made.close()
+            failure = error
+    raise passing_refusal("TCP_CONNECT_FAILED", f"host {host}: {failure}") from failure

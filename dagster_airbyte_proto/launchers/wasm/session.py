@@ -1,0 +1,160 @@
+"""A session with a component: calls its functions, and serves the calls that it makes meanwhile. One thread.
+
+Everything here is a generator, so that whoever reads the connector decides how long it waits: each step yields a piece
+of the connector's output, or None if nothing came within `wait_seconds`. So there is no thread of our own, and a slow
+reader slows the connector: it gets its replies when its output is read.
+
+The limit of time holds for one call, and counts the connector's own time: what it takes while we wait for it. It may
+spin, sleep or wait for what never comes: we stop waiting, and end it.
+"""
+
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.launchers.process import RunningConnector
+from dagster_airbyte_proto.launchers.wasm.host.host_functions import HostFunctions
+from dagster_airbyte_proto.protocols.rapidbyte.component.interface import ROLE_FUNCTIONS
+from dagster_airbyte_proto.protocols.rapidbyte.component.wire import (
+    CommandAnswer,
+    MessageReader,
+    Ready,
+    command,
+    end_command,
+    reply_to,
+)
+from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged
+from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ReportedError
+
+Steps = Generator[bytes | None, None, Any]
+_START_SECONDS = 600.0
+"""The limit for loading a component. A large one may have to be compiled."""
+_PAUSE_STEP_SECONDS = 0.25
+
+
+class ComponentEnded(Exception):
+    """The component ended while it was called. It stays within this room."""
+
+
+class CallTookTooLong(Exception):
+    """A call took more time than the connector has for it. It stays within this room."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(
+            f"its call {name} took more than {seconds:g} s of its own time (limits: timeout_seconds): it was ended"
+        )
+
+
+class ComponentSession:
+    """The calls of one running component."""
+
+    def __init__(self, program: RunningConnector, role: str, host: HostFunctions, timeout_seconds: float) -> None:
+        self.wait_seconds = 0.0
+        self._program, self._host = program, host
+        self._functions = {each.name: (number, each) for number, each in enumerate(ROLE_FUNCTIONS[role], start=1)}
+        self._timeout_seconds = timeout_seconds
+        self._reader = MessageReader()
+
+    def started(self) -> Steps:
+        """Waits until the component is loaded. Returns whether it had to be compiled."""
+        waited = 0.0
+        while True:
+            chunk, seconds = self._chunk(_START_SECONDS - waited)
+            waited += seconds
+            if chunk is None and waited >= _START_SECONDS:
+                raise CallTookTooLong("start", _START_SECONDS)
+            if chunk is None:
+                yield None
+                continue
+            for message in self._reader.feed(chunk):
+                if isinstance(message, Ready):
+                    return message.was_compiled
+
+    def call(self, name: str, *arguments: Any) -> Steps:
+        """Calls a function and returns its value, or the error that it reports."""
+        number, function = self._functions[name]
+        waited = self._write(command(number, function, arguments), name, 0.0)
+        while True:
+            chunk, seconds = self._chunk(self._timeout_seconds - waited)
+            waited += seconds
+            if chunk is None and waited >= self._timeout_seconds:
+                raise CallTookTooLong(name, self._timeout_seconds)
+            if chunk is None:
+                yield None
+                continue
+            for message in self._reader.feed(chunk):
+                if isinstance(message, CommandAnswer):
+                    value: Tagged = message.value(function)
+                    return value.payload if value.case == "ok" else ReportedError.from_wit(value.payload)
+                if isinstance(message, Ready):
+                    continue
+                result = self._host.answer(message)
+                while self._host.output:
+                    yield self._host.output.popleft()
+                if message.expects_reply:
+                    waited = self._write(reply_to(message.function, result), name, waited)
+
+    def call_patiently(self, name: str, *arguments: Any) -> Steps:
+        """Calls a function again while its error allows it, unless the call had an effect here already."""
+        tries = 0
+        while True:
+            effects = self._host.effects
+            answer = yield from self.call(name, *arguments)
+            tries += 1
+            if not isinstance(answer, ReportedError) or self._host.effects != effects:
+                return answer
+            pause = answer.pause_seconds(tries)
+            if pause is None:
+                return answer
+            yield from self._paused(pause)
+
+    def ended(self) -> Steps:
+        """Ends the component, which has been closed, and reads what is left of its output."""
+        self._write(end_command(), "end", 0.0)
+        waited = 0.0
+        while waited < self._timeout_seconds:
+            chunk = self._program.read(self.wait_seconds)
+            if chunk == b"":
+                return
+            waited += self.wait_seconds
+            if chunk is None:
+                yield None
+        raise CallTookTooLong("end", self._timeout_seconds)
+
+    def _chunk(self, limit_seconds: float) -> tuple[bytes | None, float]:
+        """What it wrote, and how long we waited for it."""
+        before = time.monotonic()
+        chunk = self._program.read(max(0.0, min(self.wait_seconds, limit_seconds)))
+        if chunk == b"":
+            raise ComponentEnded
+        return chunk, time.monotonic() - before
+
+    def _write(self, pieces: Sequence[bytes], name: str, waited: float) -> float:
+        """Writes a message. Returns `waited`, with the time that the component took to read it."""
+        for piece in _merged(pieces):
+            rest = memoryview(piece)
+            while rest:
+                before = time.monotonic()
+                limit = self._timeout_seconds - waited
+                if limit <= 0:
+                    raise CallTookTooLong(name, self._timeout_seconds)
+                try:
+                    rest = rest[self._program.write(rest, min(limit, _PAUSE_STEP_SECONDS)) :]
+                except ConnectorError as error:
+                    raise ComponentEnded from error
+                waited += time.monotonic() - before
+        return waited
+
+    def _paused(self, seconds: float) -> Steps:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, self.wait_seconds, _PAUSE_STEP_SECONDS))
+            yield None
+
+
+def _merged(pieces: Sequence[bytes], limit: int = 64 << 10) -> list[bytes]:
+    """The pieces with the small ones joined: a write for each would cost more than the copy."""
+    if sum(map(len, pieces)) <= limit:
+        return [b"".join(pieces)]
+    return [each for each in pieces if each]

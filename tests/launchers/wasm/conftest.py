@@ -1,0 +1,105 @@
+"""Scripted connectors (tests/support/wasm/connector.c), built once for each worker, and a way to run them."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from dagster_airbyte_proto.launchers.process import ExitReport, LaunchOptions
+from dagster_airbyte_proto.launchers.wasm.launcher import WasmLauncher
+from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
+from dagster_airbyte_proto.protocols.rapidbyte.grants import Narrowing
+from dagster_airbyte_proto.protocols.rapidbyte.messages import batch_head
+from tests.support.wasm import guests
+
+_SECONDS = 60.0
+NOTHING = Narrowing()
+
+
+class Output(NamedTuple):
+    """What a run wrote: its lines, and the content of its batches."""
+
+    lines: list[dict[str, Any]]
+    batches: list[bytes]
+    report: ExitReport
+
+    @property
+    def logged(self) -> list[str]:
+        return [line["message"] for line in self.lines if line["type"] == "log"]
+
+    @property
+    def errors(self) -> list[str]:
+        return [f"{line['error'][0]}/{line['error'][1]}: {line['error'][2]}" for line in self.lines if "error" in line]
+
+    def kinds(self) -> list[str]:
+        return [line["type"] for line in self.lines]
+
+
+class Component(NamedTuple):
+    """A connector's file, and the folder that its compiled code is kept in."""
+
+    path: Path
+    cache: Path
+
+    def launcher(
+        self,
+        narrowing: Narrowing = NOTHING,
+        options: LaunchOptions | None = None,
+        **parts: Any,
+    ) -> WasmLauncher:
+        return WasmLauncher(self.path, narrowing, cache=self.cache, options=options, **parts)
+
+    def read(self, script: str, launcher: WasmLauncher | None = None, **config: Any) -> Output:
+        """Runs the script for the stream `users`."""
+        return output(launcher or self.launcher(), Verb.READ, {**config, "script": script})
+
+
+def invocation(verb: Verb, config: Mapping[str, Any], *streams: str, context: Mapping[str, Any] = {}) -> Invocation:
+    runs = [{"stream": name, "context": {"stream_name": name, **context}} for name in streams or ("users",)]
+    files = {"config.json": json.dumps(config).encode(), "runs.json": msgspec.json.encode(runs)}
+    return Invocation((verb.value,), files, verb=verb)
+
+
+def output(launcher: WasmLauncher, verb: Verb, config: Mapping[str, Any], *streams: str) -> Output:
+    running = launcher.launch(invocation(verb, config, *streams), environment={})
+    lines, batches, size = [], [], -1
+    try:
+        while (chunk := running.read(_SECONDS)) != b"":
+            assert chunk is not None, "nothing came in time"
+            if size >= 0:
+                assert len(chunk) == size
+                batches.append(chunk)
+                size = -1
+                continue
+            lines.append(json.loads(chunk))
+            head = batch_head(chunk)
+            size = -1 if head is None else head[1]
+        report = running.wait(_SECONDS)
+        assert report is not None
+    finally:
+        running.stop()
+    return Output(lines, batches, report)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Component]:
+    """Builds and compiles the connector of a role."""
+    folder = tmp_path_factory.mktemp("components")
+    made: dict[str, Component] = {}
+
+    def build(role: str) -> Component:
+        if role not in made:
+            path = folder / f"{role}.wasm"
+            path.write_bytes(guests.connector(folder, role))
+            made[role] = Component(path, folder / "cache")
+        return made[role]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def source(built: Callable[[str], Component]) -> Component:
+    return built("source")

@@ -1,0 +1,275 @@
+// A connector for tests, in freestanding C: it does what the script in its config says, and logs how each call went.
+// The canonical ABI is written by hand: no libc, no WASI, no WIT tools.
+//
+// A script is a list of calls with ";" between them. With "?" before it a call is made only if the context has a
+// last_value, with "!" only if it has none. A connector runs the script under the name script_STREAM, or script.
+typedef unsigned char u8;
+typedef unsigned u32;
+typedef unsigned long long u64;
+#define IMPORT(name) __attribute__((import_module("host"), import_name(name)))
+#define EXPORT(name) __attribute__((export_name(name)))
+IMPORT("emit-batch") void emit_batch(u64 handle, void *ret);
+IMPORT("next-batch") void next_batch(void *ret);
+IMPORT("log") void log_text(u32 level, const char *p, u32 n);
+IMPORT("checkpoint") void checkpoint(u32 kind, const char *p, u32 n, void *ret);
+IMPORT("metric") void metric(const char *p, u32 n, void *ret);
+IMPORT("emit-dlq-record") void emit_dlq(const char *s, u32 sn, const char *r, u32 rn, const char *m, u32 mn, const char *c, u32 cn, void *ret);
+IMPORT("state-get") void state_get(u32 scope, const char *k, u32 kn, void *ret);
+IMPORT("state-put") void state_put(u32 scope, const char *k, u32 kn, const char *v, u32 vn, void *ret);
+IMPORT("state-cas") void state_cas(u32 scope, const char *k, u32 kn, u32 some, const char *e, u32 en, const char *v, u32 vn, void *ret);
+IMPORT("frame-new") void frame_new(u64 capacity, void *ret);
+IMPORT("frame-write") void frame_write(u64 handle, const void *p, u32 n, void *ret);
+IMPORT("frame-seal") void frame_seal(u64 handle, void *ret);
+IMPORT("frame-len") void frame_len(u64 handle, void *ret);
+IMPORT("frame-read") void frame_read(u64 handle, u64 offset, u64 len, void *ret);
+IMPORT("frame-drop") void frame_drop(u64 handle);
+IMPORT("connect-tcp") void connect_tcp(const char *h, u32 hn, u32 port, void *ret);
+IMPORT("socket-read") void socket_read(u64 handle, u64 len, void *ret);
+IMPORT("socket-write") void socket_write(u64 handle, const void *p, u32 n, void *ret);
+IMPORT("socket-close") void socket_close(u64 handle);
+
+extern u8 __heap_base;
+static u8 *top = &__heap_base;
+EXPORT("cabi_realloc") void *cabi_realloc(void *old, u32 old_size, u32 align, u32 size) {
+    u8 *p = (u8 *)(((u32)top + align - 1) & -align);
+    u32 end = (u32)p + size, have = __builtin_wasm_memory_size(0) * 65536;
+    if (end > have && __builtin_wasm_memory_grow(0, (end - have + 65535) >> 16) == (u32)-1) __builtin_trap();
+    if (old) __builtin_memcpy(p, old, old_size < size ? old_size : size);
+    top = (u8 *)end;
+    return p;
+}
+
+typedef struct { const char *p; u32 n; } text;
+#define TEXT(s) ((text){s, sizeof(s) - 1})
+static int same(text a, text b) { return a.n == b.n && !__builtin_memcmp(a.p, b.p, a.n); }
+int memcmp(const void *a, const void *b, unsigned long n) {
+    const u8 *x = a, *y = b;
+    for (; n; n--, x++, y++) if (*x != *y) return *x - *y;
+    return 0;
+}
+static text find(text in, text what) {              // what follows, or nothing
+    for (u32 i = 0; i + what.n <= in.n; i++)
+        if (!__builtin_memcmp(in.p + i, what.p, what.n)) return (text){in.p + i + what.n, in.n - i - what.n};
+    return (text){0, 0};
+}
+static char *scratch(u32 n) { return cabi_realloc(0, 0, 8, n); }
+static text joined(text a, text b) {
+    char *p = scratch(a.n + b.n);
+    __builtin_memcpy(p, a.p, a.n);
+    __builtin_memcpy(p + a.n, b.p, b.n);
+    return (text){p, a.n + b.n};
+}
+static text number_text(u64 v) {
+    char *p = scratch(24) + 24;
+    u32 n = 0;
+    do { *--p = '0' + v % 10; v /= 10; n++; } while (v);
+    return (text){p, n};
+}
+static u64 number(text t) { u64 v = 0; for (u32 i = 0; i < t.n; i++) v = v * 10 + (t.p[i] - '0'); return v; }
+// The value of a key of the config: a JSON string without its escapes, or an object as it is written.
+static text member(text config, text key) {
+    text t = find(config, joined(joined(TEXT("\""), key), TEXT("\": ")));
+    if (!t.p) return t;
+    if (*t.p == '{') {
+        u32 depth = 0, n = 0;
+        do { depth += t.p[n] == '{'; depth -= t.p[n] == '}'; n++; } while (depth);
+        return (text){t.p, n};
+    }
+    char *p = scratch(t.n);
+    u32 n = 0;
+    for (u32 i = 1; t.p[i] != '"'; i++) { if (t.p[i] == '\\') i++; p[n++] = t.p[i]; }
+    return (text){p, n};
+}
+static text word(text *rest, char end) {
+    text found = {rest->p, 0};
+    while (found.n < rest->n && rest->p[found.n] != end) found.n++;
+    u32 used = found.n + (found.n < rest->n);
+    rest->p += used;
+    rest->n -= used;
+    return found;
+}
+
+static text config;
+static u64 ret[64], r[64];
+static const text CATEGORIES[] = {TEXT("config"), TEXT("auth"), TEXT("permission"), TEXT("rate-limit"), TEXT("transient-network"),
+                                  TEXT("transient-db"), TEXT("data"), TEXT("schema"), TEXT("internal"), TEXT("frame")};
+
+static void *failed(void) {                         // an error with every field filled
+    u8 *b = (u8 *)ret;
+    __builtin_memset(ret, 0, sizeof ret);
+    b[0] = 1;                                       // connector-error at 8
+    b[8] = 3; b[9] = 1;
+    text code = member(config, TEXT("error_code"));
+    if (!code.p) code = TEXT("BOOM");
+    *(u32 *)(b + 12) = (u32)code.p; *(u32 *)(b + 16) = code.n;
+    *(u32 *)(b + 20) = (u32)"d\xc3\xa9j\xc3\xa0 vu"; *(u32 *)(b + 24) = 9;
+    b[28] = 1; b[32] = 1; ret[5] = 1234; b[48] = 2; b[49] = 1; b[50] = 1; b[51] = 1;
+    b[52] = 1; *(u32 *)(b + 56) = (u32)"{\"k\":1}"; *(u32 *)(b + 60) = 7;
+    return ret;
+}
+static int is_told(text what) { return same(member(config, TEXT("fail")), what); }
+static void *answer_text(text t) {
+    __builtin_memset(ret, 0, sizeof ret);
+    *(u32 *)((u8 *)ret + 8) = (u32)t.p; *(u32 *)((u8 *)ret + 12) = t.n;
+    return ret;
+}
+
+static u32 opens;
+EXPORT("open") void *open_(const char *p, u32 n) {
+    config = (text){p, n};
+    opens++;
+    if (is_told(TEXT("open"))) return failed();
+    ret[0] = 0; ret[1] = 7;
+    return ret;
+}
+EXPORT("validate") void *validate(u64 session) {
+    if (is_told(TEXT("validate"))) return failed();
+    text said = member(config, TEXT("validation"));
+    u8 *b = (u8 *)ret;
+    __builtin_memset(ret, 0, sizeof ret);
+    b[8] = same(said, TEXT("failed")) ? 1 : same(said, TEXT("warning")) ? 2 : 0;
+    *(u32 *)(b + 12) = (u32)"fine"; *(u32 *)(b + 16) = 4;
+    static text warnings[] = {TEXT("one"), TEXT("two")};
+    *(u32 *)(b + 20) = (u32)warnings; *(u32 *)(b + 24) = b[8] == 2 ? 2 : 0;
+    return ret;
+}
+EXPORT("close") void *close_(u64 session) {
+    log_text(2, "closed", 6);
+    ret[0] = 0;
+    return ret;
+}
+#ifdef SOURCE
+EXPORT("discover") void *discover(u64 session) {
+    if (is_told(TEXT("discover"))) return failed();
+    return answer_text(member(config, TEXT("catalog")));
+}
+#endif
+
+static volatile u32 sink;
+__attribute__((noinline)) static u32 recurse(u32 n) { volatile u32 here[64]; here[n & 63] = n; return recurse(n + 1) + here[(n + 1) & 63]; }
+static void say(text op, text what) {
+    text all = joined(joined(op, TEXT(" ")), what);
+    log_text(2, all.p, all.n);
+}
+static int went_wrong(text op) {                    // logs the error that lies in r, if one does
+    u8 *b = (u8 *)r;
+    if (!b[0]) return 0;
+    text code = {(char *)*(u32 *)(b + 12), *(u32 *)(b + 16)};
+    text flags = joined(b[28] ? TEXT(" retryable") : TEXT(""), b[49] ? TEXT(" safe") : TEXT(""));
+    say(op, joined(joined(joined(TEXT("error "), CATEGORIES[b[8]]), joined(TEXT("/"), code)), flags));
+    return 1;
+}
+static text of_result(u32 at) { return (text){(char *)*(u32 *)((u8 *)r + at), *(u32 *)((u8 *)r + at + 4)}; }
+static u32 hex(text t, u8 *out) {
+    for (u32 i = 0; i + 1 < t.n; i += 2) {
+        u8 v = 0;
+        for (u32 k = 0; k < 2; k++) { char c = t.p[i + k]; v = v << 4 | (c <= '9' ? c - '0' : c - 'a' + 10); }
+        out[i / 2] = v;
+    }
+    return t.n / 2;
+}
+static u64 batches, bytes;
+static void ipc(text op, text name) {               // a whole batch, of Arrow bytes that the config has as hex
+    text t = member(config, name);
+    u8 *p = (u8 *)scratch(t.n);
+    u32 n = hex(t, p);
+    frame_new(n, r); if (went_wrong(op)) return;
+    u64 h = r[1];
+    frame_write(h, p, n, r); if (went_wrong(op)) return;
+    frame_seal(h, r); if (went_wrong(op)) return;
+    emit_batch(h, r); if (went_wrong(op)) return;
+    batches++; bytes += n;
+}
+static void flood(u64 times, u64 size) {            // batches of nothing but size, for speed
+    u8 *p = (u8 *)scratch(size);
+    for (u64 i = 0; i < times; i++) {
+        frame_new(size, r); u64 h = r[1];
+        frame_write(h, p, size, r); frame_seal(h, r); emit_batch(h, r);
+        batches++; bytes += size;
+    }
+}
+static void one(text op, text a, text context) {
+    text first = a, rest = a;
+    if (same(op, TEXT("new"))) { frame_new(number(a), r); if (!went_wrong(op)) say(op, number_text(r[1])); }
+    else if (same(op, TEXT("write"))) { first = word(&rest, ' '); frame_write(number(first), rest.p, rest.n, r); if (!went_wrong(op)) say(op, number_text(r[1])); }
+    else if (same(op, TEXT("fill"))) {              // handle, times, bytes at a time
+        u64 h = number(word(&rest, ' ')), times = number(word(&rest, ' '));
+        u32 size = number(rest);
+        u8 *p = (u8 *)scratch(size);
+        for (; times; times--) { frame_write(h, p, size, r); if (went_wrong(op)) return; }
+        say(op, number_text(r[1]));
+    }
+    else if (same(op, TEXT("seal"))) { frame_seal(number(a), r); if (!went_wrong(op)) say(op, TEXT("ok")); }
+    else if (same(op, TEXT("len"))) { frame_len(number(a), r); if (!went_wrong(op)) say(op, number_text(r[1])); }
+    else if (same(op, TEXT("read"))) {
+        u64 h = number(word(&rest, ' ')), offset = number(word(&rest, ' '));
+        frame_read(h, offset, number(rest), r); if (!went_wrong(op)) say(op, of_result(8));
+    }
+    else if (same(op, TEXT("drop"))) frame_drop(number(a));
+    else if (same(op, TEXT("emit"))) { emit_batch(number(a), r); if (!went_wrong(op)) say(op, TEXT("ok")); }
+    else if (same(op, TEXT("next"))) { next_batch(r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? number_text(r[2]) : TEXT("none")); }
+    else if (same(op, TEXT("log"))) { u32 level = number(word(&rest, ' ')); log_text(level, rest.p, rest.n); }
+    else if (same(op, TEXT("checkpoint"))) { u32 kind = number(word(&rest, ' ')); checkpoint(kind, rest.p, rest.n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
+    else if (same(op, TEXT("metric"))) { metric(a.p, a.n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
+    else if (same(op, TEXT("dlq"))) {
+        text s = word(&rest, ' '), record = word(&rest, ' '), message = word(&rest, ' ');
+        emit_dlq(s.p, s.n, record.p, record.n, message.p, message.n, rest.p, rest.n, r); if (!went_wrong(op)) say(op, TEXT("ok"));
+    }
+    else if (same(op, TEXT("dlqs"))) { for (u64 n = number(a); n; n--) { emit_dlq("s", 1, "{}", 2, "m", 1, "data", 4, r); if (went_wrong(op)) return; } }
+    else if (same(op, TEXT("get"))) { u32 scope = number(word(&rest, ' ')); state_get(scope, rest.p, rest.n, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? of_result(12) : TEXT("none")); }
+    else if (same(op, TEXT("longkey"))) { u32 n = number(a); char *p = scratch(n); __builtin_memset(p, 'k', n); state_get(1, p, n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
+    else if (same(op, TEXT("put"))) { u32 scope = number(word(&rest, ' ')); text k = word(&rest, ' '); state_put(scope, k.p, k.n, rest.p, rest.n, r); if (!went_wrong(op)) say(op, TEXT("ok")); }
+    else if (same(op, TEXT("cas"))) {
+        u32 scope = number(word(&rest, ' ')); text k = word(&rest, ' '), e = word(&rest, ' ');
+        state_cas(scope, k.p, k.n, !same(e, TEXT("-")), e.p, e.n, rest.p, rest.n, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? TEXT("true") : TEXT("false"));
+    }
+    else if (same(op, TEXT("connect"))) { text host = word(&rest, ' '); connect_tcp(host.p, host.n, number(rest), r); if (!went_wrong(op)) say(op, number_text(r[1])); }
+    else if (same(op, TEXT("recv"))) {              // until something comes
+        u64 h = number(word(&rest, ' '));
+        do { socket_read(h, number(rest), r); if (went_wrong(op)) return; } while (((u8 *)r)[8] == 2);
+        say(op, ((u8 *)r)[8] ? TEXT("eof") : of_result(12));
+    }
+    else if (same(op, TEXT("peek"))) { socket_read(number(a), 9, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] == 2 ? TEXT("would-block") : TEXT("something")); }
+    else if (same(op, TEXT("send"))) { u64 h = number(word(&rest, ' ')); socket_write(h, rest.p, rest.n, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? TEXT("would-block") : number_text(r[2])); }
+    else if (same(op, TEXT("shutdown"))) socket_close(number(a));
+    else if (same(op, TEXT("ipc"))) ipc(op, a);
+    else if (same(op, TEXT("flood"))) { u64 times = number(word(&rest, ' ')); flood(times, number(rest)); }
+    else if (same(op, TEXT("context"))) say(op, context);
+    else if (same(op, TEXT("opens"))) say(op, number_text(opens));
+    else if (same(op, TEXT("trap"))) __builtin_trap();
+    else if (same(op, TEXT("spin"))) for (;;) sink++;
+    else if (same(op, TEXT("recurse"))) sink = recurse(0);
+    else if (same(op, TEXT("grow"))) say(op, __builtin_wasm_memory_grow(0, number(a)) == (u32)-1 ? TEXT("refused") : TEXT("ok"));
+    else if (same(op, TEXT("eat"))) for (;;) scratch(1 << 20);
+    else say(op, TEXT("is no call"));
+}
+
+// run: the session, then the flat run-request
+EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 dry, u32 has_max, u64 max) {
+    u8 *mark = top;
+    text context = {ctx, ctx_n}, name = find(context, TEXT("\"stream_name\":\"")), script;
+    batches = bytes = 0;
+    name = word(&name, '"');
+    script = member(config, joined(TEXT("script_"), name));
+    if (!script.p) script = member(config, TEXT("script"));
+    int is_resumed = find(context, TEXT("\"last_value\"")).p != 0;
+    while (script.n) {
+        text line = word(&script, ';');
+        if (line.n && (*line.p == '?' || *line.p == '!')) {
+            if ((*line.p == '?') != is_resumed) continue;
+            line.p++; line.n--;
+        }
+        text op = word(&line, ' ');
+        if (same(op, TEXT("fail"))) return failed();
+        one(op, line, context);
+    }
+    if (!is_told(TEXT("free"))) (void)mark;
+    __builtin_memset(ret, 0, sizeof ret);
+    u8 *b = (u8 *)ret;                              // run-summary at 8: role, read 16..63, write 64..111, transform 112..159
+    b[8] = ROLE;
+    u32 at = ROLE == 0 ? 16 : ROLE == 1 ? 64 : 112;
+    b[at] = 1;
+    u64 *t = (u64 *)(b + at + 8);
+    t[1] = bytes; t[2] = batches;
+    return ret;
+}
