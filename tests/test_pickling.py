@@ -46,6 +46,7 @@ _SERVICES = {
     "LeaseWait": "has an event and a callback",
     "LoadSteps": "has the stage, the ledger and the committer",
     "OpenBatchFile": "has an open file",
+    "OpenedComponent": "has a process and the host that it calls",
     "PreparedSync": "has the stage, the ledger and the loader",
     "PushContext": "has the engine and the lease's renewal",
     "PushOrigin": "has the connectors of its transforms",
@@ -87,6 +88,7 @@ _LAUNCHES: list[dict[str, Any]] = [
     {"kind": "npm", "package": "@acme/geo@1.2.0"},
     {"kind": "manifest", "path": "manifest.yaml"},
     {"kind": "docker", "image": "airbyte/source-faker:7.2.1", "container_kwargs": {"hostname": "a"}},
+    {"kind": "wasm", "path": "source.wasm"},
     {"kind": "replay", "recording": "recordings/shop"},
 ]
 
@@ -95,7 +97,7 @@ def _connection(launch: dict[str, Any]) -> Connection:
     return Connection.model_validate(
         {
             "name": "shop",
-            "connector": {"protocol": "airbyte", "launch": launch},
+            "connector": {"protocol": "rapidbyte" if launch["kind"] == "wasm" else "airbyte", "launch": launch},
             "config": {"count": 1},
             "streams": {"users": {"write": "append_dedup", "primary_key": ["id"], "types": {"objects": "struct"}}},
             "transforms": [

@@ -13,6 +13,7 @@ from dagster_airbyte_proto.connection.launch import (
     ReplayLaunch,
 )
 from dagster_airbyte_proto.connection.push import ConstantColumn, ExpressionColumn, PushOptions
+from dagster_airbyte_proto.connection.rapidbyte.component_options import WasmLaunch
 from dagster_airbyte_proto.connection.streams import OTHERS, StreamOptions
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "PypiLaunch",
     "ReplayLaunch",
     "StreamOptions",
+    "WasmLaunch",
 ]

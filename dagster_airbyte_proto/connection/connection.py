@@ -13,6 +13,7 @@ from dagster_airbyte_proto.connection.document import read_document
 from dagster_airbyte_proto.connection.faults import Fault, config_error
 from dagster_airbyte_proto.connection.launch import AnyText, Connector, DockerLaunch, ProgramLaunch, RelayDestination
 from dagster_airbyte_proto.connection.push import Acknowledge, BatchOptions, OnError, Pushes, RateOptions
+from dagster_airbyte_proto.connection.rapidbyte.component_options import OverrideOptions, WasmLaunch
 from dagster_airbyte_proto.connection.references import ReferenceFiller, has_reference
 from dagster_airbyte_proto.connection.secrets.secret_source import SecretContext
 from dagster_airbyte_proto.connection.sizes import Bytes
@@ -122,6 +123,7 @@ class Connection(StrictModel):
     acknowledge: Acknowledge = "state"
     checkpoint_rows: Annotated[int, Field(gt=0, strict=True)] | None = None
     on_error: OnError = "reject"
+    overrides: OverrideOptions = OverrideOptions()
     _origin: Path | None = PrivateAttr(default=None)
     _is_relay_destination: bool = PrivateAttr(default=False)
 
@@ -263,10 +265,16 @@ class Connection(StrictModel):
         return name
 
     @model_validator(mode="after")
+    def _overrides_of_a_component(self) -> Self:
+        if self.overrides != OverrideOptions() and self.connector.protocol != "rapidbyte":
+            raise ValueError("overrides are for a connector of protocol: rapidbyte")
+        return self
+
+    @model_validator(mode="after")
     def _sandbox_of_a_program(self) -> Self:
         launch = self.connector.launch
-        if self.sandbox and isinstance(launch, DockerLaunch):
-            raise ValueError("sandbox is for programs of this machine; an image is confined without it")
+        if self.sandbox and isinstance(launch, DockerLaunch | WasmLaunch):
+            raise ValueError("sandbox is for programs of this machine; an image or a component is confined without it")
         if not self.sandbox and isinstance(launch, ProgramLaunch) and launch.network is not None:
             raise ValueError("connector.launch.network is for a program in a sandbox; add `sandbox: true`")
         return self
@@ -274,6 +282,8 @@ class Connection(StrictModel):
     @model_validator(mode="after")
     def _one_direction(self) -> Self:
         fields = type(self).model_fields
+        if self.to is not None and self.connector.protocol == "rapidbyte":
+            raise ValueError("to: a component is not relayed yet; sync it into tables, and push these")
         if self.push is not None:
             of_others, fits = _OF_SYNCS, "one that reads its connector, and this one has a push"
         elif self.to is not None:

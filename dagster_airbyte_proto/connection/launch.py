@@ -7,6 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from dagster_airbyte_proto.connection.rapidbyte.component_options import (
+    ComponentLimits,
+    ComponentPermissions,
+    WasmLaunch,
+)
 from dagster_airbyte_proto.connection.references import first_scheme
 from dagster_airbyte_proto.connection.secrets.schemes import known_schemes
 from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObject, RelativePath, StrictModel
@@ -186,7 +191,8 @@ class ReplayLaunch(StrictModel):
 
 
 Launch = Annotated[
-    LocalLaunch | PypiLaunch | NpmLaunch | ManifestLaunch | DockerLaunch | ReplayLaunch, Field(discriminator="kind")
+    LocalLaunch | PypiLaunch | NpmLaunch | ManifestLaunch | DockerLaunch | WasmLaunch | ReplayLaunch,
+    Field(discriminator="kind"),
 ]
 
 
@@ -203,6 +209,8 @@ class Connector(StrictModel):
 
     `env_vars` are the variables that it gets, however it is launched: `NAME` of our own environment, or `NAME=VALUE`.
 
+    A component (`kind: wasm`): `permissions` and `limits` narrow what its manifest declares.
+
     Singer: `batch_folder` is the folder, or the URL of one, whose files a tap may name in BATCH messages. They are read
     with our permissions and then removed. The default is the `working_folder` of the launch. A target that has a
     `batch_folder` gets its records in files there, named in BATCH messages. `catalog_file` takes the place of the tap's
@@ -211,6 +219,8 @@ class Connector(StrictModel):
 
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]
     launch: Launch
+    permissions: ComponentPermissions = ComponentPermissions()
+    limits: ComponentLimits = ComponentLimits()
     env_vars: tuple[Variable, ...] = ()
     batch_folder: Annotated[Text, AfterValidator(_path_or_url)] | None = None
     catalog_file: RelativePath | None = None
@@ -219,6 +229,17 @@ class Connector(StrictModel):
     def variables(self) -> tuple[str, ...]:
         """All variables that it gets, those that its launch names among them."""
         return (*self.env_vars, *(self.launch.env_vars if isinstance(self.launch, DockerLaunch) else ()))
+
+    @model_validator(mode="after")
+    def _options_of_a_component(self) -> Self:
+        is_component = isinstance(self.launch, WasmLaunch)
+        if is_component and self.protocol != "rapidbyte":
+            raise ValueError("launch.kind: wasm is for connectors of protocol: rapidbyte")
+        if self.protocol == "rapidbyte" and not is_component and not isinstance(self.launch, ReplayLaunch):
+            raise ValueError("protocol: rapidbyte is for components: launch: {kind: wasm, path: …}")
+        if not is_component and (self.permissions, self.limits) != (ComponentPermissions(), ComponentLimits()):
+            raise ValueError("permissions and limits are for a component (launch: kind: wasm)")
+        return self
 
     @model_validator(mode="after")
     def _has_a_catalog(self) -> Self:
@@ -243,6 +264,6 @@ class RelayDestination(StrictModel):
 
     @model_validator(mode="after")
     def _sandbox_of_a_program(self) -> Self:
-        if self.sandbox and isinstance(self.connector.launch, DockerLaunch):
-            raise ValueError("sandbox is for programs of this machine; an image is confined without it")
+        if self.sandbox and isinstance(self.connector.launch, DockerLaunch | WasmLaunch):
+            raise ValueError("sandbox is for programs of this machine; an image or a component is confined without it")
         return self

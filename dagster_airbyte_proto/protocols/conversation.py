@@ -124,6 +124,8 @@ class SourceProtocol(Conversation, Protocol):
     states: StateCodec
     sends_schemas: bool
     """True if connectors send the schema of each stream before its first record."""
+    sends_batches: bool
+    """True if records come in Arrow batches, between the lines: no line is a record then."""
 
     def read(self, request: ReadRequest) -> Invocation: ...
 

@@ -159,7 +159,8 @@ class Stage:
         """Adds a batch of a stream whose connector sends Arrow. Returns the number of its rows.
 
         All rows of a stream come in batches, or none. A field that the stream's schema declares differently is cast to
-        its column; values that do not fit are null, with an entry in the row's changes.
+        its column; values that do not fit are null, with an entry in the row's changes. Raises ProtocolViolation for a
+        batch that breaks Arrow's own format: nothing of it is added.
         """
         stream, rows = self.planned_id(stream), int(batch.num_rows)
         stage = self._streams.get(stream)

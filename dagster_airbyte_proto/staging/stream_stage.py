@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
 from dagster_airbyte_proto.loads.load import StagedRows
 from dagster_airbyte_proto.loads.table import TableTarget
@@ -123,7 +124,11 @@ class StreamStage:
         self._hold(lines, count, len(lines))
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Adds a batch of a connector that sends Arrow."""
+        """Adds a batch of a connector that sends Arrow. Raises ProtocolViolation if it breaks Arrow's own format."""
+        try:
+            batch.validate(full=True)
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise ProtocolViolation("reading an Arrow batch", str(error), stream=str(self.stream)) from error
         # A batch of nothing but nulls may have no bytes, and bytes are what tells that there is something to mark.
         self._hold(batch, batch.num_rows, max(batch.nbytes, 1))
 

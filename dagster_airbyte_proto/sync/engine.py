@@ -15,12 +15,12 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.process import Launcher
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
-from dagster_airbyte_proto.protocols.lookup import destination_protocol, source_protocol
+from dagster_airbyte_proto.protocols.lookup import destination_protocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.connector_config import connector_config
-from dagster_airbyte_proto.sync.connector.launcher_choice import launcher_for
+from dagster_airbyte_proto.sync.connector.launcher_choice import launcher_for, source_protocol_of
 from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -122,7 +122,7 @@ class Engine:
                 "its connector is the destination of a push",
                 remedy=f"Run `airbyte-proto push {connection.origin or connection.name}`.",
             )
-        connector = LaunchableConnector(self._launcher(connection, log), source_protocol(connection.connector.protocol))
+        connector = LaunchableConnector(self._launcher(connection, log), source_protocol_of(connection))
         config = connector_config(connection, os.environ, window)
         return Source(connection, config, connector, self.answer_cache, log)
 

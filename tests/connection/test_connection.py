@@ -211,7 +211,7 @@ load:
         == """9 faults
   line 1, conector: is not a known key; did you mean "connector"?
   line 3, connector.protocol: must be one of airbyte, singer, rapidbyte, syncmaven; did you mean "airbyte"?
-  line 4, connector.launch.kind: must be one of local, pypi, npm, manifest, docker, replay; did you mean "local"?
+  line 4, connector.launch.kind: must be one of local, pypi, npm, manifest, docker, wasm, replay; did you mean "local"?
   line 6, streams.users.read: must be one of full_refresh, incremental
   line 6, streams.users.wirte: is not a known key; did you mean "write"?
   line 7, streams.orders.primary_key: must be a list of columns: names, or lists of names that lead to nested ones
@@ -252,7 +252,10 @@ load:
         ),
         (
             "connector: {protocol: airbyte, launch: {command: x}}",
-            "line 1, connector.launch.kind: is missing; must be one of local, pypi, npm, manifest, docker, replay",
+            (
+                "line 1, connector.launch.kind: is missing; "
+                "must be one of local, pypi, npm, manifest, docker, wasm, replay"
+            ),
         ),
         (
             "connector: {protocol: airbyte, launch: {kind: local, comand: x, command: 'a'}}",
@@ -276,7 +279,7 @@ load:
         ),
         (
             "sandbox: true\nconnector: {protocol: airbyte, launch: {kind: docker, image: i}}",
-            "sandbox is for programs of this machine; an image is confined without it",
+            "sandbox is for programs of this machine; an image or a component is confined without it",
         ),
         (
             "connector: {protocol: airbyte, launch: {kind: local, command: x, network: none}}",

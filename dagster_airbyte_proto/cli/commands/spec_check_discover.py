@@ -64,8 +64,14 @@ def spec(call: Call, connection_file: str) -> Answer:
     rows = list(_fields(found.config_schema, ""))
     return Answer(
         {"connection": call.connection, "spec": found.message},
-        (Grid(_SPEC, rows, texts=("field", "type", "default", "description")),),
+        (Grid(_SPEC, rows, texts=("field", "type", "default", "description")), *_granted(found.message)),
     )
+
+
+def _granted(message: Mapping[str, Any]) -> list[str]:
+    """Returns lines that say what a component gets of this machine, which its launcher adds to its specification."""
+    grants = message.get("grants")
+    return ["It gets of this machine:", *(f"  {each}" for each in grants)] if isinstance(grants, list) else []
 
 
 @command_in(program, "check")

@@ -56,7 +56,7 @@ def main(wasmtime_folder: str) -> None:
         linker = Linker(engine)
         linker.add_wasip2()
         _write(_READY.pack(_MAGIC, _READY_NUMBER, 0, 0, was_compiled, *[0] * 13))
-        instance = linker.instantiate(store, component)
+        instance: Any = linker.instantiate(store, component)
         exported = instance.get_export_index(store, "wasi:cli/run@0.2.0")
         run = instance.get_func(store, instance.get_export_index(store, "run", exported))
     except (wasmtime.WasmtimeError, OSError) as error:

@@ -106,7 +106,7 @@ class WasmLauncher:
         spec = {
             "manifest": msgspec.to_builtins(msgspec.structs.replace(manifest, config_schema=None)),
             "config_schema": manifest.config_schema or {},
-            "grants": list(granted(manifest, self._narrowing).lines()),
+            "grants": [*granted(manifest, self._narrowing).lines(), *_of_config(manifest)],
         }
         return messages.line("spec", spec=spec)
 
@@ -156,6 +156,11 @@ class WasmLauncher:
                     f"starting the component {self._path.name}", f"its folder {folder} does not exist here"
                 )
         return list(grants.preopens)
+
+
+def _of_config(manifest: ConnectorManifest) -> list[str]:
+    is_wanted = manifest.permissions.network.allow_runtime_config_domains
+    return ["hosts of its config: as if it had declared them"] if is_wanted else []
 
 
 def _check_role(component: CachedComponent, manifest: ConnectorManifest, verb: Verb, name: str) -> None:

@@ -94,7 +94,7 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
         yield _error(opened)
         return
     for run in RUNS.decode(invocation.files[RUNS_FILE]):
-        host.stream = run.stream
+        host.begin(run.stream, run.values)
         yield messages.line("started", stream=run.stream)
         answer = yield from session.call_patiently("run", opened, _run_request("read", run.context))
         if isinstance(answer, ReportedError):

@@ -123,7 +123,7 @@ class ComponentSession:
         raise CallTookTooLong("end", self._timeout_seconds)
 
     def _chunk(self, limit_seconds: float) -> tuple[bytes | None, float]:
-        """What it wrote, and how long we waited for it."""
+        """Returns its output, and the seconds that we waited for it."""
         before = time.monotonic()
         chunk = self._program.read(max(0.0, min(self.wait_seconds, limit_seconds)))
         if chunk == b"":

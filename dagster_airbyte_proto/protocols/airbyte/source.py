@@ -40,6 +40,7 @@ class AirbyteSource:
     record_wire: RecordWire = RECORD_WIRE
     states: StateCodec = airbyte_states.AirbyteStates()
     sends_schemas: bool = False
+    sends_batches: bool = False
 
     def __init__(self, *, is_first_version: bool = False) -> None:
         self._is_first_version = is_first_version

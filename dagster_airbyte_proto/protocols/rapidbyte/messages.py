@@ -9,7 +9,7 @@ other. Each line is an object with a `type`:
 | spec, check, catalog | the answer to a short request |
 | started, finished | a stream's run; `finished` has the connector's own counts |
 | batch | a batch of the stream that runs: so many `bytes` of Arrow's IPC stream format follow it |
-| checkpoint | what a source said at a checkpoint |
+| checkpoint | what a source said at a checkpoint, with the `values` that it keeps for the stream |
 | error | a `connector-error`, of the stream that runs or of none |
 | log, metric, rejected | what a connector reports beside that |
 """
@@ -57,6 +57,7 @@ class _Line(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     error: ReportedError | None = None
     checkpoint: str = ""
+    values: Mapping[str, str] = {}
     catalog: str = ""
     name: str = ""
     spec: Mapping[str, Any] = {}
@@ -117,7 +118,7 @@ def _status(found: _Line, stream: StreamId | None) -> Event:
 def _checkpoint(found: _Line, stream: StreamId | None) -> Event:
     if stream is None:
         return UnknownEvent(found.type, "it names no stream")
-    return StateEvent(checkpoint_state(found.checkpoint.encode(), stream))
+    return StateEvent(checkpoint_state(found.checkpoint.encode(), stream, found.values))
 
 
 def _error(found: _Line, stream: StreamId | None) -> Event:

@@ -17,7 +17,7 @@ from dagster_airbyte_proto.protocols.conversation import Invocation, ReadRequest
 from dagster_airbyte_proto.protocols.events import Event, SpecEvent
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.catalog import parse_catalog
-from dagster_airbyte_proto.protocols.rapidbyte.states import RapidbyteStates
+from dagster_airbyte_proto.protocols.rapidbyte.states import RapidbyteStates, checkpoint_of
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, stream_context
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
@@ -26,10 +26,11 @@ CONFIG_FILE, RUNS_FILE = "config.json", "runs.json"
 
 
 class StreamToRun(msgspec.Struct, frozen=True):
-    """A stream to run, with its context as the connector gets it."""
+    """A stream to run, with its context as the connector gets it, and the values that it kept for the stream."""
 
     stream: str
     context: Mapping[str, Any]
+    values: Mapping[str, str] = {}
 
 
 RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...])
@@ -62,6 +63,7 @@ class RapidbyteSource:
             StreamToRun(
                 planned.id.name,
                 stream_context(planned, states.get(planned.id), request.fields.get(planned.id), self._overrides),
+                checkpoint_of(states.get(planned.id)).values,
             )
             for planned in request.streams
         ]

@@ -2,18 +2,32 @@
 
 A connector sends a checkpoint bare, or in an envelope with its own name (`{"protocol_version", "connector_id",
 "stream_name", "payload"}`). We keep the payload: the cursor in it is what the next run begins from.
+
+The values that a connector keeps for a stream (`state-put` in the stream's scope) stand beside it, in an envelope of
+ours: `{"checkpoint", "values"}`. So they move with the rows that the checkpoint covers, and are reset and rolled back
+with it.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dagster_airbyte_proto.model import PlannedStream, State, StateScope, StreamId
 from dagster_airbyte_proto.protocols.raw_json import MemberError, members, value
 
+NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
-def checkpoint_state(payload: bytes, stream: StreamId) -> State:
+
+class Checkpoint(NamedTuple):
+    """The parts of a state: what the source said, and the values that it keeps for the stream."""
+
+    payload: Any
+    values: Mapping[str, str] = {}
+
+
+def checkpoint_state(payload: bytes, stream: StreamId, values: Mapping[str, str] = NO_VALUES) -> State:
     """The state in what a source said at a checkpoint. Raises MemberError if that is no object.
 
     It belongs to the stream that runs: a connector runs one at a time, and its own word for it may be another.
@@ -22,14 +36,33 @@ def checkpoint_state(payload: bytes, stream: StreamId) -> State:
     if parts is None:
         raise MemberError("the checkpoint is no object")
     bare = parts["payload"] if members(parts.get("payload", b"null")) is not None else payload
-    return State(scope=StateScope.STREAM, message=bare, stream=stream)
+    message = b'{"checkpoint":' + bare + b',"values":' + msgspec.json.encode(values) + b"}" if values else bare
+    return State(scope=StateScope.STREAM, message=message, stream=stream)
+
+
+def checkpoint_of(state: State | None) -> Checkpoint:
+    """The parts of a state. Where there is none, or none that can be read, all of them are empty."""
+    if state is None or state.is_reset:
+        return Checkpoint({})
+    try:
+        found = value(state.message)
+    except MemberError:
+        return Checkpoint({})
+    if not isinstance(found, dict):
+        return Checkpoint({})
+    values = found.get("values")
+    if found.keys() == {"checkpoint", "values"} and isinstance(values, dict):
+        payload = found["checkpoint"] if isinstance(found["checkpoint"], dict) else None
+        return Checkpoint(payload or {}, {str(key): str(text) for key, text in values.items()})
+    return Checkpoint(found)
 
 
 class RapidbyteStates:
     """The StateCodec of Rapidbyte: one state a stream."""
 
     def merge(self, old: tuple[State, ...], new: State) -> tuple[State, ...]:
-        return tuple({**{state.stream: state for state in old if state.stream is not None}, new.stream: new}.values())
+        kept = {state.stream: state for state in old if state.scope is StateScope.STREAM}
+        return tuple({**kept, new.stream: new}.values())
 
     def value(self, state: State) -> Any:
         try:

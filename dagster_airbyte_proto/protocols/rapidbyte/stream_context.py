@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dagster_airbyte_proto.model import PlannedStream, ReadMode, SchemaPolicy, State
+from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
 from dagster_airbyte_proto.protocols.raw_json import MemberError, value
 
 MAX_BATCH_BYTES = 64 << 20
@@ -88,7 +89,7 @@ def _sync_mode(planned: PlannedStream, declared: Mapping[str, Any]) -> str:
 def _cursor_info(planned: PlannedStream, columns: list[Mapping[str, Any]], state: State | None) -> Mapping[str, Any]:
     if planned.read is not ReadMode.INCREMENTAL:
         return {}
-    checkpoint = {} if state is None or state.is_reset else _object(state.message)
+    checkpoint = checkpoint_of(state).payload
     field = ".".join(planned.cursor) or checkpoint.get("cursor_field")
     if not field:
         return {}

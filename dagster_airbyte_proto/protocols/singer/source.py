@@ -48,6 +48,7 @@ class SingerSource:
     record_wire: RecordWire = RECORD_WIRE
     states: StateCodec = singer_states.SingerStates()
     sends_schemas: bool = True
+    sends_batches: bool = False
 
     def __init__(self, flags: frozenset[str] = _USUAL_FLAGS) -> None:
         self._flags = flags

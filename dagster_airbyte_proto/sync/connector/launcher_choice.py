@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagster_airbyte_proto.checkpoints.store import StateStore
-from dagster_airbyte_proto.connection import Connection, DockerLaunch, ProgramLaunch
+from dagster_airbyte_proto.connection import Connection, Connector, DockerLaunch, ProgramLaunch
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.local.launcher import LocalLauncher
 from dagster_airbyte_proto.launchers.packages.manifest_launcher import ManifestLauncher
@@ -14,11 +14,24 @@ from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
 from dagster_airbyte_proto.launchers.permissions import Permissions
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
+from dagster_airbyte_proto.launchers.wasm.launcher import WasmLauncher
+from dagster_airbyte_proto.protocols.conversation import SourceProtocol
+from dagster_airbyte_proto.protocols.lookup import source_protocol
+from dagster_airbyte_proto.protocols.rapidbyte.grants import Narrowing
+from dagster_airbyte_proto.protocols.rapidbyte.source import RapidbyteSource
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides
 from dagster_airbyte_proto.sync.connector.container_owners import Ownership, container_labels, ownership
 from dagster_airbyte_proto.sync.run_log import RunLog
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.docker.containers import Container
+
+
+def source_protocol_of(connection: Connection) -> SourceProtocol:
+    """The protocol that the connection's source speaks, with the connection's own hints. Raises ConfigError."""
+    if connection.connector.protocol == "rapidbyte":
+        return RapidbyteSource(Overrides(**connection.overrides.model_dump()))
+    return source_protocol(connection.connector.protocol)
 
 
 def launcher_for(
@@ -76,7 +89,20 @@ def launcher_for(
     if launch.kind == "docker":
         labels = container_labels(connection.name, log.run_id)
         return _docker_launcher(launch, options, labels, deployment(), lambda found: ownership(found, store))
+    if launch.kind == "wasm":
+        return WasmLauncher(launch.path, _narrowing(connection.connector), cache=environments, options=options)
     return ReplayLauncher(Path(launch.recording))
+
+
+def _narrowing(connector: Connector) -> Narrowing:
+    permissions, limits = connector.permissions, connector.limits
+    return Narrowing(
+        hosts=permissions.network.allowed_hosts,
+        variables=permissions.env.allowed_vars,
+        preopens=permissions.fs.allowed_preopens,
+        memory_bytes=limits.max_memory,
+        timeout_seconds=limits.timeout_seconds,
+    )
 
 
 def _docker_launcher(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.recordings.recording import RecordingLauncher
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
@@ -45,7 +46,16 @@ class Source(ConfiguredConnector[SourceProtocol]):
 
 @contextmanager
 def recorded_connector(source: Source, folder: Path) -> Iterator[None]:
-    """Records every run of the source's connector in `folder`. Secrets that come meanwhile are masked in all files."""
+    """Records every run of the source's connector in `folder`. Secrets that come meanwhile are masked in all files.
+
+    Raises ConfigError if it sends Arrow.
+    """
+    if source.protocol.sends_batches:
+        raise ConfigError(
+            f"recording connection {source.connection.name}",
+            "its connector sends Arrow batches, in which no secret could be masked",
+            remedy="Run it without a recording.",
+        )
     launcher = RecordingLauncher(source.connector.launcher, folder, lambda data: source.mask.data(data))
     source.connector = LaunchableConnector(launcher, source.protocol)
     try:

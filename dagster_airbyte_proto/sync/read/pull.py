@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtoError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtocolViolation, ProtoError
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
 from dagster_airbyte_proto.loads.bounded_counts import MAX_NAMES
 from dagster_airbyte_proto.model import State, StreamId
@@ -35,6 +35,8 @@ from dagster_airbyte_proto.protocols.events import (
     StreamStatus,
     VersionEvent,
 )
+from dagster_airbyte_proto.staging.arrow.batch_demux import ArrowContent, BatchDemux
+from dagster_airbyte_proto.staging.arrow.ipc_messages import record_batches
 from dagster_airbyte_proto.staging.lines.demux import Demux, RecordLines
 from dagster_airbyte_proto.sync.commit.commit_scheduler import CommitScheduler
 from dagster_airbyte_proto.sync.connector.rewritten_configs import RewrittenConfigs
@@ -65,7 +67,11 @@ class Pull:
         self._max_state_bytes = context.source.connection.load.max_state_bytes
         self._runs, self._stage = prepared.runs, prepared.stage
         self._targets, self._schema_updates = prepared.targets, prepared.schema_updates
-        self._demux = Demux(context.protocol.record_wire, prepared.stage.stream_of)
+        self._demux: Demux | BatchDemux = (
+            BatchDemux()
+            if context.protocol.sends_batches
+            else Demux(context.protocol.record_wire, prepared.stage.stream_of)
+        )
         self._has_statuses = False
         self._hang_detector = HangDetector(self._timeouts, time.monotonic())
         self._error_without_stream: ConnectorError | None = None
@@ -141,12 +147,25 @@ class Pull:
             # Checked also when a chunk came: log lines are no sign of life, and may come without a pause.
             self._hang_detector.check(self.lines, after_staging)
 
-    def _process(self, items: Iterable[RecordLines | bytes]) -> None:
+    def _process(self, items: Iterable[RecordLines | ArrowContent | bytes]) -> None:
         for item in items:
             if isinstance(item, RecordLines):
                 self.lines.record += self._stage.add(item)
+            elif isinstance(item, ArrowContent):
+                self._add_batches(item)
             else:
                 self._dispatch(self._protocol.event(item))
+
+    def _add_batches(self, rows: ArrowContent) -> None:
+        try:
+            for batch in record_batches(rows.content, rows.stream):
+                self.lines.record += self._stage.add_batch(rows.stream, batch)
+                self._scheduler.provide_targets()
+        except ProtocolViolation as error:
+            run = self._runs.get(rows.stream)
+            if run is None:
+                raise
+            self._scheduler.fail_stream(run, error)
 
     def _wait_for_exit(self, connector: RunningConnector) -> ExitReport | None:
         if self.was_cancelled:

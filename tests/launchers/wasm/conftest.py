@@ -65,7 +65,9 @@ def invocation(verb: Verb, config: Mapping[str, Any], *streams: str, context: Ma
 
 def output(launcher: WasmLauncher, verb: Verb, config: Mapping[str, Any], *streams: str) -> Output:
     running = launcher.launch(invocation(verb, config, *streams), environment={})
-    lines, batches, size = [], [], -1
+    lines: list[dict[str, Any]] = []
+    batches: list[bytes] = []
+    size = -1
     try:
         while (chunk := running.read(_SECONDS)) != b"":
             assert chunk is not None, "nothing came in time"
@@ -85,19 +87,9 @@ def output(launcher: WasmLauncher, verb: Verb, config: Mapping[str, Any], *strea
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Component]:
-    """Builds and compiles the connector of a role."""
-    folder = tmp_path_factory.mktemp("components")
-    made: dict[str, Component] = {}
-
-    def build(role: str) -> Component:
-        if role not in made:
-            path = folder / f"{role}.wasm"
-            path.write_bytes(guests.connector(folder, role))
-            made[role] = Component(path, folder / "cache")
-        return made[role]
-
-    return build
+def built() -> Callable[[str], Component]:
+    """Gives the connector of a role, with a cache that all tests of this worker share."""
+    return lambda role: Component(guests.built(role), guests.built(role).parent / "cache")
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import (
     STRING,
     U64,
     Tagged,
+    WitCase,
     WitField,
     WitList,
     WitRecord,
@@ -118,14 +119,11 @@ def _values(kind: WitType) -> st.SearchStrategy[Any]:
         return st.none() | _values(payload)
     if kind.form == "enum":
         return st.sampled_from([case.name for case in kind.cases])
-    return st.one_of(
-        *(
-            _values(case.payload).map(lambda inside, name=case.name: Tagged(name, inside))
-            if case.payload
-            else st.just(Tagged(case.name))
-            for case in kind.cases
-        )
-    )
+    return st.one_of(*map(_tagged, kind.cases))
+
+
+def _tagged(case: WitCase) -> st.SearchStrategy[Tagged]:
+    return st.builds(Tagged, st.just(case.name), _values(case.payload) if case.payload else st.none())
 
 
 _RESULTS = {function.name: function.result for function in (*HOST_FUNCTIONS, *ROLE_FUNCTIONS["source"])}

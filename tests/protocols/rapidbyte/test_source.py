@@ -125,6 +125,24 @@ def test_an_incremental_read_goes_on_from_its_checkpoint() -> None:
     assert other == {"cursor_field": "id", "cursor_type": "int64"}
 
 
+def test_values_that_a_stream_keeps_go_with_its_checkpoint() -> None:
+    payload = {"id": 3, "cursor_field": "at", "cursor_value": {"type": "int64", "value": 7}}
+    line = messages.line("checkpoint", stream="users", checkpoint=json.dumps(payload), values={"page": "9"})
+    event = messages.event(line)
+    assert isinstance(event, StateEvent)
+    assert RapidbyteSource().states.value(event.state) == {"checkpoint": payload, "values": {"page": "9"}}
+    request = ReadRequest({}, (_planned(),), (event.state,), 1)
+    (run,) = RUNS.decode(RapidbyteSource().read(request).files["runs.json"])
+    assert run.values == {"page": "9"}
+    assert run.context["cursor_info"]["last_value"] == payload["cursor_value"]
+
+
+@pytest.mark.parametrize("message", [b"{", b"[1]", b'{"values":{}}', b'{"checkpoint":1,"values":{}}', b"null"])
+def test_a_state_that_cannot_be_read_is_an_empty_one(message: bytes) -> None:
+    state = State(scope=StateScope.STREAM, message=message, stream=_USERS)
+    assert "last_value" not in _context(_planned(), state)["cursor_info"]
+
+
 def test_a_read_without_a_cursor_follows_the_log() -> None:
     context = _context(_planned(cursor=()))
     assert context["sync_mode"] == "cdc"

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.wasm_binary import (
     sections,
 )
 
+_FOLDER = tempfile.TemporaryDirectory(prefix="components-")
 CONNECTOR = Path(__file__).parent / "connector.c"
 _FLAGS = ("-target", "wasm32-freestanding", "-O2", "-nostdlib", "-mbulk-memory", "-fno-builtin")
 _LINKED = ("-Wl,--no-entry", "-Wl,--export-memory", "-Wl,-z,stack-size=1048576")
@@ -75,6 +78,14 @@ def connector(
     if schema is not None:
         core = with_section(core, "rapidbyte_config_schema_v1", schema)
     return as_component(core, role)
+
+
+@cache
+def built(role: str = "source") -> Path:
+    """The file of a connector of this role, built once a process."""
+    path = Path(_FOLDER.name) / f"{role}.wasm"
+    path.write_bytes(connector(path.parent, role))
+    return path
 
 
 def as_component(core: bytes, role: str) -> bytes:

@@ -152,7 +152,7 @@ def _core_function(number: int, function: WitFunction) -> str:
     stored = "".join(
         f"(i64.store (i32.const {_ARGUMENTS + 8 * place}) {_widened(place, core)})" for place, core in enumerate(flat)
     )
-    body = _BODIES.get(function.name, _ONE_WAY if function.result is None else _ASKED)
+    body = _BODIES.get(function.name, _ONE_WAY if function.result is None else _CALLED)
     return f'  (func (export "{function.name}") {parameters} {result}\n    {stored}\n    {body % {"number": number}})'
 
 
@@ -160,9 +160,9 @@ def _widened(place: int, core: str) -> str:
     return f"(local.get {place})" if core == "i64" else f"(i64.extend_i32_u (local.get {place}))"
 
 
-_ASKED = "(call $ask (i32.const %(number)d))"
+_CALLED = "(call $ask (i32.const %(number)d))"
 _ONE_WAY = f"(call $notify (i32.const %(number)d)) {_FLUSH}"
-_ASKED_ALTHOUGH = f"""
+_CALLED_FOR_A_REPLY = f"""
     (i64.store (i32.const {_REPLY_EXPECTED}) (i64.const 1)) (call $ask (i32.const %(number)d))
     (i64.store (i32.const {_REPLY_EXPECTED}) (i64.const 0))"""
 _OK = f"(i32.store8 (i32.const {BASE}) (i32.const 0))"
@@ -177,10 +177,10 @@ _BODIES = {
         (then (call $notify (i32.const %(number)d)) {_OK}
           (i64.store (i32.const {BASE + 8}) (global.get $open_size)) (return (i32.const {BASE})))
         (else (global.set $open (i64.const 0))))))
-    {_ASKED_ALTHOUGH}""",
+    {_CALLED_FOR_A_REPLY}""",
     "frame-seal": f"""(if (i64.eq (local.get 0) (global.get $open)) (then
       (call $notify (i32.const %(number)d)) (global.set $open (i64.const 0)) {_OK} (return (i32.const {BASE}))))
-    {_ASKED_ALTHOUGH}""",
+    {_CALLED_FOR_A_REPLY}""",
     "frame-drop": """(if (i64.eq (local.get 0) (global.get $open)) (then (global.set $open (i64.const 0))))
     (call $notify (i32.const %(number)d))""",
 }

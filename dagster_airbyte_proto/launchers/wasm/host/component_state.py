@@ -1,5 +1,6 @@
 """State that a connector keeps at its host, beside its checkpoints: texts by scope and key."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 PIPELINE, PER_STREAM, CONNECTOR_INSTANCE = range(3)
@@ -13,6 +14,10 @@ class ComponentState(Protocol):
 
     def put(self, scope: int, stream: str, key: str, value: str) -> None: ...
 
+    def of_stream(self, stream: str) -> Mapping[str, str]:
+        """The values of the scope PER_STREAM, by their keys."""
+        ...
+
 
 class MemoryState:
     """Values that live as long as the connector runs."""
@@ -25,3 +30,6 @@ class MemoryState:
 
     def put(self, scope: int, stream: str, key: str, value: str) -> None:
         self.values[scope, stream, key] = value
+
+    def of_stream(self, stream: str) -> Mapping[str, str]:
+        return {key: text for (scope, name, key), text in self.values.items() if (scope, name) == (PER_STREAM, stream)}

@@ -8,7 +8,7 @@ of the output (`messages.py`), in `output`: whoever serves the calls takes it fr
 | log, metric | a text is cut after 64 KiB |
 | checkpoint | 16 MiB, a JSON object, of the connector's own kind |
 | emit-dlq-record | 10,000 a run |
-| state-… | a key of 1 KiB, a value of 1 MiB, 10,000 puts a run |
+| state-… | a key of 1 KiB, a value of 1 MiB, 4 MiB for a stream, 10,000 puts a run |
 | frame-… | `frames.py` |
 | connect-tcp, socket-… | `sockets.py` |
 """
@@ -36,13 +36,14 @@ _MAX_CHECKPOINT_BYTES = 16 << 20
 _MAX_KEY_BYTES = 1024
 _MAX_VALUE_BYTES = 1 << 20
 _MAX_PUTS = 10_000
+_MAX_STREAM_CHARACTERS = 4 << 20
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class HostFunctions:
     """Answers the calls of a connector of this role, and keeps what they leave behind.
 
-    `stream` is set by whoever runs the connector. `effects` counts batches and checkpoints: a call that failed after
+    `stream` is the one that runs, see `begin`. `effects` counts batches and checkpoints: a call that failed after
     one of them must not be made again.
     """
 
@@ -53,7 +54,7 @@ class HostFunctions:
         self._kind = ROLES.index(role)
         self._state, self._inbox = state, iter(inbox)
         self._frames, self._sockets = Frames(), HostSockets(rule)
-        self._rejected = self._puts = 0
+        self._rejected = self._puts = self._stream_characters = 0
         self._functions: Mapping[str, Callable[..., Any]] = {
             "emit-batch": self._emit_batch,
             "next-batch": self._next_batch,
@@ -82,6 +83,13 @@ class HostFunctions:
             return Tagged("ok", self._functions[call.function.name](*call.arguments))
         except CallRefused as refused:
             return Tagged("err", refused.error.to_wit())
+
+    def begin(self, stream: str, values: Mapping[str, str]) -> None:
+        """Notes that this stream runs from now on, with the values that it kept."""
+        self.stream = stream
+        self._stream_characters = sum(len(key) + len(text) for key, text in values.items())
+        for key, text in values.items():
+            self._state.put(PER_STREAM, stream, key, text)
 
     def close(self) -> None:
         self._sockets.close_all()
@@ -120,7 +128,8 @@ class HostFunctions:
             _OBJECT.decode(payload)
         except (msgspec.DecodeError, RecursionError):
             raise refusal(ErrorCategory.DATA, "INVALID_CHECKPOINT", "it is no JSON object") from None
-        self._write("checkpoint", checkpoint=payload)
+        values = self._state.of_stream(self.stream)
+        self._write("checkpoint", checkpoint=payload, **({"values": values} if values else {}))
         self.effects += 1
 
     def _emit_dlq_record(self, stream: str, record: str, message: str, category: str) -> None:  # noqa: ARG002 - a record is in no line
@@ -139,6 +148,13 @@ class HostFunctions:
             raise refusal(ErrorCategory.CONFIG, "VALUE_TOO_LONG", f"a value has at most {_MAX_VALUE_BYTES} bytes")
         if self._puts >= _MAX_PUTS:
             raise refusal(ErrorCategory.CONFIG, "TOO_MANY_PUTS", f"{_MAX_PUTS} values were put in this run already")
+        if scope == PER_STREAM:
+            before = self._state.get(scope, stream, key)
+            size = self._stream_characters + len(value) + (len(key) if before is None else -len(before))
+            if size > _MAX_STREAM_CHARACTERS:
+                # All of them go with each checkpoint.
+                raise refusal(ErrorCategory.CONFIG, "STATE_TOO_LARGE", "a stream keeps at most 4 MiB")
+            self._stream_characters = size
         self._puts += 1
         self._state.put(scope, stream, key, value)
 

@@ -106,7 +106,8 @@ class MessageReader:
         return self._header is not None or self._size > 0
 
     def _taken(self, count: int) -> bytes:
-        taken, rest = [], count
+        taken: list[memoryview] = []
+        rest = count
         while rest:
             piece = self._pieces.popleft()
             if len(piece) > rest:

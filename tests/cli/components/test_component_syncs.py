@@ -1,0 +1,238 @@
+"""Connectors that are WebAssembly components, from the command line: spec, check, discover, and syncs into tables."""
+
+import datetime
+import io
+import json
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.testing import crash_points
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from dagster_airbyte_proto.testing.folder.tables import FolderTables
+from tests.cli.conftest import Place, until
+from tests.support.wasm import guests
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.everyday("test_a_full_refresh_and_an_incremental_sync_land_with_equal_values")
+
+_AT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
+_COLUMNS = {
+    "id": pa.int64(),
+    "name": pa.string(),
+    "score": pa.float64(),
+    "at": pa.timestamp("us"),
+    "raw": pa.binary(),
+}
+_SCHEMA = pa.schema(_COLUMNS.items())
+_TYPES = {"id": "Int64", "name": "Utf8", "score": "Float64", "at": "TimestampMicros", "raw": "Binary"}
+
+
+def _stream(name: str, *modes: str) -> dict[str, Any]:
+    columns = [{"name": column, "data_type": kind, "nullable": True} for column, kind in _TYPES.items()]
+    return {
+        "name": name,
+        "schema": {"format": "columns", "data": columns},
+        "supported_sync_modes": modes or ["full_refresh", "incremental"],
+        "source_defined_cursor": "id",
+        "source_defined_primary_key": ["id"],
+    }
+
+
+def _rows(*numbers: int) -> list[dict[str, Any]]:
+    names = [f"n-{number}" if number % 2 else None for number in numbers]
+    times = [_AT + datetime.timedelta(number) for number in numbers]
+    columns = numbers, names, [number / 4 for number in numbers], times, [b"\xff"] * len(numbers)
+    return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _ipc(rows: Sequence[dict[str, Any]], schema: pa.Schema = _SCHEMA) -> str:
+    """Arrow bytes as hex, for a script."""
+    written = io.BytesIO()
+    with pa.ipc.new_stream(written, schema) as stream:
+        stream.write_batch(pa.RecordBatch.from_pylist(list(rows), schema))
+    return written.getvalue().hex()
+
+
+def _checkpoint(last: int) -> str:
+    payload = {
+        "id": last,
+        "kind": "source",
+        "stream": "users",
+        "cursor_field": "id",
+        "cursor_value": {"type": "int64", "value": last},
+        "records_processed": last,
+        "bytes_processed": 0,
+    }
+    return f"checkpoint 0 {json.dumps(payload)}"
+
+
+_CONFIG: dict[str, Any] = {
+    "catalog": {"streams": [_stream("users"), _stream("orders", "full_refresh")]},
+    "first": _ipc(_rows(1, 2, 3)),
+    "second": _ipc(_rows(4, 5)),
+    "script_users": f"!ipc first;!{_checkpoint(3)};?ipc second;?{_checkpoint(5)};?context",
+    "script_orders": "ipc first;ipc second",
+}
+
+
+def _connect(place: Place, written: Mapping[str, Any] = {}, **config: Any) -> str:
+    (place.folder / "source.wasm").write_bytes(guests.built().read_bytes())
+    connector = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}, **written}
+    return place.connect({}, connector=connector, config={**_CONFIG, **config})
+
+
+def _table(place: Place, stream: str) -> list[dict[str, Any]]:
+    """The rows of a table, without the metadata columns, by id."""
+    tables = FolderTables(place.folder / ".airbyte-proto" / "warehouse")
+    rows = tables.rows(TableName("shop", stream)).select(list(_TYPES)).to_pylist()
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def test_a_spec_shows_what_it_gets_of_this_machine(place: Place) -> None:
+    file = _connect(
+        place, {"limits": {"max_memory": "64 MiB"}, "permissions": {"network": {"allowed_hosts": ["*.corp"]}}}
+    )
+    shown = place.run("spec", file)
+    assert shown.code == 0, shown.err
+    assert "It gets of this machine:" in shown.out
+    assert "  hosts: those of localhost, 127.0.0.1 that are in *.corp" in shown.out
+    assert "  memory: 64 MiB" in shown.out
+    assert place.json("spec", file)["spec"]["manifest"]["id"] == "tests/scripted"
+
+
+@pytest.mark.parametrize(("status", "code"), [("warning", 0), ("failed", 1)])
+def test_a_check_is_the_verdict_of_the_component(place: Place, status: str, code: int) -> None:
+    found = place.json("check", _connect(place, validation=status), code=code)
+    assert found["message"] == ("fine Warning: one Warning: two" if status == "warning" else "fine")
+
+
+def test_a_discover_lists_the_streams(place: Place) -> None:
+    streams = place.json("discover", _connect(place))["streams"]
+    assert list(streams) == ["users", "orders"]
+
+
+def test_a_full_refresh_and_an_incremental_sync_land_with_equal_values(place: Place) -> None:
+    file = _connect(place)
+    report = place.json("sync", file)
+    users, orders = report["streams"]["users"], report["streams"]["orders"]
+    assert (report["status"], users["emitted"], users["committed"], orders["committed"]) == ("complete", 3, 3, 5)
+    assert users["state"]["cursor_value"] == {"type": "int64", "value": 3}
+    assert _table(place, "users") == _rows(1, 2, 3)
+    assert _table(place, "orders") == _rows(1, 2, 3, 4, 5)
+
+    again = place.json("sync", file)["streams"]
+    assert (again["users"]["emitted"], again["orders"]["generation"]) == (2, 2)
+    assert _table(place, "users") == _rows(1, 2, 3, 4, 5)
+    assert _table(place, "orders") == _rows(1, 2, 3, 4, 5)
+
+
+def test_a_stream_that_fails_keeps_what_its_checkpoints_cover(place: Place) -> None:
+    script = f"ipc first;{_checkpoint(3)};ipc second;trap"
+    file = _connect(place, script_users=script)
+    report = place.json("sync", file, "--streams", "users", code=1)
+    users = report["streams"]["users"]
+    assert (users["committed"], users["state"]["cursor_value"]["value"]) == (3, 3)
+    assert "the component trapped" in users["error"]
+    assert _table(place, "users") == _rows(1, 2, 3)
+    # The next run begins from the checkpoint.
+    assert place.json("sync", _connect(place), "--streams", "users")["streams"]["users"]["emitted"] == 2
+    assert _table(place, "users") == _rows(1, 2, 3, 4, 5)
+
+
+def test_an_error_of_the_component_fails_its_stream_alone(place: Place) -> None:
+    report = place.json("sync", _connect(place, script_users="ipc first;fail"), code=1)
+    users, orders = report["streams"]["users"], report["streams"]["orders"]
+    assert (users["status"], orders["status"]) == ("failed", "complete")
+    assert "rate-limit/BOOM: déjà vu" in users["error"]
+
+
+def test_what_it_keeps_for_a_stream_is_there_in_the_next_run(place: Place) -> None:
+    script = f"get 1 page;cas 1 page - a;cas 1 page a b;ipc first;{_checkpoint(3)}"
+    file = _connect(place, script_users=script)
+    for before, answers in (("none", "true"), ("b", "false")):
+        shown = place.run("sync", file, "--streams", "users", "--verbose")
+        assert shown.code == 0
+        assert f"get {before}" in shown.err and f"cas {answers}" in shown.err
+    assert place.json("state", "show", "shop", "users")["states"][0]["state"]["values"] == {"page": "b"}
+
+
+def test_hints_of_the_connection_are_in_the_context(place: Place) -> None:
+    file = _connect(place, script_orders="context")
+    written = json.loads(Path(file).read_text())
+    hints = {"effective_parallelism": 4, "partition_strategy": "range"}
+    Path(file).write_text(json.dumps({**written, "overrides": hints}))
+    report = place.json("sync", file, "--streams", "orders")
+    log = place.run("sync", file, "--streams", "orders", "--verbose").err
+    assert report["status"] == "complete"
+    assert '"effective_parallelism":4' in log and '"partition_strategy":"range"' in log
+
+
+def test_a_broken_batch_fails_its_stream_alone(place: Place) -> None:
+    file = _connect(place, script_users="ipc broken", broken="00ff", script_orders="ipc first")
+    report = place.json("sync", file, code=1)
+    users, orders = report["streams"]["users"], report["streams"]["orders"]
+    assert (users["status"], orders["status"], orders["committed"]) == ("failed", "complete", 3)
+    assert "reading an Arrow batch" in users["error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("record", "kept"), "Arrow batches, in which no secret could be masked"),
+        (("certify",), "the rules are about lines of JSON"),
+    ],
+)
+def test_what_a_component_cannot_do_yet_is_an_error(place: Place, words: tuple[str, ...], found: str) -> None:
+    command, *options = words
+    result = place.run(command, _connect(place), *options)
+    assert result.code == 2
+    assert found in result.err
+
+
+@pytest.mark.parametrize("point", ["load.announced:1", "table.committed:1", "load.promoted:1"])
+def test_after_a_kill_nothing_is_lost_and_nothing_is_there_twice(place: Place, point: str, tmp_path: Path) -> None:
+    """A load after each checkpoint; the process is killed at the first load, and all that it started ends with it."""
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
+    script = f"!ipc first;!{_checkpoint(3)};ipc second;{_checkpoint(5)}"
+    file = _connect(place, script_users=script)
+    written = json.loads(Path(file).read_text())
+    Path(file).write_text(json.dumps({**written, "load": {"max_bytes": 1}, "streams": ["users"]}))
+    log = tmp_path / "points"
+    died = subprocess.run([*crash_points.command(point, log), "sync", file], cwd=place.folder, check=False)
+    assert died.returncode == -signal.SIGKILL, log.read_text()
+
+    def is_synced() -> bool:
+        return place.run("sync", file, "--json").code == 0
+
+    until(is_synced)  # The dead run's lease has to run out first.
+    assert _table(place, "users") == _rows(1, 2, 3, 4, 5)
+
+
+@pytest.mark.spark
+def test_values_in_iceberg_are_those_that_the_component_sent(spark: "SparkSession", pier: Place) -> None:
+    file = _connect(pier)
+    for last in (3, 5):
+        report = pier.json("sync", file)
+        assert (report["status"], report["streams"]["users"]["state"]["id"]) == ("complete", last)
+    for stream in ("users", "orders"):
+        found = spark.table(f"{pier.catalog}.shop.{stream}").select(*_TYPES).orderBy("id").collect()
+        assert [row.asDict() for row in found] == _rows(1, 2, 3, 4, 5)
+
+
+def test_values_in_parquet_are_those_that_the_component_sent(place: Place) -> None:
+    Path("airbyte-proto.yaml").write_text("catalog: {format: parquet}\n")
+    assert place.json("sync", _connect(place), "--streams", "orders")["status"] == "complete"
+    versions = sorted((place.folder / ".airbyte-proto/warehouse/shop/orders").glob("v*"))
+    files = versions[-1].glob("*.parquet")
+    found = pa.concat_tables(pq.ParquetFile(file).read(columns=list(_TYPES)) for file in files).sort_by("id")
+    assert found.to_pylist() == _rows(1, 2, 3, 4, 5)
