@@ -28,7 +28,7 @@ from dagster_airbyte_proto.cli.commands import (
     table,
 )
 from dagster_airbyte_proto.cli.commands.certification import certify
-from dagster_airbyte_proto.cli.commands.imports import meltano
+from dagster_airbyte_proto.cli.commands.imports import project_import
 from dagster_airbyte_proto.cli.commands.machine import completion, containers, doctor, envs, version
 from dagster_airbyte_proto.cli.interrupts import CANCELLED, terminable
 from dagster_airbyte_proto.cli.output import Answer, error_value, plain, show
@@ -37,9 +37,9 @@ from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError
 
 COMMANDS = (
     connectors,
-    meltano,
     init,
     loads,
+    project_import,
     push,
     query,
     record,

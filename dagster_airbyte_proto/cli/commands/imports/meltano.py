@@ -1,4 +1,4 @@
-"""`import`: connection files from a Meltano or Syncmaven project. Slow modules are imported late; see call.py."""
+"""Connection files from a Meltano project. Slow modules are imported when it runs; see call.py."""
 
 import json
 import os
@@ -9,14 +9,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
-from dagster_airbyte_proto.cli.call import Call, command_in
-from dagster_airbyte_proto.cli.commands.imports.syncmaven import imported_syncs
+from dagster_airbyte_proto.cli.call import Call
 from dagster_airbyte_proto.cli.commands.imports.written import check_free, write_connection
 from dagster_airbyte_proto.cli.commands.state import put_state
 from dagster_airbyte_proto.cli.output import Answer, plain
-from dagster_airbyte_proto.cli.program import program
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 
 if TYPE_CHECKING:
@@ -37,51 +33,30 @@ class _ImportedTap(NamedTuple):
     left: tuple[str, ...]
 
 
-@command_in(program, "import")
-@click.argument("file", metavar="PROJECT", type=click.Path(path_type=Path))
-@click.option(
-    "--into",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the files; default: this one.",
-)
-@click.option("--environment", metavar="NAME", help="Default: the project's default_environment.")
-@click.option("--tap", "taps", metavar="NAME", multiple=True, help="Import only this tap; may be repeated.")
-@click.option("--loader", metavar="NAME", help="Send the records to this loader, in the place of tables.")
-@click.option(
-    "--state", "states", metavar="TAP=FILE", multiple=True, help="A file with the output of `meltano state get`."
-)
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
-def import_project(
-    call: Call, file: Path, into: Path | None, environment: str | None, taps: tuple[str, ...],
-    loader: str | None, states: tuple[str, ...], force: bool,
-) -> Answer:  # fmt: skip
-    """Writes connection files from a project of another program: PROJECT is a meltano.yml, or a folder.
+class MeltanoChoice(NamedTuple):
+    """The part of a Meltano project to import, and the states that its taps begin with.
 
-    From Meltano: a file for each tap, with its state. With --loader each is a relay. From Syncmaven: a push file for
-    each sync.
-
-    If a tap's selection rules need its catalog, the tap is started to discover it. The output lists what could not be
-    carried over.
+    Without an `environment` the project's default is used, without `taps` all are imported. With a `loader` the records
+    are sent to it. A state is written as TAP=FILE.
     """
+
+    environment: str | None = None
+    taps: tuple[str, ...] = ()
+    loader: str | None = None
+    states: tuple[str, ...] = ()
+
+
+def imported_taps(call: Call, file: Path, folder: Path, choice: MeltanoChoice, *, force: bool) -> Answer:
+    """Writes a connection file for each chosen tap of the project in `file`, and saves their states."""
     from dagster_airbyte_proto.connection.meltano.project import parsed_project
 
-    if (file / "syncs").is_dir():
-        if environment or taps or loader or states:
-            raise click.UsageError("a Syncmaven project takes --into and --force only")
-        return imported_syncs(file, into or Path(), force=force)
-    if file.is_dir():
-        if not (file / "meltano.yml").is_file():
-            remedy = "A project of Meltano has a meltano.yml, one of Syncmaven a folder `syncs`."
-            raise ConfigError(f"importing {file}", "the folder is no project that is known", remedy=remedy)
-        file = file / "meltano.yml"
-    project = parsed_project(_document(file), _locks(file.parent), environment)
-    saved = _saved(states, project)
-    folder = into or Path()
-    chosen = _chosen("tap", project.taps, taps, file)
-    [target] = _chosen("loader", project.loaders, [loader], file) if loader is not None else [None]
+    project = parsed_project(_document(file), _locks(file.parent), choice.environment)
+    saved = _saved(choice.states, project)
+    chosen = _chosen("tap", project.taps, choice.taps, file)
+    loaders = [] if choice.loader is None else _chosen("loader", project.loaders, [choice.loader], file)
     _check_names_are_unique(chosen)
-    imported = [_import_tap(call, tap, _Place(project, file.parent, folder, target)) for tap in chosen]
+    place = _Place(project, file.parent, folder, loaders[0] if loaders else None)
+    imported = [_import_tap(call, tap, place) for tap in chosen]
     check_free([each.path for each in imported], force=force)
     for each in imported:
         _write(each, file, force=force)
