@@ -204,6 +204,16 @@ def _path_or_url(place: str, info: ValidationInfo) -> str:
     return place
 
 
+class ConnectorTimeouts(StrictModel):
+    """The times after which a connector of Syncmaven counts as hung.
+
+    `result_seconds` is for a destination that takes no row and sends no result, and for an enrichment that takes and
+    sends nothing. The default is 900.
+    """
+
+    result_seconds: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] | None = None
+
+
 class Connector(StrictModel):
     """A program that speaks a protocol.
 
@@ -215,6 +225,8 @@ class Connector(StrictModel):
     with our permissions and then removed. The default is the `working_folder` of the launch. A target that has a
     `batch_folder` gets its records in files there, named in BATCH messages. `catalog_file` takes the place of the tap's
     own catalog.
+
+    Syncmaven: `timeouts` say when it counts as hung.
     """
 
     protocol: Literal["airbyte", "singer", "rapidbyte", "syncmaven"]
@@ -224,6 +236,7 @@ class Connector(StrictModel):
     env_vars: tuple[Variable, ...] = ()
     batch_folder: Annotated[Text, AfterValidator(_path_or_url)] | None = None
     catalog_file: RelativePath | None = None
+    timeouts: ConnectorTimeouts = ConnectorTimeouts()
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -245,6 +258,12 @@ class Connector(StrictModel):
     def _has_a_catalog(self) -> Self:
         if self.catalog_file is not None and self.protocol != "singer":
             raise ValueError("catalog_file is for taps (protocol: singer); other connectors list their streams")
+        return self
+
+    @model_validator(mode="after")
+    def _has_its_own_timeouts(self) -> Self:
+        if self.timeouts.result_seconds is not None and self.protocol != "syncmaven":
+            raise ValueError("timeouts.result_seconds is for connectors that send results (protocol: syncmaven)")
         return self
 
 

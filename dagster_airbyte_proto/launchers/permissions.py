@@ -66,6 +66,20 @@ class Permissions(NamedTuple):
         return {**allowed, **self.named_variables(host)}
 
 
+def joined_variables(own: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that a connector has, with those that we set for it.
+
+    A `NO_PROXY` of ours names where the connector reaches us: no proxy has to do with that. It is added to the
+    connector's own, in both spellings, since some programs read only one of them.
+    """
+    joined = {**own, **ours}
+    direct = ours.get("NO_PROXY")
+    if direct:
+        for name, other in (("NO_PROXY", "no_proxy"), ("no_proxy", "NO_PROXY")):
+            joined[name] = ",".join(filter(None, (own.get(name) or own.get(other), direct)))
+    return joined
+
+
 def build_environment(host: Mapping[str, str]) -> dict[str, str]:
     """The environment of uv and pip, and so of the code of packages that runs while they are installed."""
     return {

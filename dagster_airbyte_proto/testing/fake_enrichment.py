@@ -14,8 +14,6 @@ import sys
 import urllib.request
 from typing import Any
 
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
 
 def main() -> None:
     config: dict[str, Any] = {}
@@ -52,7 +50,7 @@ def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]
 
 def _call(method: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(f"{os.environ['RPC_URL']}/{method}", json.dumps(body).encode())
-    with _OPENER.open(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 

@@ -20,7 +20,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NoReturn
 
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _NAMES = {"spec": "connection-spec", "stream-spec": "streams-spec"}
 _ROW = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -129,7 +128,7 @@ def _note(stream: dict[str, Any], line: dict[str, Any]) -> None:
 def _call(method: str, body: dict[str, Any]) -> Any:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{os.environ['RPC_URL']}/{method}", json.dumps(body).encode(), headers)
-    with _OPENER.open(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 

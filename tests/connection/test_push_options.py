@@ -21,6 +21,14 @@ def _connection(folder: Path, push: dict[str, Any], **more: Any) -> Connection:
     return Connection.from_file(path)
 
 
+def test_the_time_for_a_result_is_for_syncmaven(tmp_path: Path) -> None:
+    launch = {"kind": "local", "command": ["target"]}
+    connector = {"protocol": "syncmaven", "launch": launch, "timeouts": {"result_seconds": 60}}
+    assert _connection(tmp_path, _PUSH, connector=connector).connector.timeouts.result_seconds == 60
+    with pytest.raises(ConfigError, match="for connectors that send results"):
+        _connection(tmp_path, _PUSH, connector={**connector, "protocol": "singer"})
+
+
 def test_the_defaults(tmp_path: Path) -> None:
     connection = _connection(tmp_path, _PUSH)
     assert connection.push is not None

@@ -12,7 +12,7 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.launcher import Confinement, DockerLauncher
 from dagster_airbyte_proto.launchers.packages.pypi_launcher import PypiLauncher
-from dagster_airbyte_proto.launchers.permissions import Permissions
+from dagster_airbyte_proto.launchers.permissions import Permissions, joined_variables
 from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from tests.conformance.launcher import read_all, report_of, start
 from tests.launchers.programs import MakeLauncher, local, manifest, npm, pypi, recording
@@ -47,6 +47,21 @@ def _printed(launcher: Launcher) -> dict[str, str]:
     assert report_of(connector).ended_cleanly
     assert found.pop("OURS") == "1"
     return found
+
+
+@pytest.mark.parametrize(
+    ("own", "joined"),
+    [
+        ({}, ("10.0.0.1", "10.0.0.1")),
+        ({"NO_PROXY": "db,*.local"}, ("db,*.local,10.0.0.1", "db,*.local,10.0.0.1")),
+        ({"no_proxy": "db", "NO_PROXY": ""}, ("db,10.0.0.1", "db,10.0.0.1")),
+        ({"no_proxy": "a", "NO_PROXY": "b"}, ("b,10.0.0.1", "a,10.0.0.1")),
+    ],
+)
+def test_no_proxy_of_ours_is_added_to_its_own(own: dict[str, str], joined: tuple[str, str]) -> None:
+    found = joined_variables({"HTTP_PROXY": "http://p", **own}, {"RPC_URL": "u", "NO_PROXY": "10.0.0.1"})
+    assert (found.pop("NO_PROXY"), found.pop("no_proxy")) == joined
+    assert found == {"HTTP_PROXY": "http://p", "RPC_URL": "u"}
 
 
 @pytest.mark.everyday(

@@ -45,6 +45,7 @@ from dagster_airbyte_proto.launchers.docker.running_container import (
     remove_or_hand_over,
 )
 from dagster_airbyte_proto.launchers.docker.stdin_socket import StdinSocket
+from dagster_airbyte_proto.launchers.permissions import joined_variables, parse_variables
 from dagster_airbyte_proto.launchers.process import OUR_MACHINE, HostPlace, LaunchOptions
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
 
@@ -210,13 +211,7 @@ class DockerLauncher:
             | {
                 "cap_add": list(confined.capabilities),
                 "cap_drop": ["ALL"],
-                "environment": {
-                    **_ENVIRONMENT,
-                    "WORKER_CONNECTOR_IMAGE": self._image.name,
-                    **deployment.connector_environment(),
-                    **self._options.permissions.named_variables(os.environ),
-                    **environment,
-                },
+                "environment": joined_variables(self._environment(daemon), environment),
                 "init": True,
                 "labels": dict(labels),
                 # The output holds records: none of it may lie on the daemon's disk.
@@ -230,6 +225,22 @@ class DockerLauncher:
                 "working_dir": FOLDER,
             }
         )
+
+    def _environment(self, daemon: docker.APIClient) -> dict[str, str]:
+        """The variables of a connector, before those of this launch.
+
+        What the image and Docker's own settings say of NO_PROXY is among them: a variable of ours would replace it.
+        """
+        image = parse_variables(self._image_details(daemon)["Config"].get("Env") or (), {})
+        settings = daemon._proxy_configs.get_environment()  # docker-py has no public name for it.
+        outer = {**image, **settings}
+        return {
+            **{name: value for name, value in outer.items() if name.lower() == "no_proxy"},
+            **_ENVIRONMENT,
+            "WORKER_CONNECTOR_IMAGE": self._image.name,
+            **self._deployment.connector_environment(),
+            **self._options.permissions.named_variables(os.environ),
+        }
 
     def _limits(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """The resource limits. Notes those that the daemon cannot enforce: a rootless one may ignore all of them."""

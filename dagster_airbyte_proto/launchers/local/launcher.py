@@ -13,6 +13,7 @@ from dagster_airbyte_proto.launchers.local import guardian
 from dagster_airbyte_proto.launchers.local.programs import find_program, program_identity
 from dagster_airbyte_proto.launchers.local.running_program import GUARDIAN_END_SECONDS, LocalConnector, Pipes
 from dagster_airbyte_proto.launchers.local.sandbox import SandboxedProgram, sandboxed_command
+from dagster_airbyte_proto.launchers.permissions import joined_variables
 from dagster_airbyte_proto.launchers.process import HostPlace, LaunchOptions
 from dagster_airbyte_proto.launchers.run_folder import RunFolder, WatchedFile
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation
@@ -37,7 +38,7 @@ class LocalLauncher:
         return self._options.host_place
 
     def launch(self, invocation: Invocation, *, environment: Mapping[str, str]) -> "LocalConnector":
-        full_environment = {**self._options.permissions.program_environment(os.environ), **environment}
+        full_environment = joined_variables(self._options.permissions.program_environment(os.environ), environment)
         program = self._program(full_environment)
         folder = RunFolder.make(self._options.runs_folder, invocation.files)
         try:

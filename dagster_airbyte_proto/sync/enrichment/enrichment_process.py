@@ -54,6 +54,7 @@ class EnrichmentProcess:
         self._unfinished = b""
         self._rows: list[Mapping[str, Any]] = []
         self._error: str | None = None
+        self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS
 
     def write(self, data: bytes | memoryview) -> None:
         """Writes lines, and takes in what comes meanwhile. Raises ConnectorError."""
@@ -70,7 +71,7 @@ class EnrichmentProcess:
             self._take(chunk or b"")
             if taken or chunk:
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > _HANG_SECONDS:
+            elif time.monotonic() - moved_at > self._hang_seconds:
                 raise self._failure("it reads nothing any more")
 
     def write_rows(self, batch: pa.RecordBatch) -> None:
@@ -81,7 +82,7 @@ class EnrichmentProcess:
         """Closes the input, and takes in the rest until the process has ended. Raises ConnectorError if it failed."""
         self._running.close_input()
         self._read_to_end()
-        report = self._running.wait(_HANG_SECONDS)
+        report = self._running.wait(self._hang_seconds)
         if report is None or not report.ended_cleanly:
             raise self._failure(report.how_it_ended_and_why if report else "it closed its output and did not end")
 
@@ -96,7 +97,7 @@ class EnrichmentProcess:
             self._take(chunk or b"")
             if chunk:
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > _HANG_SECONDS:
+            elif time.monotonic() - moved_at > self._hang_seconds:
                 raise self._failure("it hangs")
         self._take(b"\n")
 

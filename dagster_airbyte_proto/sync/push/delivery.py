@@ -247,8 +247,10 @@ class ProcessDelivery:
         Where rows are proved by one result at the end, words are no progress: a connector was seen to send one row
         again and again for ever, and to tell of it each time.
         """
-        timeouts = self._context.options.timeouts
-        return timeouts.result_seconds if self._protocol.proves_by_result else timeouts.heartbeat_seconds
+        timeouts, named = self._context.options.timeouts, self._context.destination.connection.connector.timeouts
+        if not self._protocol.proves_by_result:
+            return timeouts.heartbeat_seconds
+        return named.result_seconds or timeouts.result_seconds
 
     def _read(self, running: RunningConnector, timeout_seconds: float) -> bool:
         """Takes in what the destination has written. True if there was something."""

@@ -59,7 +59,7 @@ class _Allowance:
 class StateServer:
     """A server for one process of a connector. `check` raises ProtoError once the run is over.
 
-    `variables` are the environment of the connector: where the server is, and the secret.
+    `variables` are the environment of the connector: where the server is, that no proxy leads there, and the secret.
     """
 
     def __init__(
@@ -77,13 +77,15 @@ class StateServer:
         self._http.check, self._http.secret = check, self.secret
         port = self._http.server_address[1]
         self._http.names = frozenset(f"{name}:{port}" for name in (place.name, place.address, "localhost"))
+        self._name = place.name
         self._url = f"http://{place.name}:{port}/{self.secret}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.1,), daemon=True)
         self._thread.start()
 
     @property
     def variables(self) -> Mapping[str, str]:
-        return {"RPC_URL": self._url, "RPC_SECRET": self.secret, "RPC_TOKEN": self.secret}
+        secret = self.secret
+        return {"RPC_URL": self._url, "RPC_SECRET": secret, "RPC_TOKEN": secret, "NO_PROXY": self._name}
 
     def close(self) -> None:
         """Ends the server and its connections. Safe to call twice."""

@@ -89,6 +89,23 @@ def test_a_connector_without_a_result_is_ended(table: PushedTable, trick: dict[s
     assert "it hangs" in (report.error or "")
 
 
+def test_the_time_without_a_result_is_a_setting(table: PushedTable) -> None:
+    table.config["chatters"], table.result_seconds = True, 600.0
+    table.connector["timeouts"] = {"result_seconds": 0.5}
+    report = table.contacts()
+    assert (report.status, report.acknowledged) == ("failed", 0)
+    assert "it hangs" in (report.error or "")
+
+
+def test_no_proxy_stands_before_the_state_server(table: PushedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "db.internal")
+    table.config["keeps"] = True
+    assert table.contacts().acknowledged == 23
+    assert len(table.kept_names()) == 23
+
+
 def test_a_halt_stops_the_push_and_nothing_is_saved_past_it(table: PushedTable) -> None:
     table.options["checkpoint_rows"] = 10
     table.config |= {"halts_after": 7, "once": str(table.folder / "once"), "stays": True}
