@@ -23,6 +23,7 @@ from dagster_airbyte_proto.protocols.syncmaven.state_calls import BadCall, CallA
 from dagster_airbyte_proto.sync.state_server.pending_values import TooMuch
 
 _PIECE = 64 * 1024
+_DISCARDED_BYTES = 16 << 20
 
 
 class ServerLimits(NamedTuple):
@@ -199,8 +200,14 @@ class _Handler(BaseHTTPRequestHandler):
         if not length.isascii() or not length.isdigit():
             raise _Refused(411, "a call needs a Content-Length")
         if int(length) > self.server.limits.call_bytes:
+            self._discard(int(length))
             raise _Refused(413, f"a call may have {self.server.limits.call_bytes:,} bytes")
         return self.rfile.read(int(length))
+
+    def _discard(self, length: int) -> None:
+        """Reads a body that is somewhat too large: its client would see a broken connection, and not our answer."""
+        while 0 < length <= _DISCARDED_BYTES and (piece := self.rfile.read(min(length, _PIECE))):
+            length -= len(piece)
 
     def _send(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         self.send_response(status)

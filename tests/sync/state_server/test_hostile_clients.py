@@ -1,0 +1,108 @@
+"""Clients of the state server who ask for too much, or take too slowly what they asked for."""
+
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
+from tests.sync.state_server.test_server import Served
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    found = Served(tmp_path)
+    yield found
+    found.server.close()
+
+
+class PeakMemory:
+    """The most memory that this process has had since the last call of `reset`."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")
+        self._before = self._peak()
+
+    def grown_mebibytes(self) -> float:
+        return (self._peak() - self._before) / 1024
+
+    def _peak(self) -> int:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        assert found is not None
+        return int(found[1])
+
+
+def _request(served: Served, method: str, length: int) -> bytes:
+    head = f"POST {served.path}/{method} HTTP/1.1\r\nHost: {served.host}:{served.port}\r\n"
+    return f"{head}Content-Length: {length}\r\n\r\n".encode()
+
+
+def _keep(served: Served, count: int, value: bytes) -> None:
+    step = 10_000
+    for start in range(0, count, step):
+        changes = {("n", f"{number:07}"): value for number in range(start, min(start + step, count))}
+        served.store.acknowledge_rows(served.lease, served.plan, AcknowledgedRows(1 + start // step, (), changes))
+
+
+def test_a_slow_reader_holds_up_nobody_and_ends_with_the_server(served: Served) -> None:
+    _keep(served, 5000, b'"%s"' % (b"x" * 900))
+    before = threading.active_count()
+    slow = []
+    for _ in range(8):
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect((served.host, served.port))
+        body = b'{"prefix":["n"]}'
+        raw.sendall(_request(served, "state.list", len(body)) + body)
+        assert raw.recv(10)
+        slow.append(raw)
+    began_at = time.monotonic()
+    for number in range(50):
+        assert served.ask("state.set", {"key": ["other", str(number)], "value": 1}) == {}
+    assert time.monotonic() - began_at < 5
+    assert threading.active_count() >= before + 8
+    served.server.close()
+    deadline = time.monotonic() + 5
+    while threading.active_count() >= before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert threading.active_count() < before  # The server's own thread has ended too.
+    for raw in slow:
+        raw.close()
+
+
+@pytest.mark.nightly
+def test_a_gigabyte_is_refused_unread(served: Served) -> None:
+    peak = PeakMemory()
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        raw.sendall(_request(served, "state.set", 1 << 30) + b'{"key":"a","value":"' + b"x" * 1000)
+        assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+    began_at = time.monotonic()
+    client = http.client.HTTPConnection(served.host, served.port, timeout=30)
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        client.request(
+            "POST",
+            f"{served.path}/state.set",
+            (b"x" * (1 << 20) for _ in range(1024)),
+            {"Content-Length": str(1 << 30)},
+        )
+    assert time.monotonic() - began_at < 5
+    assert peak.grown_mebibytes() < 24
+    assert served.values.changes() == {}
+
+
+def test_a_value_that_is_somewhat_too_large_gets_the_answer(served: Served) -> None:
+    body = json.dumps({"key": "a", "value": "x" * (4 << 20)}).encode()
+    for _ in range(5):
+        assert "may have" in served.ask("state.set", body)["error"]
+        assert served.status == 413
