@@ -9,7 +9,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueStore
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges, ValueStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import StreamId
@@ -23,7 +23,7 @@ class AcknowledgedRows(NamedTuple):
 
     rows: int
     rejected: Sequence[RejectedRow] = ()
-    values: Mapping[Key, bytes | None] = {}
+    values: ValueChanges = ValueChanges()
 
 
 def asset_of(plan: SealedPlan) -> Asset:

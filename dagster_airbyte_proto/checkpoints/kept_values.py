@@ -18,10 +18,14 @@ from dagster_airbyte_proto.model import StreamId
 Key = tuple[str, ...]
 """The segments of a key."""
 
-ValueChanges = Mapping[Key, bytes | None]
-"""The new value of each key as JSON, None where it is dropped."""
-
 _SEGMENTS = msgspec.json.Decoder(list[str])
+
+
+class ValueChanges(NamedTuple):
+    """Changes of values: all under the `dropped` prefixes end, then each key has its new value, as JSON, or none."""
+
+    values: Mapping[Key, bytes | None] = {}
+    dropped: tuple[Key, ...] = ()
 
 
 class KeptValue(NamedTuple):

@@ -57,11 +57,14 @@ class KeptValueReader:
 
 def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote) -> None:
     """Makes the changes under a new version, and notes it in the history of the states."""
-    if not changes:
+    if changes == ValueChanges():
         return
     version = next_number(tx, asset.connection, "version")
     owner = {"connection": asset.connection, **key_columns(StateKey(asset.stream, asset.partition))}
-    keys = {stored_key(key): text for key, text in changes.items()}
+    for prefix in map(stored_key, changes.dropped):
+        under = kept_values.c.key >= prefix, kept_values.c.key < after_prefix(prefix)
+        tx.execute(update(kept_values).where(*_current(asset), *under).values(until=version))
+    keys = {stored_key(key): text for key, text in changes.values.items()}
     stored = list(keys)
     for start in range(0, len(stored), _PAGE):
         part = stored[start : start + _PAGE]
@@ -69,7 +72,9 @@ def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote
     new = [{**owner, "key": key, "since": version, "value": text} for key, text in keys.items() if text is not None]
     if new:
         tx.execute(insert(kept_values), new)
-    _note(tx, owner, version, note._replace(why=f"kept {_count_words(len(changes))}"))
+    done = [f"dropped all values under {_count_words(len(changes.dropped), 'prefix', 'es')}"] if changes.dropped else []
+    done += [f"kept {_count_words(len(keys), 'value', 's')}"] if keys else []
+    _note(tx, owner, version, note._replace(why=", ".join(done)))
 
 
 def drop(tx: Connection, connection: str, streams: Collection[StateKey], version: int) -> None:
@@ -120,5 +125,5 @@ def _note(tx: Connection, owner: Mapping[str, str], version: int, note: ChangeNo
     tx.execute(insert(state_history), [entry])
 
 
-def _count_words(count: int) -> str:
-    return f"{count:,} value" + ("" if count == 1 else "s")
+def _count_words(count: int, word: str, ending: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else ending)

@@ -7,6 +7,7 @@ forgotten if the process ends before.
 import heapq
 import threading
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key, ValueChanges, ValueStore, stored_key
@@ -36,18 +37,21 @@ class PendingValues:
         self._store, self._asset, self._limits = store, asset, limits
         self._lock = threading.Lock()
         self._changes: dict[Key, bytes | None] = {}
+        self._dropped: set[Key] = set()  # Prefixes. Their keys are not in memory: there may be a million.
         self._waiting_bytes = 0
         self._kept, self._kept_bytes = store.count_kept_values(asset)
 
     def changes(self) -> ValueChanges:
         """The changes so far."""
         with self._lock:
-            return dict(self._changes)
+            return ValueChanges(dict(self._changes), tuple(sorted(self._dropped)))
 
     def get(self, key: Key) -> bytes | None:
         with self._lock:
             if key in self._changes:
                 return self._changes[key]
+            if self._is_dropped(key):
+                return None
         return self._store.kept_value(self._asset, key)
 
     def set(self, key: Key, value: bytes) -> None:
@@ -58,8 +62,7 @@ class PendingValues:
             raise TooMuch(f"a value and its key may have {limits.value_bytes:,} bytes, and these have {size:,}")
         with self._lock:
             waiting = self._waiting_bytes + size - self._waiting_size(key)
-            if waiting > limits.waiting_bytes:
-                raise TooMuch(f"values of more than {limits.waiting_bytes:,} bytes wait for their rows")
+            self._check_waiting(waiting)
             count = self._kept + len(self._changes) + (key not in self._changes)
             if count > limits.kept or self._kept_bytes + waiting > limits.kept_bytes:
                 raise TooMuch(f"a stream may keep {limits.kept:,} values and {limits.kept_bytes:,} bytes")
@@ -75,18 +78,27 @@ class PendingValues:
         return was_there
 
     def delete_all(self, prefix: Key) -> int:
-        """Drops all values under a prefix. Returns how many there were."""
-        keys = [each.key for each in self.list(prefix)]
+        """Drops all values under a prefix. Returns how many there were. Raises TooMuch."""
+        count = self.size(prefix)
         with self._lock:
-            for key in keys:
-                self._drop(key)
-        return len(keys)
+            own = [key for key in self._changes if key[: len(prefix)] == prefix]
+            if count and not self._is_dropped(prefix):
+                waiting = self._waiting_bytes + sum(map(len, prefix))
+                self._check_waiting(waiting)
+                self._dropped.add(prefix)
+                self._waiting_bytes = waiting
+            for key in own:
+                self._waiting_bytes -= self._waiting_size(key)
+                del self._changes[key]
+        return count
 
     def list(self, prefix: Key) -> Iterator[KeptValue]:
         """The values under a prefix, in the order of their keys."""
         with self._lock:
             own = {key: value for key, value in self._changes.items() if key[: len(prefix)] == prefix}
-        kept = (each for each in self._store.kept_values(self._asset, prefix) if each.key not in own)
+            dropped = frozenset(self._dropped)
+        stored = () if _has_prefix_in(dropped, prefix) else self._store.kept_values(self._asset, prefix)
+        kept = (each for each in stored if each.key not in own and not _has_prefix_in(dropped, each.key))
         new = [KeptValue(key, value) for key, value in own.items() if value is not None]
         new.sort(key=lambda each: stored_key(each.key))
         return heapq.merge(kept, new, key=lambda each: stored_key(each.key))
@@ -98,7 +110,18 @@ class PendingValues:
         self._waiting_bytes -= self._waiting_size(key)
         self._changes[key] = None
 
+    def _is_dropped(self, key: Key) -> bool:
+        return _has_prefix_in(self._dropped, key)
+
+    def _check_waiting(self, waiting_bytes: int) -> None:
+        if waiting_bytes > self._limits.waiting_bytes:
+            raise TooMuch(f"values of more than {self._limits.waiting_bytes:,} bytes wait for their rows")
+
     def _waiting_size(self, key: Key) -> int:
         """The bytes of a value that waits and its key; 0 if none waits under it."""
         value = self._changes.get(key)
         return 0 if value is None else sum(map(len, key)) + len(value)
+
+
+def _has_prefix_in(prefixes: AbstractSet[Key], key: Key) -> bool:
+    return bool(prefixes) and any(key[:length] in prefixes for length in range(1, len(key) + 1))

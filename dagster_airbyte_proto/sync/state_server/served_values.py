@@ -20,7 +20,7 @@ class ServedValues(NamedTuple):
 
     @property
     def changes(self) -> ValueChanges:
-        return self.pending.changes() if self.pending else {}
+        return self.pending.changes() if self.pending else ValueChanges()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, DeliveryStore
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
@@ -25,8 +25,10 @@ class KeptValueTests(StoreFixtures):
     def keeper(self, store: DeliveryStore) -> DeliveryStore:
         return store
 
-    def keep(self, keeper: DeliveryStore, lease: Lease, rows: int, values: dict[Key, bytes | None]) -> None:
-        keeper.acknowledge_rows(lease, plan_of(), AcknowledgedRows(rows, (), values))
+    def keep(
+        self, keeper: DeliveryStore, lease: Lease, rows: int, values: dict[Key, bytes | None], *dropped: Key
+    ) -> None:
+        keeper.acknowledge_rows(lease, plan_of(), AcknowledgedRows(rows, (), ValueChanges(values, dropped)))
 
     def all_of(self, keeper: DeliveryStore, prefix: Key = ()) -> dict[Key, bytes]:
         return dict(keeper.kept_values(ASSET, prefix))
@@ -61,6 +63,17 @@ class KeptValueTests(StoreFixtures):
         keeper.seal_plan(lease, plan_of())
         self.keep(keeper, lease, 5, {("n", f"{number:05}"): b"%d" % number for number in range(2500)})
         assert list(self.all_of(keeper, ("n",)).values()) == [b"%d" % number for number in range(2500)]
+
+    def test_all_values_under_a_prefix_end_before_new_ones_come(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.seal_plan(lease, plan_of())
+        self.keep(keeper, lease, 1, {("a",): b"1", ("a", "x"): b"1", ("ab",): b"1", ("b", "x"): b"1", ("c",): b"1"})
+        self.keep(keeper, lease, 2, {("a", "x"): b"2", ("c",): None}, ("a",), ("b", "x"), ("nobody",))
+        assert self.all_of(keeper) == {("a", "x"): b"2", ("ab",): b"1"}
+        assert keeper.history("shop")[0].why == "dropped all values under 3 prefixes, kept 2 values"
+        self.keep(keeper, lease, 3, {}, ("ab",))
+        assert keeper.history("shop")[0].why == "dropped all values under 1 prefix"
+        keeper.rollback(lease, 1, who="ann")
+        assert len(self.all_of(keeper)) == 5
 
     def test_an_asset_sees_only_its_own(self, keeper: DeliveryStore, lease: Lease) -> None:
         keeper.seal_plan(lease, plan_of())

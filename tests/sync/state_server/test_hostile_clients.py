@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
+from dagster_airbyte_proto.checkpoints.kept_values import Key, ValueChanges
 from tests.sync.state_server.test_server import Served
 
 pytestmark = pytest.mark.timeout(300)
@@ -51,8 +52,12 @@ def _request(served: Served, method: str, length: int) -> bytes:
 def _keep(served: Served, count: int, value: bytes) -> None:
     step = 10_000
     for start in range(0, count, step):
-        changes = {("n", f"{number:07}"): value for number in range(start, min(start + step, count))}
-        served.store.acknowledge_rows(served.lease, served.plan, AcknowledgedRows(1 + start // step, (), changes))
+        changes: dict[Key, bytes | None] = {
+            ("n", f"{number:07}"): value for number in range(start, min(start + step, count))
+        }
+        served.store.acknowledge_rows(
+            served.lease, served.plan, AcknowledgedRows(1 + start // step, (), ValueChanges(changes))
+        )
 
 
 def test_a_slow_reader_holds_up_nobody_and_ends_with_the_server(served: Served) -> None:
@@ -98,7 +103,7 @@ def test_a_gigabyte_is_refused_unread(served: Served) -> None:
         )
     assert time.monotonic() - began_at < 5
     assert peak.grown_mebibytes() < 24
-    assert served.values.changes() == {}
+    assert served.values.changes() == ValueChanges()
 
 
 def test_a_value_that_is_somewhat_too_large_gets_the_answer(served: Served) -> None:

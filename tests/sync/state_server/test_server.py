@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
-from dagster_airbyte_proto.checkpoints.kept_values import Asset
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.launchers.process import OUR_MACHINE
@@ -125,6 +125,12 @@ def test_kept_values_and_waiting_ones_are_one_for_their_writer(served: Served) -
     assert listed == [("a", "a"), ("d", "new"), ("e", "e"), ("f", "f")]
     assert dict(served.store.kept_values(ASSET)) == store_has
     assert later.ask("state.deleteAll", {"prefix": ["x"]}) == {"rowsDeleted": 4}
+    assert later.ask("state.deleteAll", {"prefix": ["x"]}) == {"rowsDeleted": 0}
+    assert later.ask("state.get", {"key": ["x", "f"]}) == {}
+    later.ask("state.set", {"key": ["x", "z"], "value": "z"})
+    assert later.ask("state.list", {"prefix": ["x"]}) == [{"key": ["x", "z"], "value": "z"}]
+    served.keep()
+    assert dict(served.store.kept_values(ASSET)) == {("x", "z"): b'"z"'}
     later.server.close()
 
 
@@ -175,7 +181,7 @@ def test_a_run_that_is_over_is_served_no_more(served: Served) -> None:
 def test_a_call_that_is_none_changes_nothing(served: Served, method: str, body: Any, status: int) -> None:
     served.ask(method, body)
     assert served.status == status
-    assert served.values.changes() == {}
+    assert served.values.changes() == ValueChanges()
 
 
 def test_a_connector_cannot_keep_without_end(served: Served) -> None:
