@@ -1,9 +1,10 @@
-"""Images for tests, made of this machine's own Python, without a registry."""
+"""Images for tests, made of this machine's own Python, and of its Node, without a registry."""
 
 import hashlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,7 +21,7 @@ from dagster_airbyte_proto.launchers.docker import images as docker_images
 from dagster_airbyte_proto.launchers.docker.containers import LABEL
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
 from dagster_airbyte_proto.launchers.docker.fifo import SHELL
-from tests.support.needs import lacks
+from tests.support.needs import lacks, require_npm
 
 _REPOSITORY = "airbyte-proto-test"
 _LEFT_OUT = re.compile(
@@ -54,10 +55,28 @@ def python_image(
 ) -> Iterator[Image]:
     """An image that runs this Python with arguments, and has the files. It is made once, and stays. Skips the test
     where there is no engine."""
+    with _image(files, [_python(), *arguments], config, has_shell=has_shell) as made:
+        yield made
+
+
+@contextmanager
+def node_image(files: Mapping[str, Path], arguments: Sequence[str]) -> Iterator[Image]:
+    """The same with this machine's Node."""
+    require_npm()
+    node = Path(str(shutil.which("node"))).resolve()
+    loaded = {str(each): each.resolve() for each in (node, *_linked([node]))}
+    with _image({**files, **loaded}, [str(node), *arguments], {}) as made:
+        yield made
+
+
+@contextmanager
+def _image(
+    files: Mapping[str, Path], entry: Sequence[str], config: Mapping[str, str], *, has_shell: bool = True
+) -> Iterator[Image]:
     daemon = _daemon()
     if has_shell:
         files = {**files, SHELL: Path(SHELL).resolve()}
-    changes = [f"ENTRYPOINT {_json([_python(), *arguments])}", *(f"{key} {value}" for key, value in config.items())]
+    changes = [f"ENTRYPOINT {_json(entry)}", *(f"{key} {value}" for key, value in config.items())]
     digest = hashlib.sha256("\n".join(changes).encode())
     for place, file in files.items():
         digest.update(place.encode())
@@ -80,7 +99,7 @@ def _daemon() -> docker.APIClient:
 
 def _build(daemon: docker.APIClient, name: str, files: Mapping[str, Path], changes: Sequence[str]) -> None:
     content = io.BytesIO()
-    found = {str(file): file for file in _python_files(files.values())}
+    found = {str(file): file for file in _python_files(files.values()) if str(file) not in files}
     with tarfile.open(fileobj=content, mode="w", dereference=True) as archive:
         for parent in sorted({str(each) for place in (*found, *files) for each in Path(place).parents} - {"/"}):
             folder = tarfile.TarInfo(parent.lstrip("/"))
@@ -106,10 +125,14 @@ def _python_files(others: Collection[Path]) -> Sequence[Path]:
     """The interpreter, its standard library, and what these and the extensions in other folders are loaded with."""
     python, library = Path(_python()), Path(os.__file__).parent
     extensions = [each for folder in (library / "lib-dynload", *others) for each in folder.rglob("*.so")]
-    command = ["ldd", str(python), *map(str, extensions)]
-    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
-    linked = {Path(found) for found in re.findall(r"^\t(?:.* => )?(/\S+) \(0x", told, re.MULTILINE)}
+    linked = _linked([python, *extensions])
     return [python, library, *sorted(each for each in linked if not any(map(each.is_relative_to, others)))]
+
+
+def _linked(programs: Sequence[Path]) -> set[Path]:
+    """The libraries that these are loaded with."""
+    told = subprocess.run(["ldd", *map(str, programs)], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return {Path(found) for found in re.findall(r"^\t(?:.* => )?(/\S+) \(0x", told, re.MULTILINE)}
 
 
 def _python() -> str:

@@ -58,6 +58,7 @@ class PushedTable:
         self.folder, self.protocol, self._schema = folder, protocol, schema
         self.launch: Row = {"kind": "local", "command": _FAKES[protocol == "syncmaven"]}
         self.home, self.out, self.points_file = folder / "home", folder / "out.jsonl", folder / "points"
+        self.stream = "contacts"
         self.config: Row = {}
         self.connector: Row = {}
         self.heartbeat_seconds: float | None = None
@@ -103,7 +104,7 @@ class PushedTable:
         written = {
             "connector": {"protocol": self.protocol, "launch": self.launch, **self.connector},
             "config": {"path": str(self.out), **self.config} if self.is_fake else self.config,
-            "push": {"contacts": self.push, **self.other_streams},
+            "push": {self.stream: self.push, **self.other_streams},
             **self.options,
         }
         path.write_text(yaml.safe_dump(written))

@@ -1,4 +1,5 @@
-// A destination on Syncmaven's own kit: it posts each row to a server, and counts them in its state.
+// A destination on Syncmaven's own kit: it posts each row to a server, and counts them in its state. It halts before the
+// row whose id is the credentials' haltsAt.
 const { stdProtocol, RateLimitError } = require("@syncmaven/node-cdk");
 const { z } = require("zod");
 
@@ -12,6 +13,11 @@ const people = {
     let sent = 0;
     return {
       async handleRow(row) {
+        if (row.id === config.credentials.haltsAt) {
+          const halt = { type: "halt", payload: { status: "error", message: "the list is full" } };
+          process.stdout.write(JSON.stringify(halt) + "\n", () => process.exit(1));
+          await new Promise(() => {});
+        }
         const answer = await fetch(`${config.credentials.url}/${config.options.list}`, {
           method: "POST",
           body: JSON.stringify(row),
@@ -30,4 +36,4 @@ const people = {
     };
   },
 };
-stdProtocol({ name: "people", credentialsType: z.object({ url: z.string() }), streams: [people], defaultStream: "people" });
+stdProtocol({ name: "people", credentialsType: z.object({ url: z.string(), haltsAt: z.number().optional() }), streams: [people], defaultStream: "people" });

@@ -1,0 +1,69 @@
+"""An enrichment in Node as a local program, as a package of npm, and as an image."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto import enrich
+from dagster_airbyte_proto.sync.enrichment.row_enrichment import RowEnrichment, check_enrichment
+from tests.support.containers.images import node_image
+from tests.support.needs import require_npm
+from tests.support.npm_registry import running_registry, use_registry
+from tests.sync.enrichment.test_row_enrichment import connection_of
+
+_SCRIPT = Path(__file__).with_name("cities_enrichment.js")
+_ROWS = pa.RecordBatch.from_pylist([{"id": number, "cost": number / 4} for number in range(1, 201)])
+_SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("cost", pa.float64())])
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("npm", marks=pytest.mark.nightly),
+        pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.nightly, pytest.mark.timeout(300)]),
+    ]
+)
+def launch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    require_npm()
+    if request.param == "local":
+        yield {"kind": "local", "command": ["node", str(_SCRIPT)]}
+    elif request.param == "npm":
+        with running_registry() as registry:
+            use_registry(registry, tmp_path, monkeypatch)
+            registry.add("@acme/cities", "1.0.0", {"index.js": _SCRIPT.read_text()}, main="index.js")
+            yield {"kind": "npm", "package": "@acme/cities@1.0.0"}
+    else:
+        with node_image({"/cities.js": _SCRIPT}, ["/cities.js"]) as image:
+            yield {"kind": "docker", "image": image.name}
+
+
+def _expected() -> list[tuple[int, str]]:
+    odd = range(1, 201, 2)
+    return [(number, f"c{number % 10}") for number in odd for _ in range(2 if number % 10 == 5 else 1)]
+
+
+def test_it_makes_new_rows_however_it_is_launched(launch: dict[str, Any], tmp_path: Path) -> None:
+    connection = connection_of({}, launch=launch)
+    check_enrichment(connection, tmp_path, None)
+    made = RowEnrichment(connection, {"prefix": "c"}, tmp_path, None)
+    rows = [row for batch in made(iter([_ROWS.slice(0, 70), _ROWS.slice(70)]), _SCHEMA) for row in batch.to_pylist()]
+    assert [(row["id"], row["city"]) for row in rows] == _expected()
+    assert all(row["cost"] == row["id"] / 4 for row in rows)
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_it_makes_the_rows_of_a_frame(launch: dict[str, Any], spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(1, 201, numPartitions=2)
+    made = enrich(
+        frame,
+        connection_of({}, launch=launch),
+        options={"prefix": "c"},
+        schema="id bigint, city string",
+        home=tmp_path,
+    )
+    assert sorted((row.id, row.city) for row in made.collect()) == _expected()

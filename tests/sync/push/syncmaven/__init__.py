@@ -1,0 +1,1 @@
+"""Tests of pushes to destinations of Syncmaven."""
