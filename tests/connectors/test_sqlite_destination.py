@@ -68,6 +68,7 @@ def _completed(table: PushedTable) -> list[tuple[str, int]]:
         return list(database.execute("SELECT stream, generation FROM _completed"))
 
 
+@pytest.mark.nightly
 def test_update_changes_what_the_destination_has(destination: OpenDestination) -> None:
     table = destination("upsert")
     table.contacts()

@@ -152,7 +152,7 @@ def _filled(origin: _Origin, rows: int = 40) -> None:
     origin.deliver()
 
 
-@pytest.mark.everyday("on read", "delta")
+@pytest.mark.everyday("on read")
 def test_any_changes_are_found_as_a_comparison_of_all_rows_finds_them(origin: _Origin) -> None:
     _filled(origin)
     assert origin.changes() == ({}, set())
