@@ -1,9 +1,11 @@
-"""Makes calls of a state store or of tables fail: before their effect, or after it, or together with their process.
+"""Makes calls of a state store, of tables, of storage or of a launcher fail: before their effect, or after it, or
+together with their process.
 
     tables = with_faults(tables, CallFaults({("commit", 2): CallFault.AFTER}))
 
-An engine takes both (`Engine(settings, store=..., tables=...)`). After the effect a caller cannot know of it: what the
-store or the table says later counts.
+An engine takes store and tables (`Engine(settings, store=..., tables=...)`). The targets that such tables prepare have
+a storage whose calls fail too, and so have the connectors that such a launcher starts. After the effect a caller
+cannot know of it: what the store or the table says later counts.
 """
 
 import threading
@@ -12,9 +14,12 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NoReturn, TypeVar, cast
 
-from dagster_airbyte_proto.errors import CommitUnknown, ProtoError, StateUnavailable, TableError
+from pyarrow import fs
+
+from dagster_airbyte_proto.errors import CommitUnknown, ConnectorError, StateUnavailable, TableError
 from dagster_airbyte_proto.loads.load import StagedRows
-from dagster_airbyte_proto.loads.table import TableSpec
+from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
 from dagster_airbyte_proto.model import TableName
 
 _Inner = TypeVar("_Inner")
@@ -114,9 +119,24 @@ def _attribute(inner: object, name: str) -> property:
 def _method(inner: object, name: str, faults: CallFaults) -> Callable[..., Any]:
     def call(_self: object, *args: Any, **named: Any) -> Any:
         table = next(filter(None, map(_table_of, args)), None)
-        return faults.call(name, lambda: getattr(inner, name)(*args, **named), table)
+        result = faults.call(name, lambda: getattr(inner, name)(*args, **named), table)
+        if isinstance(result, TableTarget):
+            return result._replace(storage=_FaultyStorage(result.storage, faults))
+        return with_faults(result, faults) if name == "launch" else result
 
     return call
+
+
+class _FaultyStorage(Storage):
+    """Storage whose file systems fail as planned."""
+
+    def __init__(self, inner: Storage, faults: CallFaults) -> None:
+        super().__init__()
+        self._inner, self._faults = inner, faults
+
+    def at(self, location: str) -> tuple[fs.FileSystem, str]:
+        filesystem, path = self._inner.at(location)
+        return with_faults(filesystem, self._faults), path
 
 
 def _table_of(argument: object) -> TableName | None:
@@ -131,11 +151,17 @@ def _table_of(argument: object) -> TableName | None:
 
 
 _OF_TABLES = frozenset({"prepare", "find_load", "branches", "drop_branch", "freshness", "rows_with_keys"})
+_OF_STORAGE = frozenset({"open_output_stream", "create_dir", "get_file_info", "delete_file", "delete_dir"})
+_OF_LAUNCHERS = frozenset({"launch", "read", "wait"})
 
 
-def _error(method: str, fault: CallFault) -> ProtoError:
+def _error(method: str, fault: CallFault) -> Exception:
     """The error that the interface has for it. A writer may call a commit refused only before its effect."""
     doing, found = f"calling {method}", f"a planned fault {fault} its effect"
     if method == "commit":
         return TableError(doing, found) if fault is CallFault.BEFORE else CommitUnknown(doing, found)
+    if method in _OF_STORAGE:
+        return OSError(f"{doing}: {found}")
+    if method in _OF_LAUNCHERS:
+        return ConnectorError(doing, found)
     return TableError(doing, found) if method in _OF_TABLES else StateUnavailable(doing, found)

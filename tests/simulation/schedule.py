@@ -17,6 +17,11 @@ _STORE_CALLS = (
     ("forget_generation", 1), ("save_stream_profiles", 1),
 )  # fmt: skip
 _TABLE_CALLS = (("prepare", 1), ("commit", 1), ("commit", 2), ("commit", 3), ("find_load", 1), ("witness", 1))
+_STORAGE_CALLS = (
+    ("create_dir", 1), ("open_output_stream", 1), ("open_output_stream", 2), ("get_file_info", 1), ("delete_file", 1),
+    ("delete_dir", 1),
+)  # fmt: skip
+_LAUNCHER_CALLS = (("launch", 1), ("launch", 2), ("launch", 3), ("read", 1), ("read", 2), ("read", 3), ("wait", 1))
 _POINTS = (
     ("run.leased", 1), ("load.staged", 1), ("load.staged", 2), ("load.announced", 1), ("load.announced", 2),
     ("table.committing", 1), ("table.committing", 2), ("table.committed", 1), ("load.committed", 1),
@@ -176,11 +181,10 @@ def _fault(choose: random.Random, streams: int) -> Fault:
         return Fault(
             where, number, kind if kind in (CallFault.DEATH_AFTER, CallFault.PAUSED) else CallFault.DEATH_BEFORE
         )
-    if choose.random() < 0.5:
-        where, number = choose.choice(_TABLE_CALLS)
-        return Fault(f"{where} shop.{choose.choice(STREAM_NAMES[:streams])}", number, kind)
-    where, number = choose.choice(_STORE_CALLS)
-    return Fault(where, number, kind)
+    [calls] = choose.choices((_TABLE_CALLS, _STORE_CALLS, _STORAGE_CALLS, _LAUNCHER_CALLS), (3, 3, 1, 1))
+    where, number = choose.choice(calls)
+    of_table = f" shop.{choose.choice(STREAM_NAMES[:streams])}" if calls is _TABLE_CALLS else ""
+    return Fault(where + of_table, number, kind)
 
 
 STREAM_NAMES = ("users", "orders")

@@ -237,7 +237,7 @@ class World:
             store=with_faults(self._place.store, calls),
             tables=with_faults(self._place.tables.open(), calls),
         )
-        engine.content = self.content
+        engine.launcher = with_faults(ScriptedLauncher(self.content), calls)
         return engine
 
     def _tick(self) -> datetime:
@@ -276,9 +276,9 @@ class World:
 
 
 class _SimulatedEngine(Engine):
-    content: SourceContent
+    launcher: ScriptedLauncher
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
         config = connector_config(connection, {}, window)
-        connector = LaunchableConnector(ScriptedLauncher(self.content), source_protocol("airbyte"))
+        connector = LaunchableConnector(self.launcher, source_protocol("airbyte"))
         return Source(connection, config, connector, self.answer_cache, log)
