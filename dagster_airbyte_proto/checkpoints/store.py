@@ -2,7 +2,9 @@
 
 The rules:
 
-- One run at a time holds a connection, by a lease. Every call that changes something passes the lease.
+- A run holds a connection, or one partition of it, by a lease. Every call that changes something passes the lease.
+- Runs of several partitions may work side by side, as many as their slots allow. A run of the whole connection works
+  alone. So does the run of a partition that finds something left of a run of the whole: it has to end it first.
 - A lease has a fence number that only ever grows, and a random token. A call with another fence or token raises
   StateConflict and changes nothing, so a run that slept through its lease can do no harm. They alone decide: a run may
   go on with an expired lease that nobody took over. Expiry only permits others to take it over.
@@ -30,8 +32,21 @@ NO_LIMIT = 1_000_000_000
 """A `limit` that no list reaches."""
 
 
+class Slot(NamedTuple):
+    """A part of a connection that a run asks for: one partition, or the whole connection without one.
+
+    `most_runs` is how many runs may work on the connection then, this one included.
+    """
+
+    partition: str = ""
+    most_runs: int = 1
+
+
+WHOLE = Slot()
+
+
 class Lease(NamedTuple):
-    """The right of one run to change a connection. `holder` names the process that holds it.
+    """The right of one run to change a connection, or one partition of it. `holder` names the process that holds it.
 
     A random `token` tells two leases with the same fence apart.
     """
@@ -42,6 +57,7 @@ class Lease(NamedTuple):
     fence: int
     expires_at: datetime
     token: str
+    partition: str = ""
 
 
 class RunStart(NamedTuple):
@@ -181,10 +197,12 @@ class StateStore(Protocol):
         holder: str,
         seconds: float,
         is_dead: Callable[[str], bool] = ...,
+        slot: Slot = WHOLE,
     ) -> Lease:
-        """Takes the lease of the connection, also from a run whose lease has expired or whose holder `is_dead`.
+        """Takes the lease of the slot, also from a run whose lease has expired or whose holder `is_dead`.
 
-        By default no holder counts as dead. Raises StateConflict, which names the holder, while another run has it.
+        By default no holder counts as dead. Raises StateConflict, which names a holder, while another run has it, or
+        as many run as may. The lease is of the whole connection where an earlier run of the whole has left something.
         """
         ...
 
@@ -196,8 +214,8 @@ class StateStore(Protocol):
         """Gives the lease back. A lease that is lost already is no error."""
         ...
 
-    def current_lease(self, connection: str) -> Lease | None:
-        """The lease on the connection, expired or not. Another run may hold it by the time the caller looks."""
+    def current_leases(self, connection: str) -> Sequence[Lease]:
+        """The leases on the connection, expired or not. Other runs may hold them by the time the caller looks."""
         ...
 
     def begin_run(
@@ -265,7 +283,8 @@ class StateStore(Protocol):
         ...
 
     def unfinished_folders(self, lease: Lease) -> Sequence[tuple[str, str]]:
-        """(run id, folder) pairs of runs that never ended, or did not end as complete, under earlier leases.
+        """(run id, folder) pairs of runs that never ended, or did not end as complete, under earlier leases of the
+        lease's partition; of all, for a lease of the whole.
 
         A retry has the run id of the attempt before it, so a run id may be the caller's own.
         """
@@ -305,8 +324,8 @@ class StateStore(Protocol):
         """
         ...
 
-    def announced_loads(self, connection: str) -> Sequence[Load]:
-        """The loads that are announced and not ended, oldest first."""
+    def announced_loads(self, connection: str, *, partition: str | None = None) -> Sequence[Load]:
+        """The loads that are announced and not ended, oldest first; with `partition`, those of it alone."""
         ...
 
     def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:

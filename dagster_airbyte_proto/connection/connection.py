@@ -102,7 +102,7 @@ class Connection(StrictModel):
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
     secret for hashed columns. `transforms` change rows on their way. `sandbox` runs a program of this machine under
-    bubblewrap.
+    bubblewrap. `parallel` is how many partitions may be synced at once.
     """
 
     name: str
@@ -116,6 +116,7 @@ class Connection(StrictModel):
     types: TypeOptions = TypeOptions()
     sandbox: bool = False
     transforms: Transforms = ()
+    parallel: Annotated[int, Field(gt=0, strict=True)] = 4
     to: RelayDestination | None = None
     push: Pushes | None = None
     batch: BatchOptions = BatchOptions()

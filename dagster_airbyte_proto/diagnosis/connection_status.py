@@ -80,9 +80,8 @@ def connection_status(store: StateStore, name: str, now: datetime) -> Connection
     runs = [(run, _report(run)) for run in store.runs(name, limit=RUNS_SHOWN)]
     if not runs:
         return ConnectionStatus(name, NEVER)
-    lease = store.current_lease(name)
     newest = runs[0][0]
-    is_held = lease is not None and lease.expires_at > now and not is_dead(lease.holder)
+    is_held = any(lease.expires_at > now and not is_dead(lease.holder) for lease in store.current_leases(name))
     is_running = newest.ended_at is None and is_held
     status = newest.status or (RUNNING if is_running else INTERRUPTED)
     ended, report = next(((run, report) for run, report in runs if run.ended_at), (newest, _ReportPart()))

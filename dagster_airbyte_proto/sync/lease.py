@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
+from dagster_airbyte_proto.checkpoints.store import WHOLE, Lease, Slot, StateStore
 from dagster_airbyte_proto.errors import ProtoError, StateConflict
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
 
@@ -76,16 +76,24 @@ class LeaseRenewal:
 
 
 def acquire_lease(
-    store: StateStore, connection: str, run_id: str, seconds: float, wait: LeaseWait = _NO_WAIT
+    store: StateStore,
+    connection: str,
+    run_id: str,
+    seconds: float,
+    wait: LeaseWait = _NO_WAIT,
+    *,
+    slot: Slot = WHOLE,
 ) -> LeaseRenewal:
-    """Acquires the connection for this run; enter the result to keep it. Raises StateConflict that names the holder if
-    the connection is still held at the end of the wait."""
+    """Acquires the slot of the connection for this run; enter the result to keep it. Raises StateConflict that names
+    a holder if others still exclude it at the end of the wait."""
     deadline = time.monotonic() + wait.seconds
     cancel = wait.cancel or threading.Event()
     has_notified = False
     while True:
         try:
-            lease = store.acquire(connection, run_id=run_id, holder=this_process(), seconds=seconds, is_dead=is_dead)
+            lease = store.acquire(
+                connection, run_id=run_id, holder=this_process(), seconds=seconds, is_dead=is_dead, slot=slot
+            )
             return LeaseRenewal(store, lease, seconds)
         except StateConflict as conflict:
             left = deadline - time.monotonic()

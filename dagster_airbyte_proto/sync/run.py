@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dagster_airbyte_proto.checkpoints.store import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.points import reach
@@ -77,7 +78,12 @@ def _run_sync(
         engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
     ) as log:
         with acquire_lease(
-            engine.store, connection.name, run_id, engine.settings.lease_seconds, _lease_wait(options, log)
+            engine.store,
+            connection.name,
+            run_id,
+            engine.settings.lease_seconds,
+            _lease_wait(options, log),
+            slot=_slot(engine, connection, request),
         ) as renewal:
             reach("run.leased")
             run = LeasedRun(options, renewal, log)
@@ -106,6 +112,17 @@ def _with_compactions(finished: _FinishedSync, result: AutoCompactResult) -> Syn
 
 def _lease_wait(options: RunOptions, log: RunLog) -> LeaseWait:
     return LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE"))
+
+
+def _slot(engine: Engine, connection: Connection, request: SyncRequest) -> Slot:
+    """The part of the connection that the run needs for itself.
+
+    A connector that rewrites its config hands tokens on from run to run: two at once would invalidate each other's.
+    """
+    if request.slice is None or connection.to is not None:
+        return WHOLE
+    rewrites_config = engine.store.stored_config(connection.name) is not None
+    return Slot(request.partition, 1 if rewrites_config else connection.parallel)
 
 
 def recover_connection(engine: Engine, name: str) -> int:

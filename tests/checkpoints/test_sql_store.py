@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import Connection, create_engine, inspect
 
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.migrations import MIGRATIONS
@@ -135,7 +135,7 @@ class SqlStoreConformance(StateStoreConformance):
             for name in later:
                 tx.exec_driver_sql(f"DROP TABLE {name}")
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
-            tx.exec_driver_sql("ALTER TABLE airbyte_proto_leases DROP COLUMN token")
+            _make_leases_of_old(tx)
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 1")
             for name in set(metadata.tables) - later:
                 tx.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {name.removeprefix('airbyte_proto_')}")
@@ -168,7 +168,7 @@ class SqlStoreConformance(StateStoreConformance):
             tx.exec_driver_sql("ALTER TABLE airbyte_proto_connections DROP COLUMN protocol")
             for later in ("config_history", "landed_tables", "deliveries", "rejected_rows", "kept_values"):
                 tx.exec_driver_sql(f"DROP TABLE airbyte_proto_{later}")
-            tx.exec_driver_sql("ALTER TABLE airbyte_proto_leases DROP COLUMN token")
+            _make_leases_of_old(tx)
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 3")
         found = SqlStore(state_url)
         protocols = {name: found.protocol(name) for name in states}
@@ -221,6 +221,22 @@ class SqlStoreConformance(StateStoreConformance):
         with pytest.raises(ConfigError, match=rf"version 99.*up to {len(MIGRATIONS)}") as refused:
             SqlStore(state_url).connections()
         assert "state store version 99" in refused.value.remedy
+
+
+def _make_leases_of_old(tx: Connection) -> None:
+    """Leases as they were before they had tokens and partitions."""
+    tx.exec_driver_sql("ALTER TABLE airbyte_proto_run_folders DROP COLUMN partition_key")
+    tx.exec_driver_sql("ALTER TABLE airbyte_proto_leases RENAME TO leases_of_today")
+    tx.exec_driver_sql(
+        "CREATE TABLE airbyte_proto_leases (connection TEXT NOT NULL PRIMARY KEY REFERENCES airbyte_proto_connections"
+        " (connection), fence INTEGER NOT NULL, run_id TEXT NOT NULL, holder TEXT NOT NULL, since TIMESTAMP NOT NULL,"
+        " expires_at TIMESTAMP NOT NULL)"
+    )
+    tx.exec_driver_sql(
+        "INSERT INTO airbyte_proto_leases SELECT connection, fence, run_id, holder, since, expires_at FROM"
+        " leases_of_today"
+    )
+    tx.exec_driver_sql("DROP TABLE leases_of_today")
 
 
 class TestSqlite(SqlStoreConformance):

@@ -162,8 +162,8 @@ class World:
 
     def wait_for_lease(self) -> None:
         """The clock goes on until nobody holds the connection."""
-        lease = self._place.looked_at.current_lease(CONNECTION)
-        self.now = max(self.now, lease.expires_at if lease else self.now) + timedelta(seconds=1)
+        ends = [lease.expires_at for lease in self._place.looked_at.current_leases(CONNECTION)]
+        self.now = max([self.now, *ends]) + timedelta(seconds=1)
 
     # What others do to it.
 

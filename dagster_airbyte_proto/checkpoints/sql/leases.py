@@ -1,4 +1,4 @@
-"""SQL of a connection's row with its counters, and of its lease, inside a transaction that the caller has begun.
+"""SQL of a connection's row with its counters, and of its leases, inside a transaction that the caller has begun.
 
 The counters only grow, and outlive every lease, run and state.
 
@@ -6,15 +6,15 @@ Only the fence and the token decide whether a lease is lost, never the clock: a 
 took its lease over. The clock only says from when on another run may take it over.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from dagster_airbyte_proto.checkpoints.sql.schema import connections, leases
-from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.sql.schema import connections, leases, loads, open_generations, run_folders
+from dagster_airbyte_proto.checkpoints.store import WHOLE, Lease, Slot
 from dagster_airbyte_proto.errors import StateConflict
 
 CounterName = Literal["fence", "sync_id", "version"]
@@ -38,15 +38,32 @@ def lock_connection(tx: Connection, connection: str) -> None:
     tx.execute(select(connections).where(connections.c.connection == connection).with_for_update())
 
 
-def take(tx: Connection, requested: Lease, now: datetime, is_dead: Callable[[str], bool]) -> Lease:
-    """Takes the lease and returns it with its own fence. Raises StateConflict while another run holds it."""
-    row = tx.execute(_lease_of(requested.connection).with_for_update()).one_or_none()
-    if row is not None and row.expires_at > now and not is_dead(row.holder):
-        raise _held_by(row)
-    lease = requested._replace(fence=next_number(tx, requested.connection, "fence"))
-    tx.execute(delete(leases).where(leases.c.connection == requested.connection))
-    tx.execute(insert(leases).values(since=now, **lease._asdict()))
+def take(tx: Connection, requested: Lease, slot: Slot, now: datetime, is_dead: Callable[[str], bool]) -> Lease:
+    """Takes the lease of the slot and returns it with its own fence. Raises StateConflict while others exclude it."""
+    if slot.partition and _is_something_left_of_whole(tx, requested.connection):
+        slot = WHOLE
+    rows = tx.execute(_leases_of(requested.connection).with_for_update()).all()
+    alive = [row for row in rows if row.expires_at > now and not is_dead(row.holder)]
+    for row in alive:
+        if slot.partition in ("", row.partition_key) or not row.partition_key:
+            raise _held_by(row)
+    if len(alive) >= slot.most_runs:
+        raise _full(alive)
+    lease = requested._replace(fence=next_number(tx, requested.connection, "fence"), partition=slot.partition)
+    for row in rows:
+        # The dead lease of another partition stays: that partition's next run has to recover it.
+        if slot.partition in ("", row.partition_key) or not row.partition_key:
+            tx.execute(delete(leases).where(leases.c.token == row.token))
+    tx.execute(insert(leases).values(since=now, partition_key=lease.partition, **_columns(lease)))
     return lease
+
+
+def _is_something_left_of_whole(tx: Connection, connection: str) -> bool:
+    """True if a run of the whole connection has left an announced load, unswept folders, or a dead generation."""
+    load = exists().where(loads.c.connection == connection, loads.c.partition_key == "", loads.c.status == "announced")
+    folder = exists().where(run_folders.c.connection == connection, run_folders.c.partition_key == "")
+    branch = exists().where(open_generations.c.connection == connection, open_generations.c.scope.is_(None))
+    return bool(tx.scalar(select(load | folder | branch)))
 
 
 def renew(tx: Connection, lease: Lease, now: datetime, seconds: float) -> Lease:
@@ -63,10 +80,13 @@ def release(tx: Connection, lease: Lease) -> None:
     tx.execute(delete(leases).where(*_is(lease)))
 
 
-def current_lease(tx: Connection, connection: str) -> Lease | None:
-    """The stored lease of the connection, whoever holds it, expired or not."""
-    row = tx.execute(_lease_of(connection)).one_or_none()
-    return None if row is None else Lease(row.connection, row.run_id, row.holder, row.fence, row.expires_at, row.token)
+def current_leases(tx: Connection, connection: str) -> Sequence[Lease]:
+    """The stored leases of the connection, whoever holds them, expired or not."""
+    rows = tx.execute(_leases_of(connection).order_by(leases.c.fence))
+    return [
+        Lease(row.connection, row.run_id, row.holder, row.fence, row.expires_at, row.token, row.partition_key)
+        for row in rows
+    ]
 
 
 def check_held(tx: Connection, lease: Lease) -> None:
@@ -79,8 +99,22 @@ def _is(lease: Lease) -> tuple[ColumnElement[bool], ...]:
     return leases.c.connection == lease.connection, leases.c.fence == lease.fence, leases.c.token == lease.token
 
 
-def _lease_of(connection: str) -> Any:
+def _columns(lease: Lease) -> dict[str, Any]:
+    return {name: value for name, value in lease._asdict().items() if name != "partition"}
+
+
+def _leases_of(connection: str) -> Any:
     return select(leases).where(leases.c.connection == connection)
+
+
+def _full(alive: Sequence[Row[Any]]) -> StateConflict:
+    first = min(alive, key=lambda row: row.fence)
+    return StateConflict(
+        f"starting to work on connection {first.connection}",
+        f"{len(alive)} of its runs work now, and no more may; the oldest is of partition {first.partition_key}, by"
+        f" {first.holder} (run {first.run_id}) since {_readable(first.since)}",
+        remedy="Wait until one has ended, or raise `parallel` in the connection.",
+    )
 
 
 def _held_by(row: Row[Any]) -> StateConflict:
@@ -93,7 +127,9 @@ def _held_by(row: Row[Any]) -> StateConflict:
 
 
 def _lost(tx: Connection, lease: Lease) -> StateConflict:
-    row = tx.execute(_lease_of(lease.connection)).one_or_none()
+    others = tx.execute(_leases_of(lease.connection)).all()
+    # Only a run of the same partition, or of the whole, can have taken it.
+    row = next((each for each in others if not lease.partition or each.partition_key in ("", lease.partition)), None)
     return StateConflict(
         f"working on connection {lease.connection} (run {lease.run_id}, fence {lease.fence})",
         f"{row.holder} took it over (run {row.run_id}) at {_readable(row.since)}"

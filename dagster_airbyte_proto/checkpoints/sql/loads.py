@@ -67,8 +67,10 @@ def newest_loads(tx: Connection, connection: str, limit: int) -> list[LoggedLoad
     return [as_logged(row) for row in tx.execute(query)]
 
 
-def announced_loads(tx: Connection, connection: str) -> list[Load]:
-    unfinished = loads.c.connection == connection, loads.c.status == LoadStatus.ANNOUNCED.value
+def announced_loads(tx: Connection, connection: str, partition: str | None) -> list[Load]:
+    unfinished = [loads.c.connection == connection, loads.c.status == LoadStatus.ANNOUNCED.value]
+    if partition is not None:
+        unfinished.append(loads.c.partition_key == partition)
     return [
         load_from_json(body) for body in tx.scalars(select(loads.c.body).where(*unfinished).order_by(loads.c.number))
     ]

@@ -264,6 +264,26 @@ DROP TABLE airbyte_proto_kept_configs;
 ALTER TABLE airbyte_proto_owned_configs RENAME TO airbyte_proto_kept_configs
 """
 
+# SQLite cannot change a primary key.
+_LEASES_OF_PARTITIONS = """
+ALTER TABLE airbyte_proto_leases RENAME TO airbyte_proto_leases_before;
+CREATE TABLE airbyte_proto_leases (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    partition_key TEXT NOT NULL,
+    fence INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    since {time} NOT NULL,
+    expires_at {time} NOT NULL,
+    token TEXT NOT NULL,
+    PRIMARY KEY (connection, partition_key)
+);
+INSERT INTO airbyte_proto_leases
+    SELECT connection, '', fence, run_id, holder, since, expires_at, token FROM airbyte_proto_leases_before;
+DROP TABLE airbyte_proto_leases_before;
+ALTER TABLE airbyte_proto_run_folders ADD COLUMN partition_key TEXT NOT NULL DEFAULT ''
+"""
+
 MIGRATIONS = (
     _FIRST,
     _SHAPES,
@@ -275,6 +295,7 @@ MIGRATIONS = (
     _DELIVERIES,
     _KEPT_VALUES,
     _CONFIG_OWNERS,
+    _LEASES_OF_PARTITIONS,
 )
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""

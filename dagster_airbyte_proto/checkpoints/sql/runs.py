@@ -81,7 +81,12 @@ def next_generation(tx: Connection, connection: str, key: StateKey) -> int:
 
 def note_folders(tx: Connection, lease: Lease, folders: Iterable[str]) -> None:
     noted = set(tx.scalars(select(run_folders.c.folder).where(_under(run_folders, lease))))
-    run = {"connection": lease.connection, "fence": lease.fence, "run_id": lease.run_id}
+    run = {
+        "connection": lease.connection,
+        "fence": lease.fence,
+        "run_id": lease.run_id,
+        "partition_key": lease.partition,
+    }
     if new := [{"folder": folder, **run} for folder in dict.fromkeys(folders) if folder not in noted]:
         tx.execute(insert(run_folders), new)
 
@@ -104,7 +109,8 @@ def _under(table: Table, lease: Lease) -> ColumnElement[bool]:
 
 
 def _before(lease: Lease) -> ColumnElement[bool]:
-    return and_(run_folders.c.connection == lease.connection, run_folders.c.fence < lease.fence)
+    earlier = and_(run_folders.c.connection == lease.connection, run_folders.c.fence < lease.fence)
+    return and_(earlier, run_folders.c.partition_key == lease.partition) if lease.partition else earlier
 
 
 def _is_at(connection: str, key: StateKey) -> ColumnElement[bool]:

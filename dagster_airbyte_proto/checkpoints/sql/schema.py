@@ -61,6 +61,8 @@ leases = Table(
     "airbyte_proto_leases",
     metadata,
     _connection(),
+    # Empty for the whole connection.
+    Column("partition_key", Text, primary_key=True),
     Column("fence", Integer, nullable=False),
     Column("run_id", Text, nullable=False),
     Column("holder", Text, nullable=False),
@@ -90,6 +92,7 @@ run_folders = Table(
     Column("fence", Integer, primary_key=True),
     Column("folder", Text, primary_key=True),
     Column("run_id", Text, nullable=False),
+    Column("partition_key", Text, nullable=False),
 )
 
 generations = Table(

@@ -38,6 +38,7 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     states_of_last_kind,
 )
 from dagster_airbyte_proto.checkpoints.store import (
+    WHOLE,
     LandedTable,
     Lease,
     LoadStatus,
@@ -46,6 +47,7 @@ from dagster_airbyte_proto.checkpoints.store import (
     OpenGeneration,
     Resolution,
     RunStart,
+    Slot,
     StateChange,
     StoredState,
     StreamChange,
@@ -84,13 +86,14 @@ class SqlStore(KeptValueReader):
         holder: str,
         seconds: float,
         is_dead: Callable[[str], bool] = lambda _holder: False,
+        slot: Slot = WHOLE,
     ) -> Lease:
         with self._database.write() as tx:
             sql_leases.lock_new_or_known(tx, connection)
             now = self._database.now(tx)
             expires_at = now + timedelta(seconds=seconds)
             requested = Lease(connection, run_id, holder, fence=0, expires_at=expires_at, token=token_hex(16))
-            return sql_leases.take(tx, requested, now, is_dead)
+            return sql_leases.take(tx, requested, slot, now, is_dead)
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         with self._database.write() as tx:
@@ -100,9 +103,9 @@ class SqlStore(KeptValueReader):
         with self._database.write() as tx:
             sql_leases.release(tx, lease)
 
-    def current_lease(self, connection: str) -> Lease | None:
+    def current_leases(self, connection: str) -> Sequence[Lease]:
         with self._database.read() as tx:
-            return sql_leases.current_lease(tx, connection)
+            return sql_leases.current_leases(tx, connection)
 
     def begin_run(
         self,
@@ -223,9 +226,9 @@ class SqlStore(KeptValueReader):
             ended = LoggedLoad(load, status, row.announced_at, now, str(resolution), tuple(committed))
             _end_load(tx, ended, row, states, ChangeNote(resolution.who, "resolve", load.run_id, now))
 
-    def announced_loads(self, connection: str) -> Sequence[Load]:
+    def announced_loads(self, connection: str, *, partition: str | None = None) -> Sequence[Load]:
         with self._database.read() as tx:
-            return sql_loads.announced_loads(tx, connection)
+            return sql_loads.announced_loads(tx, connection, partition)
 
     def loads(self, connection: str, *, limit: int = 100) -> Sequence[LoggedLoad]:
         with self._database.read() as tx:

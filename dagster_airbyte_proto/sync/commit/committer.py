@@ -164,8 +164,13 @@ class Committer:
         return outcome
 
     def recover(self) -> list[LoadOutcome]:
-        """Commits and promotes the loads that earlier runs announced, then removes the files of loads not announced."""
-        outcomes = [self._recover(load) for load in self._store.announced_loads(self._lease.connection)]
+        """Commits and promotes the loads that earlier runs announced, then removes the files of loads not announced.
+
+        With the lease of a partition, only those of runs of the partition: others may be running.
+        """
+        partition = self._lease.partition or None
+        announced = self._store.announced_loads(self._lease.connection, partition=partition)
+        outcomes = [self._recover(load) for load in announced]
         noted = self._store.unfinished_folders(self._lease)
         for run_id in dict.fromkeys(run_id for run_id, _ in noted):
             kept = self._store.referenced_files(self._lease.connection, run_id)
@@ -182,6 +187,8 @@ class Committer:
 
         Where the table refuses, the branch stays for the next run to drop: no reader sees it.
         """
+        if self._lease.partition:  # Others may be dropping them. The store leases the whole where there is one.
+            return
         for generation in self._store.open_generations(self._lease.connection):
             if generation.state is None:
                 with suppress(TableError, CommitUnknown):

@@ -52,6 +52,6 @@ def ownership(container: "Container", store: Callable[[], StateStore]) -> Owners
         connection, labels.get("run", "")
     ):
         return Ownership.UNKNOWN
-    lease = store().current_lease(connection)
-    holds = lease is not None and lease.holder == owner and lease.expires_at > datetime.now(UTC)
+    now = datetime.now(UTC)
+    holds = any(lease.holder == owner and lease.expires_at > now for lease in store().current_leases(connection))
     return Ownership.OWNED if holds else Ownership.ORPHAN

@@ -169,8 +169,7 @@ def _protected_files(store: DeliveryStore, name: TableName) -> ProtectedFiles:
     paths: set[str] = set()
     run_ids: set[str] = set()
     for connection in store.connections():
-        if (lease := store.current_lease(connection)) is not None:
-            run_ids.add(lease.run_id)
+        run_ids.update(lease.run_id for lease in store.current_leases(connection))
         for load in store.announced_loads(connection):
             paths.update(file.path for part in load.parts if part.table == name for file in part.files)
         for delivery in store.deliveries(connection).values():

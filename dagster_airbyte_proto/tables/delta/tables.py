@@ -58,6 +58,7 @@ from dagster_airbyte_proto.tables.delta.preparation import (
     with_published_columns,
 )
 from dagster_airbyte_proto.tables.delta.warehouse import check_is_local
+from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import (
     check_mode,
@@ -259,9 +260,10 @@ class DeltaTables:
         actions = [txn_action(load_id, snapshot.version + 1), *add_actions_of(places, files, location)]
         points.reach("table.committing")
         totals = None if part.write in REPLACING else totals_after(self.java().totals(snapshot), part)
-        version = self.java().write(
-            snapshot, actions, removal, replaces=part.write in REPLACING, user_metadata=user_metadata
-        )
+        with only_writer(location):
+            version = self.java().write(
+                snapshot, actions, removal, replaces=part.write in REPLACING, user_metadata=user_metadata
+            )
         points.reach("table.committed")
         if version != snapshot.version + 1:  # another commit came in between, so our count of all rows does not hold
             return CommittedRows(part.stream, str(version), False, deleted=removal.rows)
@@ -279,7 +281,8 @@ class DeltaTables:
         location, metadata, attempt = self.location(part.table), snapshot.metadata, uuid4().hex
         job = WriteJob(part, files, location, metadata.columns, metadata.slice_column)
         points.reach("table.committing")
-        run_write_job(self.open_session(), job, load_id, snapshot.version + 1, {**user_metadata, _ATTEMPT: attempt})
+        with only_writer(location):
+            run_write_job(self.open_session(), job, load_id, snapshot.version + 1, {**user_metadata, _ATTEMPT: attempt})
         points.reach("table.committed")
         # If another writer has landed the load meanwhile, Delta skips the job silently. The attempt id in the commit
         # tells whose it was.

@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
@@ -24,6 +24,7 @@ from dagster_airbyte_proto.tables.iceberg.deletion_vectors import puffin_file
 from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
+from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.part_checks import effective_files
 from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
@@ -68,19 +69,25 @@ class JavaTable:
             self._read = read = _Read(location, History.from_log(self.log))
         return read.history
 
+    def alone(self) -> AbstractContextManager[None]:
+        """While it is entered, no other process of this machine commits to the table, if it lies on it."""
+        return only_writer(str(self._table.location()))
+
     def rename(self, renames: Sequence[tuple[str, str]]) -> None:
         """Renames columns (old name, new name). Their ids stay, and therefore their values."""
         update = self._table.updateSchema()
         for old, new in renames:
             update.renameColumn(old, new)
-        update.commit()
+        with self.alone():
+            update.commit()
 
     def evolve(self, columns: IcebergSchema) -> None:
         """Adds and widens columns until all `columns` fit."""
-        if (version := _format_version(columns)) > self.log.format_version:
-            self._table.updateProperties().set(_FORMAT_VERSION, str(version)).commit()
-        update = self._table.updateSchema().caseSensitive(False)
-        update.unionByNameWith(self._iceberg.schema(columns)).commit()
+        with self.alone():
+            if (version := _format_version(columns)) > self.log.format_version:
+                self._table.updateProperties().set(_FORMAT_VERSION, str(version)).commit()
+            update = self._table.updateSchema().caseSensitive(False)
+            update.unionByNameWith(self._iceberg.schema(columns)).commit()
 
     def add_schema(self, columns: IcebergSchema, *, seen: TableLog) -> None:
         """Adds a schema that is not the current one.
@@ -151,7 +158,8 @@ class JavaTable:
 
     def swap_metadata(self, base: Any, new: Any) -> None:
         """Commits new metadata. Fails with a conflict if the table's metadata is no longer `base`."""
-        self._operations.commit(base, new)
+        with self.alone():
+            self._operations.commit(base, new)
 
     def append_change(self, transaction: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
         """Returns a change that adds the files. It makes a snapshot even if there are none."""

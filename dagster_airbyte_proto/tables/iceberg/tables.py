@@ -244,7 +244,8 @@ class IcebergTables:
         refusal: BaseException | None = None
         with outcome_unknown(doing, stream):
             try:
-                change.commit()
+                with table.alone():
+                    change.commit()
             except CALL_ERRORS as error:
                 if failure_of(error) in NO_OUTCOME:
                     raise CommitUnknown(doing, first_line(error), stream=stream) from error

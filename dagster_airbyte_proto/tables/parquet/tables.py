@@ -12,7 +12,6 @@
 - A version that is no longer current stays for an hour, so that a reader that has listed it can still open its files.
 """
 
-import fcntl
 import shutil
 import time
 import uuid
@@ -31,6 +30,7 @@ from dagster_airbyte_proto.loads.load import CommittedRows, FileContent, StagedR
 from dagster_airbyte_proto.loads.storage import LOCAL, without_file_scheme
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget, Witness
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.tables.only_writer import locked_in_time
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.parquet import ABILITIES
 from dagster_airbyte_proto.tables.parquet.log import LogSnapshot
@@ -41,7 +41,6 @@ from dagster_airbyte_proto.tables.sql_names import qualified
 CURRENT = "current"
 _COLUMNS = "00000000-columns.parquet"
 _KEEP_SECONDS = 3600.0
-_POLL_SECONDS = 0.01
 
 
 class ParquetTables:
@@ -118,16 +117,9 @@ def _locked(path: Path, doing: str, timeout_seconds: float) -> Iterator[None]:
 
     A process that dies frees the lock; for one that is stopped others wait a while.
     """
-    deadline = time.monotonic() + timeout_seconds
     with path.open("wb") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise CommitUnknown(doing, f"another process holds {path} and does not move") from None
-                time.sleep(_POLL_SECONDS)
+        if not locked_in_time(file.fileno(), timeout_seconds):
+            raise CommitUnknown(doing, f"another process holds {path} and does not move")
         yield
 
 

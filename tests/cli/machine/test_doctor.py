@@ -95,7 +95,7 @@ def test_a_store_that_refuses_fails_and_its_password_is_not_shown(place: Place) 
     assert "hunter22" not in shown.out + shown.err + json.dumps(found)
 
 
-@pytest.mark.parametrize(("version", "verdict"), [(8, "warning"), (9, "ok"), (99, "fails")])
+@pytest.mark.parametrize(("version", "verdict"), [(10, "warning"), (11, "ok"), (99, "fails")])
 def test_a_store_of_another_version_is_named_and_left_as_it_is(place: Place, version: int, verdict: str) -> None:
     place.run("state", "list")
     with closing(sqlite3.connect(".airbyte-proto/state.db")) as store:

@@ -93,12 +93,12 @@ class LeaseTests(StoreFixtures):
     def test_the_current_lease_of_a_connection_can_be_read(
         self, store: StateStore, lease: Lease, clock: HandClock
     ) -> None:
-        assert store.current_lease("shop") == lease
-        assert store.current_lease("other") is None
+        assert store.current_leases("shop") == [lease]
+        assert store.current_leases("other") == []
         clock.now += timedelta(seconds=61)
-        assert store.current_lease("shop") == lease
+        assert store.current_leases("shop") == [lease]
         store.release(lease)
-        assert store.current_lease("shop") is None
+        assert store.current_leases("shop") == []
 
     def test_fences_grow_over_releases_too(self, store: StateStore, lease: Lease) -> None:
         store.release(lease)

@@ -5,8 +5,11 @@ from tests.conformance.state_store.kept_value_tests import KeptValueTests
 from tests.conformance.state_store.lease_tests import LeaseTests
 from tests.conformance.state_store.load_tests import LoadTests
 from tests.conformance.state_store.retention_tests import RetentionTests
+from tests.conformance.state_store.slot_tests import SlotTests
 from tests.conformance.state_store.state_tests import StateTests
 
 
-class StateStoreConformance(LeaseTests, LoadTests, StateTests, RetentionTests, GenerationTests, KeptValueTests):
+class StateStoreConformance(
+    LeaseTests, SlotTests, LoadTests, StateTests, RetentionTests, GenerationTests, KeptValueTests
+):
     """The conformance tests of a StateStore. A subclass provides the fixture `open_store`, and inherits all tests."""

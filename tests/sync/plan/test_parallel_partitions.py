@@ -1,0 +1,155 @@
+"""Partitions of one connection that are synced at once: by threads here, which share no lease and no engine."""
+
+import json
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
+from dagster_airbyte_proto.checkpoints.store import Slot
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import StateConflict
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.plan.stream_plan import Slice, SyncRequest
+from dagster_airbyte_proto.sync.report import SyncReport, SyncStatus
+from dagster_airbyte_proto.sync.run import sync_connection
+from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.tables.delta.tables import DeltaTables
+from dagster_airbyte_proto.tables.iceberg.tables import IcebergTables
+from dagster_airbyte_proto.tables.spark.session import query
+from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.testing import fake_source
+from tests.sync.conftest import OpenShop
+from tests.sync.plan.test_partitions import ids, partitioned, states
+from tests.sync.shop import Shop
+from tests.sync.test_sync import two
+
+KEYS = tuple(f"p{number}" for number in range(10))
+_MEETING = """
+import os, pathlib, runpy, sys, time
+place, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+sys.argv[1:] = sys.argv[3:]
+if "read" in sys.argv:
+    (place / str(os.getpid())).touch()
+    ends_at = time.monotonic() + 60
+    while len(list(place.iterdir())) < number:
+        if time.monotonic() > ends_at:
+            sys.exit("the others did not come")
+        time.sleep(0.01)
+runpy.run_path({source!r}, run_name="__main__")
+"""
+
+
+def meeting(folder: Path, number: int) -> list[str]:
+    """A source that sends nothing before so many of it run at once."""
+    script, place = folder / "meeting.py", folder / "met"
+    place.mkdir(parents=True)
+    script.write_text(_MEETING.replace("{source!r}", repr(fake_source.__file__)))
+    return [sys.executable, str(script), str(place), str(number)]
+
+
+def offered(place: Shop, counts: dict[str, int]) -> None:
+    partitioned(place)
+    for key, count in counts.items():
+        (place.folder / f"of-{key}.json").write_text(json.dumps(two(count, count + 1)))
+    place.offer(two(1, 1))
+
+
+def at_once(keys: Sequence[str], sync: Callable[[str], SyncReport]) -> list[SyncReport]:
+    with ThreadPoolExecutor(len(keys)) as pool:
+        return list(pool.map(sync, keys))
+
+
+@pytest.mark.parametrize("kept_in", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_ten_partitions_at_once_are_exact_twice(kept_in: str, shop: OpenShop, request: pytest.FixtureRequest) -> None:
+    place = shop(write="append_dedup", max_bytes=1)
+    if kept_in == "postgres":
+        url = request.getfixturevalue("postgres_server").new_store()
+        place.store = SqlStore(url)
+        place.settings_written["state_url"] = url
+    place.more["parallel"] = 10
+    options = RunOptions(threading.Event(), lease_wait_seconds=60)
+    for turn in (1, 2):
+        place.program = meeting(place.folder / str(turn), len(KEYS))
+        counts = {key: number + 5 * turn for number, key in enumerate(KEYS)}
+        offered(place, counts)
+        reports = at_once(KEYS, lambda key: place.sync(SyncRequest(slice=Slice(key)), options))
+        assert [report.status for report in reports] == [SyncStatus.COMPLETE] * len(KEYS)
+        assert ids(place) == {key: list(range(count)) for key, count in counts.items()}
+        assert ids(place, "orders") == {key: list(range(count + 1)) for key, count in counts.items()}
+        assert set(states(place)) == set(KEYS)
+        assert place.store.current_leases("shop") == []
+        assert place.loose_files() == []
+
+
+@pytest.mark.spark
+@pytest.mark.everyday("iceberg-append_dedup")
+@pytest.mark.parametrize("write", ["append_dedup", "overwrite"])
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_real_tables_take_slices_from_several_runs_at_once(
+    kind: str, write: str, spark: SparkSession, spark_settings: SparkSettings, shop: OpenShop
+) -> None:
+    read = "full_refresh" if write == "overwrite" else "incremental"
+    keys, place = KEYS[:5], shop(write=write, read=read, max_bytes=1)
+    name = f"shop_{secrets.token_hex(4)}"
+    place.more |= {"parallel": len(keys), "destination": {"namespace": name}}
+    settings = spark_settings._replace(catalog="spark_catalog", format="delta") if kind == "delta" else spark_settings
+    tables = (DeltaTables if kind == "delta" else IcebergTables)(spark, settings)
+    engine_settings = Settings.load(place.home)
+
+    def sync(key: str) -> SyncReport:
+        connection = Connection.from_file(place.connection_file)
+        with Engine(engine_settings, tables=tables) as engine:
+            return sync_connection(engine, connection, SyncRequest(slice=Slice(key)))
+
+    for turn in (1, 2):
+        place.program = meeting(place.folder / str(turn), len(keys))
+        counts = {key: number + 4 * turn for number, key in enumerate(keys)}
+        offered(place, counts)
+        reports = at_once(keys, sync)
+        assert [report.status for report in reports] == [SyncStatus.COMPLETE] * len(keys), [
+            (report.error, [each.error for each in report.streams.values()]) for report in reports
+        ]
+        found: dict[str, list[int]] = {key: [] for key in keys}
+        for key, number in query(spark, f"select _airbyte_partition, id from {tables.catalog}.{name}.users").rows:
+            found[key].append(number)
+        assert {key: sorted(rows) for key, rows in found.items()} == {
+            key: [*range(count)] for key, count in counts.items()
+        }
+
+
+def test_the_whole_connection_waits_for_its_partitions_and_they_for_each_other(shop: OpenShop) -> None:
+    place = shop()
+    place.more["parallel"] = 1
+    offered(place, {"p0": 3, "p1": 4})
+    slot = Slot("p1", 1)
+    with acquire_lease(place.store, "shop", "other", 60, slot=slot):
+        with pytest.raises(StateConflict, match="run other"):
+            place.sync(SyncRequest(slice=Slice("p1")))
+        with pytest.raises(StateConflict, match="1 of its runs work now"):
+            place.sync(SyncRequest(slice=Slice("p0")))
+        place.more["parallel"] = 2
+        place.offer(two(1, 1))
+        assert place.sync(SyncRequest(slice=Slice("p0"))).status is SyncStatus.COMPLETE
+    assert ids(place) == {"p0": [0, 1, 2]}
+
+
+def test_a_connector_that_rewrites_its_config_runs_once_at_a_time(shop: OpenShop) -> None:
+    place = shop()
+    place.more["parallel"] = 4
+    offered(place, {"p0": 3, "p1": 4})
+    with acquire_lease(place.store, "shop", "by hand", 60) as whole:
+        place.store.save_config(whole.lease, {"token": "new"}, based_on="digest")
+    with (
+        acquire_lease(place.store, "shop", "other", 60, slot=Slot("p1", 4)),
+        pytest.raises(StateConflict, match="1 of its runs work now"),
+    ):
+        place.sync(SyncRequest(slice=Slice("p0")))

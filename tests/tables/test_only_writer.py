@@ -1,0 +1,58 @@
+"""The lock that lets one process at a time commit to a table on this machine."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.tables import only_writer
+from dagster_airbyte_proto.tables.only_writer import locked_in_time
+from dagster_airbyte_proto.tables.only_writer import only_writer as alone
+
+_HOLDER = """
+import sys
+from dagster_airbyte_proto.tables.only_writer import only_writer
+with only_writer("file:" + sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_commits_of_threads_and_processes_take_turns(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    count.write_text("0")
+
+    def add(_: int) -> None:
+        with alone(str(tmp_path)):
+            before = int(count.read_text())
+            count.write_text(str(before + 1))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(200)))
+    assert count.read_text() == "200"
+
+
+def test_the_lock_of_a_dead_process_is_free_and_that_of_a_stopped_one_is_waited_for_no_longer_than_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(only_writer, "_MOST_SECONDS", 0.05)
+    command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "held\n"
+        opened = only_writer._opened(str(tmp_path))
+        assert opened is not None
+        assert not locked_in_time(opened, 0.0)
+        with alone(str(tmp_path)):
+            pass
+        holder.kill()
+        holder.wait()
+        assert locked_in_time(opened, 5.0)
+
+
+def test_other_places_have_no_lock(tmp_path: Path) -> None:
+    for place in ("s3://bucket/table", str(tmp_path / "not there")):
+        with alone(place):
+            pass
