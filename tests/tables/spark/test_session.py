@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.spark.session import query, spark_config, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from tests.support.processes import has_ended
 
 
 def test_the_iceberg_runtime_fits_the_running_spark() -> None:
@@ -183,7 +184,6 @@ from pathlib import Path
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from tests.support.processes import has_ended
 settings = SparkSettings(sys.argv[1], config={"spark.driver.memory": "1g"}, jvm_log=Path(sys.argv[1], "jvm.log"))
 jvm = start_session(settings).sparkContext._gateway.proc
 jvm.kill()
