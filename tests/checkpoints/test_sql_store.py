@@ -184,6 +184,7 @@ class SqlStoreConformance(StateStoreConformance):
             tx.exec_driver_sql(f"CREATE TABLE older AS SELECT {columns} FROM airbyte_proto_kept_configs")
             tx.exec_driver_sql("DROP TABLE airbyte_proto_kept_configs")
             tx.exec_driver_sql("ALTER TABLE older RENAME TO airbyte_proto_kept_configs")
+            _make_leases_of_old(tx, have_tokens=True)
             tx.exec_driver_sql("UPDATE airbyte_proto_schema_version SET version = 9")
         found = SqlStore(state_url)
         assert found.stored_config("shop") == StoredConfig({"token": "one"}, "a")
@@ -223,20 +224,13 @@ class SqlStoreConformance(StateStoreConformance):
         assert "state store version 99" in refused.value.remedy
 
 
-def _make_leases_of_old(tx: Connection) -> None:
-    """Leases as they were before they had tokens and partitions."""
+def _make_leases_of_old(tx: Connection, *, have_tokens: bool = False) -> None:
+    """Leases as they were before they had partitions."""
     tx.exec_driver_sql("ALTER TABLE airbyte_proto_run_folders DROP COLUMN partition_key")
-    tx.exec_driver_sql("ALTER TABLE airbyte_proto_leases RENAME TO leases_of_today")
-    tx.exec_driver_sql(
-        "CREATE TABLE airbyte_proto_leases (connection TEXT NOT NULL PRIMARY KEY REFERENCES airbyte_proto_connections"
-        " (connection), fence INTEGER NOT NULL, run_id TEXT NOT NULL, holder TEXT NOT NULL, since TIMESTAMP NOT NULL,"
-        " expires_at TIMESTAMP NOT NULL)"
-    )
-    tx.exec_driver_sql(
-        "INSERT INTO airbyte_proto_leases SELECT connection, fence, run_id, holder, since, expires_at FROM"
-        " leases_of_today"
-    )
-    tx.exec_driver_sql("DROP TABLE leases_of_today")
+    columns = "connection, fence, run_id, holder, since, expires_at" + (", token" if have_tokens else "")
+    tx.exec_driver_sql(f"CREATE TABLE older_leases AS SELECT {columns} FROM airbyte_proto_leases")
+    tx.exec_driver_sql("DROP TABLE airbyte_proto_leases")
+    tx.exec_driver_sql("ALTER TABLE older_leases RENAME TO airbyte_proto_leases")
 
 
 class TestSqlite(SqlStoreConformance):

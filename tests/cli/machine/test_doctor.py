@@ -254,7 +254,7 @@ class TestPostgres:
         assert found["state store"]["found"].endswith("can be written; the first command makes its tables")
         assert "s ahead of" in found["clock"]["found"] or "s behind" in found["clock"]["found"]
         place.json("state", "list")
-        assert "its tables have version 10" in examine(place)[1]["state store"]["found"]
+        assert "its tables have version 11" in examine(place)[1]["state store"]["found"]
 
     def test_a_replica_that_only_reads_fails(self, place: Place, postgres_server: PostgresServer) -> None:
         url = postgres_server.new_store()
