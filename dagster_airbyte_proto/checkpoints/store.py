@@ -22,6 +22,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, ConfigOwner, StoredConfig
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
 from dagster_airbyte_proto.model import State, StreamId, TableName, WriteMode
@@ -30,19 +31,6 @@ from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 NO_LIMIT = 1_000_000_000
 """A `limit` that no list reaches."""
-
-
-class Slot(NamedTuple):
-    """A part of a connection that a run asks for: one partition, or the whole connection without one.
-
-    `most_runs` is how many runs may work on the connection then, this one included.
-    """
-
-    partition: str = ""
-    most_runs: int = 1
-
-
-WHOLE = Slot()
 
 
 class Lease(NamedTuple):

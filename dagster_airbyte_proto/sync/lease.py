@@ -10,7 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
 
-from dagster_airbyte_proto.checkpoints.store import WHOLE, Lease, Slot, StateStore
+from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import ProtoError, StateConflict
 from dagster_airbyte_proto.sync.process_identity import is_dead, this_process
 

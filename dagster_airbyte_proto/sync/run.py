@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.store import WHOLE, Slot
+from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ProtoError
 from dagster_airbyte_proto.points import reach

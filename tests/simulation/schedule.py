@@ -130,7 +130,7 @@ _ACTIONS = (
 )
 
 
-_SET_BACK = frozenset((Action.STORE_BACK, Action.TABLE_BACK, Action.DROP))
+_SET_BACK = frozenset((Action.STORE_BACK, Action.TABLE_BACK, Action.DROP, Action.MODE))
 """What the previous release did not notice. A store that it wrote remembers no tables, until the next load lands."""
 
 

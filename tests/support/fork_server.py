@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import psutil
 import pyarrow as pa
 
 from dagster_airbyte_proto import points
@@ -108,3 +109,11 @@ def _be_child(carry_out: CarryOut, line: str) -> None:
 
 def _answer(number: int) -> None:
     print(number, flush=True)  # noqa: T201 - stdout is how it answers
+
+
+def has_ended(pid: str | int) -> bool:
+    """True once the process runs no more. Its parent may not have taken notice yet, above all as the first process."""
+    try:
+        return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

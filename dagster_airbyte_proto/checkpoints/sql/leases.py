@@ -13,8 +13,9 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, Row, delete, exists, insert, select, update
 from sqlalchemy.dialects import sqlite
 
+from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.sql.schema import connections, leases, loads, open_generations, run_folders
-from dagster_airbyte_proto.checkpoints.store import WHOLE, Lease, Slot
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
 
 CounterName = Literal["fence", "sync_id", "version"]

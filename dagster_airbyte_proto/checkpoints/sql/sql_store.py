@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
+from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import deliveries as sql_deliveries
 from dagster_airbyte_proto.checkpoints.sql import generations as sql_generations
@@ -38,7 +39,6 @@ from dagster_airbyte_proto.checkpoints.sql.states import (
     states_of_last_kind,
 )
 from dagster_airbyte_proto.checkpoints.store import (
-    WHOLE,
     LandedTable,
     Lease,
     LoadStatus,
@@ -47,7 +47,6 @@ from dagster_airbyte_proto.checkpoints.store import (
     OpenGeneration,
     Resolution,
     RunStart,
-    Slot,
     StateChange,
     StoredState,
     StreamChange,

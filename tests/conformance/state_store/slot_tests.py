@@ -2,7 +2,8 @@
 
 import pytest
 
-from dagster_airbyte_proto.checkpoints.store import Lease, Slot, StateStore
+from dagster_airbyte_proto.checkpoints.slot import Slot
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.errors import StateConflict
 from tests.conformance.state_store.fixtures import USERS, HandClock, StoreFixtures, load_of, stream_state
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.checkpoints.slot import Slot
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
-from dagster_airbyte_proto.checkpoints.store import Slot
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.settings import Settings

@@ -20,7 +20,7 @@ from dagster_airbyte_proto.tables.spark.session import query
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.conformance.table_branches import BRANCH, branch_part
 from tests.conformance.table_rows import MODES, SCHEMA, Reader, names, part, table_name
-from tests.support.processes import has_ended
+from tests.support.fork_server import has_ended
 
 pytestmark = pytest.mark.spark
 

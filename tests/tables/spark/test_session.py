@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from dagster_airbyte_proto.errors import ConfigError, TableError
 from dagster_airbyte_proto.tables.spark.session import query, spark_config, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
-from tests.support.processes import has_ended
+from tests.support.fork_server import has_ended
 
 
 def test_the_iceberg_runtime_fits_the_running_spark() -> None:
