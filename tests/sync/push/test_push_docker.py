@@ -124,4 +124,4 @@ def test_a_container_takes_records_from_a_folder_that_it_shares(table: PushedTab
         assert (report.error, report.acknowledged) == (None, _ROWS)
         assert list(Path(shared).iterdir()) == []
     assert {row["id"] for row in table.received()} == set(range(_ROWS))
-    assert len([message for message in table.messages() if message["type"] == "BATCH"]) == _ROWS // _BATCH
+    assert sum(message["type"] == "BATCH" for message in table.messages()) >= _ROWS // _BATCH
