@@ -31,6 +31,8 @@ class StreamMetadata(NamespacedMetadataSet):
     rejected: int
     unknown: int | None = None
     filtered: int | None = None
+    dropped: int | None = None
+    added: int | None = None
     rejections: dg.JsonMetadataValue | None = None
     changed: int
     nulled: dg.JsonMetadataValue | None = None
