@@ -9,7 +9,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from dagster_airbyte_proto.loads.storage import is_local, without_file_scheme
 
@@ -29,14 +29,16 @@ def only_writer(location: str) -> Iterator[None]:
         yield
         return
     try:
-        locked_in_time(folder, _MOST_SECONDS)
+        with suppress(OSError):  # NFS locks no folder.
+            locked_in_time(folder, _MOST_SECONDS)
         yield
     finally:
         os.close(folder)
 
 
 def locked_in_time(file: int, seconds: float) -> bool:
-    """Waits for the lock of an open file. False if another process held it all the time, or there are no locks."""
+    """Waits for the lock of an open file. False if another process held it all the time. Raises OSError where the file
+    system has no locks."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -46,8 +48,6 @@ def locked_in_time(file: int, seconds: float) -> bool:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_SECONDS)
-        except OSError:  # NFS locks no folder.
-            return False
 
 
 def _opened(location: str) -> int | None:

@@ -41,7 +41,6 @@ class RowValidation:
 
     def transform(self, rows: Rows) -> TransformedRows:
         batch = rows.batch
-        every = np.arange(batch.num_rows)
         stays = np.ones(batch.num_rows, dtype=bool)
         exempt = np.zeros(batch.num_rows, dtype=bool) if rows.is_deletion is None else _as_numpy(rows.is_deletion)
         rejections = []
@@ -53,10 +52,10 @@ class RowValidation:
                 values = values.take(pa.array(open_rows))
             broken = open_rows[breaks_rule(values)]
             if len(broken):
-                rejections.append(Rejection(_reason(rule), every[broken]))
+                rejections.append(Rejection(_reason(rule), broken))
                 stays[broken] = False
         if stays.all():
-            return TransformedRows(batch, every)
+            return TransformedRows(batch, np.arange(batch.num_rows))
         if self._spec.on_error == "fail":
             raise _failure(rejections)
         kept = np.flatnonzero(stays)
@@ -80,28 +79,45 @@ def _check_of(rule: RowRule, max_unique_values: int) -> _Check:
 
 
 class _SeenValues:
-    """The values of a column that the rows of a sync have had so far, as hashes of 64 bits."""
+    """The values of a column that the rows of a sync have had so far, as hashes of 64 bits.
+
+    They lie in sorted runs, each at least twice as long as the next. So a batch is looked up in a few runs, and a hash
+    is merged a few times, however many values there are.
+    """
 
     def __init__(self, rule: RowRule, max_values: int) -> None:
         self._rule, self._max_values = rule, max_values
-        self._seen = np.zeros(0, np.uint64)
+        self._runs: list[_Hashes] = []
 
     def marks_of_repeated(self, values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         encoded = values.dictionary_encode()
         hashes = np.array([_hash(value) for value in encoded.dictionary.to_pylist()], np.uint64)
-        is_new = ~np.isin(hashes, self._seen)
+        is_new = np.ones(len(hashes), dtype=bool)
+        for run in self._runs:
+            places = np.searchsorted(run, hashes)
+            is_new &= run.take(places, mode="clip") != hashes
         valid = np.flatnonzero(_as_numpy(values.is_valid()))
         codes = encoded.indices.drop_null().to_numpy()
         _, first = np.unique(codes, return_index=True)
         marks = np.zeros(len(values), dtype=bool)
         marks[valid] = True
         marks[valid[first]] = ~is_new[codes[first]]
-        self._seen = np.concatenate([self._seen, hashes[is_new]])
-        if len(self._seen) > self._max_values:
+        self._remember(hashes[is_new])
+        if sum(map(len, self._runs)) > self._max_values:
             found = f"more than {self._max_values:,} values of {self._rule.column}, which are too many to compare"
             remedy = "Take the rule out, and find repeated values in the table."
             raise TransformError(_DOING, found, remedy=remedy)
         return marks
+
+    def _remember(self, hashes: "_Hashes") -> None:
+        if not len(hashes):
+            return
+        self._runs.append(np.sort(hashes))
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            self._runs[-2:] = [np.sort(np.concatenate(self._runs[-2:]), kind="stable")]
+
+
+_Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
 def _hash(value: Any) -> int:

@@ -1,5 +1,6 @@
 """The lock that lets one process at a time commit to a table on this machine."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -42,14 +43,14 @@ def test_the_lock_of_a_dead_process_is_free_and_that_of_a_stopped_one_is_waited_
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == "held\n"
-        opened = only_writer._opened(str(tmp_path))
-        assert opened is not None
+        opened = os.open(tmp_path, os.O_RDONLY)
         assert not locked_in_time(opened, 0.0)
         with alone(str(tmp_path)):
             pass
         holder.kill()
         holder.wait()
         assert locked_in_time(opened, 5.0)
+        os.close(opened)
 
 
 def test_other_places_have_no_lock(tmp_path: Path) -> None:

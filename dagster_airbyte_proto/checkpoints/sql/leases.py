@@ -15,7 +15,7 @@ from sqlalchemy.dialects import sqlite
 
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.sql.schema import connections, leases, loads, open_generations, run_folders
-from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.store import Lease, LoadStatus
 from dagster_airbyte_proto.errors import StateConflict
 
 CounterName = Literal["fence", "sync_id", "version"]
@@ -44,24 +44,26 @@ def take(tx: Connection, requested: Lease, slot: Slot, now: datetime, is_dead: C
     if slot.partition and _is_something_left_of_whole(tx, requested.connection):
         slot = WHOLE
     rows = tx.execute(_leases_of(requested.connection).with_for_update()).all()
+    excluded = [row for row in rows if slot.partition in ("", row.partition_key) or not row.partition_key]
     alive = [row for row in rows if row.expires_at > now and not is_dead(row.holder)]
-    for row in alive:
-        if slot.partition in ("", row.partition_key) or not row.partition_key:
+    for row in excluded:
+        if row in alive:
             raise _held_by(row)
     if len(alive) >= slot.most_runs:
         raise _full(alive)
     lease = requested._replace(fence=next_number(tx, requested.connection, "fence"), partition=slot.partition)
-    for row in rows:
-        # The dead lease of another partition stays: that partition's next run has to recover it.
-        if slot.partition in ("", row.partition_key) or not row.partition_key:
-            tx.execute(delete(leases).where(leases.c.token == row.token))
+    # Expired leases of other partitions stay: their runs may go on until somebody takes those over.
+    taken = leases.c.partition_key.in_([row.partition_key for row in excluded])
+    tx.execute(delete(leases).where(leases.c.connection == requested.connection, taken))
     tx.execute(insert(leases).values(since=now, partition_key=lease.partition, **_columns(lease)))
     return lease
 
 
 def _is_something_left_of_whole(tx: Connection, connection: str) -> bool:
     """True if a run of the whole connection has left an announced load, unswept folders, or a dead generation."""
-    load = exists().where(loads.c.connection == connection, loads.c.partition_key == "", loads.c.status == "announced")
+    load = exists().where(
+        loads.c.connection == connection, loads.c.partition_key == "", loads.c.status == LoadStatus.ANNOUNCED.value
+    )
     folder = exists().where(run_folders.c.connection == connection, run_folders.c.partition_key == "")
     branch = exists().where(open_generations.c.connection == connection, open_generations.c.scope.is_(None))
     return bool(tx.scalar(select(load | folder | branch)))
@@ -114,7 +116,8 @@ def _full(alive: Sequence[Row[Any]]) -> StateConflict:
         f"starting to work on connection {first.connection}",
         f"{len(alive)} of its runs work now, and no more may; the oldest is of partition {first.partition_key}, by"
         f" {first.holder} (run {first.run_id}) since {_readable(first.since)}",
-        remedy="Wait until one has ended, or raise `parallel` in the connection.",
+        remedy="Wait until one has ended. `parallel` in the connection says how many may work at once; of a connector"
+        " that rewrites its config it is one.",
     )
 
 

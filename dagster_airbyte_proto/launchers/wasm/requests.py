@@ -61,8 +61,13 @@ def _error(error: ReportedError, stream: str | None = None) -> bytes:
     return messages.line("error", error=error, **named)
 
 
+def _opened(invocation: Invocation, session: ComponentSession) -> Steps:
+    """Opens the component with its config."""
+    return session.call_patiently("open", invocation.files[CONFIG_FILE].decode())
+
+
 def _check(invocation: Invocation, session: ComponentSession, _: HostFunctions) -> Steps:
-    opened = yield from session.call_patiently("open", invocation.files[CONFIG_FILE].decode())
+    opened = yield from _opened(invocation, session)
     if isinstance(opened, ReportedError):
         yield _verdict(opened)
         return
@@ -79,7 +84,7 @@ def _verdict(error: ReportedError) -> bytes:
 
 
 def _discover(invocation: Invocation, session: ComponentSession, _: HostFunctions) -> Steps:
-    opened = yield from session.call_patiently("open", invocation.files[CONFIG_FILE].decode())
+    opened = yield from _opened(invocation, session)
     if isinstance(opened, ReportedError):
         yield _error(opened)
         return
@@ -89,7 +94,7 @@ def _discover(invocation: Invocation, session: ComponentSession, _: HostFunction
 
 
 def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions) -> Steps:
-    opened = yield from session.call_patiently("open", invocation.files[CONFIG_FILE].decode())
+    opened = yield from _opened(invocation, session)
     if isinstance(opened, ReportedError):
         yield _error(opened)
         return

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
-from dagster_airbyte_proto.errors import ConnectorError, ProtocolViolation
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtocolViolation
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, PlainLine
@@ -27,6 +27,14 @@ _WAIT_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 10.0
 _HANG_SECONDS = 900.0
 _MAX_LINE_BYTES = 64 << 20
+
+
+def check_connector(connector: Destination, doing: str) -> None:
+    """Raises ConfigError if the connector is no enrichment, or its config does not fit its schema."""
+    reason = enrichment.refusal(connector.spec().message)
+    if reason is not None:
+        raise ConfigError(doing, reason)
+    connector.check_config()
 
 
 @contextmanager

@@ -22,18 +22,11 @@ from pyarrow import json as pa_json
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
-from dagster_airbyte_proto.protocols.syncmaven import enrichment
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.enrichment_process import ENRICHING, enrichment_process
+from dagster_airbyte_proto.sync.enrichment.enrichment_process import ENRICHING, check_connector, enrichment_process
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
-
-_WAIT_SECONDS = 0.25
-_LAST_WORDS_SECONDS = 10.0
-_HANG_SECONDS = 900.0
-_MAX_LINE_BYTES = 64 << 20
-_DOING = "enriching rows"
 
 
 class RowEnrichment(NamedTuple):
@@ -63,10 +56,7 @@ def check_enrichment(connection: Connection, home: Path, settings: Path | None) 
         found = f"it speaks {connection.connector.protocol}, and only Syncmaven has enrichments"
         raise ConfigError(f"enriching rows by connection {connection.name}", found)
     with _opened(connection, home, settings) as connector:
-        reason = enrichment.refusal(connector.spec().message)
-        if reason is not None:
-            raise ConfigError(f"enriching rows by connection {connection.name}", reason)
-        connector.check_config()
+        check_connector(connector, f"enriching rows by connection {connection.name}")
 
 
 @contextmanager

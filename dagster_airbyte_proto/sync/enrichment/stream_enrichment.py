@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformError
-from dagster_airbyte_proto.protocols.syncmaven import enrichment
+from dagster_airbyte_proto.errors import ConnectorError, TransformError
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.enrichment_process import ENRICHING, enrichment_process
+from dagster_airbyte_proto.sync.enrichment.enrichment_process import ENRICHING, check_connector, enrichment_process
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Replies
@@ -23,10 +22,10 @@ from dagster_airbyte_proto.transforms.enrichment import Enricher, Replies
 
 def enrichers_of_run(engine: Engine, connection: Connection, log: RunLog) -> Mapping[int, Enricher]:
     """Returns the connectors of the transforms. Raises ConfigError for one that is no enrichment, or is at fault."""
-    return {
-        number: ConnectorEnricher(_checked(engine.destination(each, log)))
-        for number, each in connection.enrichments.items()
-    }
+    connectors = {number: engine.destination(each, log) for number, each in connection.enrichments.items()}
+    for each in connectors.values():
+        check_connector(each, f"starting the transforms of connection {each.connection.name}")
+    return {number: ConnectorEnricher(each) for number, each in connectors.items()}
 
 
 class ConnectorEnricher:
@@ -49,11 +48,3 @@ class ConnectorEnricher:
         except ConnectorError as error:
             found = f"the connector failed: {error.found}"
             raise TransformError(ENRICHING, found, remedy=error.remedy, retryable=True) from error
-
-
-def _checked(connector: Destination) -> Destination:
-    reason = enrichment.refusal(connector.spec().message)
-    if reason is not None:
-        raise ConfigError(f"starting the transforms of connection {connector.connection.name}", reason)
-    connector.check_config()
-    return connector

@@ -96,3 +96,10 @@ class SlotTests(StoreFixtures):
         slot(store, "run-3", "monday")
         with pytest.raises(StateConflict, match="run-3 on host took it over"):
             store.note_folders(paused, ["too late"])
+
+    def test_leases_of_other_connections_stay(self, store: StateStore, clock: HandClock) -> None:
+        other = self.acquired(store, "run-1", "mine")
+        slot(store, "run-2", "monday")
+        clock.advance(61)
+        slot(store, "run-3")
+        assert store.current_leases("mine") == [other]

@@ -52,7 +52,7 @@ def meeting(folder: Path, number: int) -> list[str]:
     """A source that sends nothing before so many of it run at once."""
     script, place = folder / "meeting.py", folder / "met"
     place.mkdir(parents=True)
-    script.write_text(_MEETING.replace("{source!r}", repr(fake_source.__file__)))
+    script.write_text(_MEETING.format(source=fake_source.__file__))
     return [sys.executable, str(script), str(place), str(number)]
 
 

@@ -23,12 +23,8 @@ def image() -> Iterator[Image]:
 
 @pytest.fixture
 def table(quick_folder: Path, image: Image) -> PushedTable:
-    out = quick_folder / "out"
-    out.mkdir()
-    out.chmod(0o777)  # In the container it writes as another user.
     pushed = PushedTable(quick_folder, protocol="syncmaven")
-    pushed.launch = {"kind": "docker", "image": image.name, "volumes": [f"{out}:/out"]}
-    pushed.out, pushed.config = out / "out.jsonl", {"path": "/out/out.jsonl"}
+    pushed.run_in_container(image.name)
     pushed.fill([person(number) for number in range(20)])
     return pushed
 
