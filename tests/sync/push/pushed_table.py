@@ -73,6 +73,7 @@ class PushedTable:
         self.settings_file = folder / "settings.yaml"
         self.settings_file.write_text(yaml.safe_dump({"catalog": {"format": FORMAT}, "lease_seconds": 30}))
         self.settings = Settings.load(self.home, self.settings_file)
+        self.settings.make_home()
 
     def run_in_container(self, image: str, **launch: Any) -> None:
         """From now on the destination runs in a container of this image, and writes into a folder that it shares."""
@@ -81,7 +82,6 @@ class PushedTable:
         shared.chmod(0o777)  # In the container it writes as another user.
         self.launch = {"kind": "docker", "image": image, "volumes": [f"{shared}:/out"], **launch}
         self.out, self.config = shared / "out.jsonl", {"path": "/out/out.jsonl"}
-        self.settings.make_home()
 
     @property
     def tables(self) -> FolderTables:

@@ -19,7 +19,7 @@ from tests.sync.conftest import OpenShop
 from tests.sync.telemetry.conftest import Sdk
 
 _DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana-dashboard.json"
-_VARIABLES = {"$__range": "2m", "$__rate_interval": "2m", "$connection": ".*"}
+_VARIABLES = {"$__range": "2m", "$__rate_interval": "2m", "$connection": "shop"}
 _DEADLINE_SECONDS = 60.0
 
 
