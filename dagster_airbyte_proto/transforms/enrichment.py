@@ -32,13 +32,15 @@ ROW_NUMBER = "_airbyte_row"
 """The field with which a reply says to which row it belongs."""
 
 _DOING = "enriching rows"
-Row = Mapping[str, Any]
+_REPLY = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_VALUE = msgspec.json.Decoder(Any)
+Row = Mapping[str, msgspec.Raw]
 
 
 class Replies(NamedTuple):
-    """The rows that came back, and the reason for each row, by its position, that could not be sent."""
+    """The rows that came back, as JSON, and the reason for each row, by its position, that could not be sent."""
 
-    rows: Sequence[Row]
+    rows: Sequence[bytes]
     unsent: Mapping[int, str]
 
 
@@ -115,11 +117,12 @@ class Enrichment:
             rows = rows.append_column(ROW_NUMBER, pa.array(np.arange(len(positions))))
         found = self._enricher.enrich(rows, self._spec.options)
         faults.update({int(positions[row]): f"it cannot be sent: {reason}" for row, reason in found.unsent.items()})
-        for reply in found.rows:
+        for text in found.rows:
+            reply = _members(text)
             if self._spec.key:
-                position = by_key.get(tuple(reply.get(name) for name in self._spec.key))
+                position = by_key.get(tuple(_member(reply, name) for name in self._spec.key))
             else:
-                number = reply.get(ROW_NUMBER)
+                number = _member(reply, ROW_NUMBER)
                 is_known = isinstance(number, int) and 0 <= number < len(positions)
                 position = int(positions[number]) if is_known else None
             if position is None:
@@ -165,7 +168,7 @@ class Enrichment:
             found = []
             for name, kind in self._fields.items():
                 try:
-                    value = row.get(name)
+                    value = _member(row, name)
                     found.append(None if value is None else kind.of_json(value))
                 except (ValueError, TypeError, OverflowError):
                     return [], f"its {name} does not fit {dict(self._spec.columns)[name]}"
@@ -177,6 +180,22 @@ class Enrichment:
         for position, reason in sorted(faults.items()):
             by_reason[DROPPED if self._spec.on_error == "skip" else reason].append(position)
         return [Rejection(reason, np.array(positions, np.int64)) for reason, positions in by_reason.items()]
+
+
+def _members(text: bytes) -> Row:
+    """Returns the members of a reply. Their values stay text: most are those that the row has already."""
+    try:
+        return _REPLY.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TransformError(_DOING, f"a reply is no JSON: {error}") from None
+
+
+def _member(reply: Row, name: str) -> Any:
+    value = reply.get(name)
+    try:
+        return None if value is None else _VALUE.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TransformError(_DOING, f"the field {name} of a reply is no JSON: {error}") from None
 
 
 class _FilledType(NamedTuple):

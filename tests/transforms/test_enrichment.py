@@ -1,6 +1,7 @@
 """Rows that an enrichment fills: how replies find their rows, and what does not fit."""
 
 import datetime
+import json
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -30,7 +31,8 @@ class _Answers:
         assert options == "{}"
         rows = batch.to_pylist()
         self.rounds.append([row["id"] for row in rows])
-        return Replies([reply for row in reversed(rows) for reply in self._answer(row)], {})
+        replies = [reply for row in reversed(rows) for reply in self._answer(row)]
+        return Replies([json.dumps(reply, default=str).encode() for reply in replies], {})
 
 
 def _cities(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -11,7 +11,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -32,9 +32,22 @@ _MAX_SHOWN = 2000
 
 
 class EnrichedRow(NamedTuple):
-    """A row that an enrichment sent back. Nothing says to which of the rows it belongs that it was sent."""
+    """A row that an enrichment sent back, as the text of its JSON object. Nothing says to which of the rows that it was
+    sent it belongs."""
 
-    row: Mapping[str, Any]
+    row: bytes
+
+
+class _EnrichedPayload(msgspec.Struct):
+    row: msgspec.Raw
+
+
+class _EnrichedMessage(msgspec.Struct):
+    type: Literal["enrichment-response", "enrichment-reply"]
+    payload: _EnrichedPayload
+
+
+_ENRICHED = msgspec.json.Decoder(_EnrichedMessage)
 
 
 def describe() -> bytes:
@@ -54,6 +67,8 @@ def line(kind: str, payload: Mapping[str, Any] | None = None, **beside: str) -> 
 
 def reply(text: bytes) -> StreamResult | EnrichedRow | Event:
     """Returns what one line of a connector's output says. Never raises."""
+    if b'"enrichment-re' in text and (row := _enriched_row(text)) is not None:
+        return EnrichedRow(row)
     try:
         message = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -113,9 +128,22 @@ def _count(part: Mapping[str, Any], name: str) -> int | None:
     return int(found) if isinstance(found, int | float) and not isinstance(found, bool) and found >= 0 else None
 
 
+def _enriched_row(text: bytes) -> bytes | None:
+    """Returns the row of a message in its usual form, as it was sent; None for any other message."""
+    try:
+        row = bytes(_ENRICHED.decode(text).payload.row)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return row if row.startswith(b"{") else None
+
+
 def _enriched(body: Mapping[str, Any]) -> EnrichedRow | Event:
     row = body.get("row")
-    return EnrichedRow(row) if isinstance(row, dict) else UnknownEvent("enrichment-response", "its `row` is no object")
+    return (
+        EnrichedRow(msgspec.json.encode(row))
+        if isinstance(row, dict)
+        else UnknownEvent("enrichment-response", "its `row` is no object")
+    )
 
 
 def _log(body: Mapping[str, Any]) -> Event:

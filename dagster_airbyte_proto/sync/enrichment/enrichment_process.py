@@ -4,21 +4,22 @@ It gets its opening message, rows, and the end of its input. If it fails, so do 
 answered may be among those that it had not.
 """
 
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
-from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtocolViolation
+from dagster_airbyte_proto.errors import Cancelled, ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.model import StreamId
-from dagster_airbyte_proto.protocols.events import ErrorEvent, LogEvent, PlainLine
 from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
 from dagster_airbyte_proto.protocols.syncmaven.state_calls import speaks_as_specified
+from dagster_airbyte_proto.sync.push.destination_output import ConnectorOutput
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.state_server.served_values import served_values
 
@@ -26,7 +27,34 @@ ENRICHING = "enriching rows"
 _WAIT_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 10.0
 _HANG_SECONDS = 900.0
-_MAX_LINE_BYTES = 64 << 20
+_PIECE_BYTES = 4 << 20
+
+
+class Pace:
+    """The rate at which rows may be sent at most, over all processes of an enrichment. Threads may share it."""
+
+    def __init__(self, rows_per_second: float) -> None:
+        self.rows_per_second = rows_per_second
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+
+    def reserve(self, rows: int) -> float:
+        """Returns the time, by the monotonic clock, at which so many rows may be sent."""
+        with self._lock:
+            starts_at = max(time.monotonic(), self._free_at)
+            self._free_at = starts_at + rows / self.rows_per_second
+            return starts_at
+
+
+class Exchange(NamedTuple):
+    """The way in which rows are sent: at what pace, one after the other or all at once, and until when."""
+
+    pace: Pace | None = None
+    is_one_at_a_time: bool = False
+    cancel: threading.Event | None = None
+
+
+_AT_ONCE = Exchange()
 
 
 def check_connector(connector: Destination, doing: str) -> None:
@@ -38,96 +66,150 @@ def check_connector(connector: Destination, doing: str) -> None:
 
 
 @contextmanager
-def enrichment_process(connector: Destination, options: Mapping[str, Any]) -> Iterator["EnrichmentProcess"]:
-    """Starts a process of the connector, and sends its opening message. The process is stopped at the end."""
+def enrichment_process(
+    connector: Destination, options: Mapping[str, Any], exchange: Exchange = _AT_ONCE
+) -> Iterator["EnrichmentProcess"]:
+    """Starts a process of the connector. The process is stopped at the end."""
     is_as_specified = speaks_as_specified(connector.spec().message)
     name = connector.connection.name
     with served_values(connector, _NothingKept(), Asset(name, StreamId.of("rows")), check=lambda: None) as served:
         running = connector.connector.launch(enrichment.invocation(), served.variables)
         try:
-            process = EnrichmentProcess(connector, running)
-            process.write(
-                enrichment.opening_line(connector.config.current, options, name, is_as_specified=is_as_specified)
-            )
-            yield process
+            opening = enrichment.opening_line(connector.config.current, options, name, is_as_specified=is_as_specified)
+            yield EnrichmentProcess(connector, running, opening, exchange)
         finally:
             running.stop()
 
 
 class EnrichmentProcess:
-    """A running enrichment: its input, and the rows that it has sent so far."""
+    """A running enrichment, for one exchange of rows."""
 
-    def __init__(self, connector: Destination, running: RunningConnector) -> None:
-        self._connector, self._running = connector, running
-        self._unfinished = b""
-        self._rows: list[Mapping[str, Any]] = []
-        self._error: str | None = None
+    def __init__(self, connector: Destination, running: RunningConnector, opening: bytes, exchange: Exchange) -> None:
+        self._connector, self._running, self._exchange = connector, running, exchange
+        self._opening = opening
+        self._output = ConnectorOutput(connector, messages.reply)
+        self._rows: list[bytes] = []
+        self._bytes = self._sent = self._received = 0
         self._hang_seconds = connector.connection.connector.timeouts.result_seconds or _HANG_SECONDS
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Writes lines, and takes in what comes meanwhile. Raises ConnectorError."""
+    def replies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[bytes]]:
+        """Sends rows, all of which can be sent, then the end of its input. Returns the rows that come back, as JSON.
+
+        They come in pieces of some megabytes. As long as a piece is not taken, nothing is sent or read, so the process
+        waits too. Raises ConnectorError if the process fails, which may be after its last piece.
+        """
+        yield from self._write(self._opening)
+        for batch in batches:
+            for lines, rows in self._lines(batch):
+                yield from self._wait_for_pace(rows)
+                self._sent += rows
+                yield from self._write(lines)
+                if self._exchange.is_one_at_a_time:
+                    yield from self._wait_for_reply()
+        self._running.close_input()
+        yield from self._read_to_end()
+        report = self._running.wait(self._hang_seconds)
+        if report is None or not report.ended_cleanly:
+            raise self._failure(report.how_it_ended_and_why if report else "it closed its output and did not end")
+        if self._exchange.is_one_at_a_time and self._received != self._sent:
+            raise self._failure(f"it sent {self._received:,} replies to {self._sent:,} rows")
+        yield self._taken()
+
+    def _lines(self, batch: pa.RecordBatch) -> Iterator[tuple[bytes | memoryview, int]]:
+        """Returns the lines of the rows that are sent at once, with their number."""
+        lines, count = record_lines(batch, RecordFrame(*enrichment.ROW_FRAME)), batch.num_rows
+        pace, step = self._exchange.pace, count
+        if pace is not None:
+            step = max(1, min(count, int(pace.rows_per_second * _WAIT_SECONDS)))
+        if self._exchange.is_one_at_a_time:
+            step = 1
+        if step >= count:
+            yield lines, count
+            return
+        each = bytes(lines).splitlines(keepends=True)  # JSON has no line ends but those between rows.
+        for start in range(0, count, step):
+            part = each[start : start + step]
+            yield b"".join(part), len(part)
+
+    def _wait_for_pace(self, rows: int) -> Iterator[list[bytes]]:
+        if self._exchange.pace is None:
+            return
+        starts_at = self._exchange.pace.reserve(rows)
+        while (left := starts_at - time.monotonic()) > 0:
+            if self._read(min(left, _WAIT_SECONDS)) == b"":
+                return  # Writing to it will tell why.
+            yield from self._full_piece()
+
+    def _wait_for_reply(self) -> Iterator[list[bytes]]:
+        moved_at = time.monotonic()
+        while self._received < self._sent:
+            if self._read(_WAIT_SECONDS) == b"":
+                raise self._ended("it closed its output")
+            if time.monotonic() - moved_at > self._hang_seconds:
+                raise self._failure("it sent no reply to a row")
+        yield from self._full_piece()
+        if self._received > self._sent:
+            raise self._failure("it sent several replies to one row")
+
+    def _write(self, data: bytes | memoryview) -> Iterator[list[bytes]]:
         view, moved_at = memoryview(data), time.monotonic()
         while view:
             try:
                 taken = self._running.write(view, _WAIT_SECONDS)
             except ConnectorError as error:
-                self._read_to_end()
-                report = self._running.wait(_LAST_WORDS_SECONDS)
-                raise self._failure(report.how_it_ended_and_why if report else error.found) from error
+                raise self._ended(error.found) from error
             view = view[taken:]
-            chunk = self._running.read(0.0)
-            self._take(chunk or b"")
+            chunk = self._read(0.0)
             if taken or chunk:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > self._hang_seconds:
                 raise self._failure("it reads nothing any more")
+            if full := self._full_piece():
+                yield from full
+                moved_at = time.monotonic()
 
-    def write_rows(self, batch: pa.RecordBatch) -> None:
-        """Writes rows, all of which can be sent."""
-        self.write(record_lines(batch, RecordFrame(*enrichment.ROW_FRAME)))
-
-    def end(self) -> None:
-        """Closes the input, and takes in the rest until the process has ended. Raises ConnectorError if it failed."""
-        self._running.close_input()
-        self._read_to_end()
-        report = self._running.wait(self._hang_seconds)
-        if report is None or not report.ended_cleanly:
-            raise self._failure(report.how_it_ended_and_why if report else "it closed its output and did not end")
-
-    def taken_rows(self) -> list[Mapping[str, Any]]:
-        """Returns the rows that have come since the last call."""
-        taken, self._rows = self._rows, []
-        return taken
-
-    def _read_to_end(self) -> None:
+    def _read_to_end(self) -> Iterator[list[bytes]]:
         moved_at = time.monotonic()
-        while (chunk := self._running.read(_WAIT_SECONDS)) != b"":
-            self._take(chunk or b"")
-            if chunk:
+        while (chunk := self._read(_WAIT_SECONDS)) != b"":
+            if full := self._full_piece():
+                yield from full
+            if chunk or full:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > self._hang_seconds:
                 raise self._failure("it hangs")
-        self._take(b"\n")
 
-    def _take(self, chunk: bytes) -> None:
-        *lines, self._unfinished = (self._unfinished + chunk).split(b"\n")
-        if len(self._unfinished) > _MAX_LINE_BYTES:
-            raise ProtocolViolation(ENRICHING, f"a line of over {_MAX_LINE_BYTES:,} bytes")
-        for line in filter(None, lines):
-            found = messages.reply(line)
+    def _read(self, seconds: float) -> bytes | None:
+        """Takes in what comes within so many seconds: None if nothing came, nothing at its end."""
+        if self._exchange.cancel is not None and self._exchange.cancel.is_set():
+            raise Cancelled(ENRICHING, "it was cancelled")
+        chunk = self._running.read(seconds)
+        for found in self._output.feed(chunk) if chunk else self._output.finish() if chunk == b"" else ():
             if isinstance(found, messages.EnrichedRow):
                 self._rows.append(found.row)
-            elif isinstance(found, ErrorEvent):
-                self._error = self._error or found.summary
-            elif isinstance(found, LogEvent):
-                self._connector.log.write(found.level, found.message)
-            elif isinstance(found, PlainLine):
-                self._connector.log.write("DEBUG", found.line.decode(errors="replace")[:4000])
-        if self._error is not None:
-            raise self._failure(self._error)
+                self._bytes += len(found.row)
+                self._received += 1
+            else:
+                self._output.skip(type(found).__name__)
+        if self._output.error is not None:
+            raise self._failure(self._output.error)
+        return chunk
+
+    def _full_piece(self) -> tuple[list[bytes], ...]:
+        return (self._taken(),) if self._bytes >= _PIECE_BYTES else ()
+
+    def _taken(self) -> list[bytes]:
+        taken, self._rows, self._bytes = self._rows, [], 0
+        return taken
+
+    def _ended(self, found: str) -> ConnectorError:
+        """Returns why the process ended before its time: its own word if it has one, else how it ended."""
+        for _ in self._read_to_end():
+            continue
+        report = self._running.wait(_LAST_WORDS_SECONDS)
+        return self._failure(report.how_it_ended_and_why if report else found)
 
     def _failure(self, found: str) -> ConnectorError:
-        return ConnectorError(ENRICHING, self._connector.mask.text(self._error or found))
+        return ConnectorError(ENRICHING, self._connector.mask.text(self._output.error or found))
 
 
 class _NothingKept:

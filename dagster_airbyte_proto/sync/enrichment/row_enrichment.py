@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 from pyarrow import json as pa_json
 
@@ -42,12 +41,8 @@ class RowEnrichment(NamedTuple):
             _opened(self.connection, self.home, self.settings) as connector,
             enrichment_process(connector, self.options) as process,
         ):
-            for batch in batches:
-                _check_sendable(batch)
-                process.write_rows(batch)
-                yield from _batches(process.taken_rows(), schema)
-            process.end()
-            yield from _batches(process.taken_rows(), schema)
+            for rows in process.replies(_sendable(batches)):
+                yield from _batches(rows, schema)
 
 
 def check_enrichment(connection: Connection, home: Path, settings: Path | None) -> None:
@@ -77,26 +72,28 @@ def _tell(level: str, text: str) -> None:
         sys.stderr.write(f"{level} {text}\n")
 
 
-def _check_sendable(batch: pa.RecordBatch) -> None:
-    faults = unsendable_rows(batch)
-    if faults:
-        place, reason = next(iter(faults.items()))
-        raise ConfigError(
-            ENRICHING,
-            f"{len(faults):,} of {batch.num_rows:,} rows cannot be sent; the first is row {place + 1}: {reason}",
-            remedy="Leave such rows out, or cast the column, before they are enriched.",
-        )
+def _sendable(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Returns the batches. Raises ConfigError for one that has a row that cannot be sent."""
+    for batch in batches:
+        faults = unsendable_rows(batch)
+        if faults:
+            place, reason = next(iter(faults.items()))
+            raise ConfigError(
+                ENRICHING,
+                f"{len(faults):,} of {batch.num_rows:,} rows cannot be sent; the first is row {place + 1}: {reason}",
+                remedy="Leave such rows out, or cast the column, before they are enriched.",
+            )
+        yield batch
 
 
-def _batches(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(rows: Sequence[bytes], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Returns the rows that came back in batches of this schema."""
     if not rows:
         return
-    lines = [msgspec.json.encode(row) for row in rows]
-    block = max(1 << 20, 2 * max(map(len, lines)))
+    block = max(1 << 20, 2 * max(map(len, rows)))
     options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        found = pa_json.read_json(io.BytesIO(b"\n".join(lines)), pa_json.ReadOptions(block_size=block), options)
+        found = pa_json.read_json(io.BytesIO(b"\n".join(rows)), pa_json.ReadOptions(block_size=block), options)
     except pa.ArrowInvalid as error:
         raise ProtocolViolation(
             ENRICHING, f"a row that came back does not fit the schema of the new rows: {error}"

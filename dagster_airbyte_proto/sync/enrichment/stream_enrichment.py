@@ -4,7 +4,7 @@ A row may have no reply, and nothing marks the end of its replies but the end of
 end of the input behind them, and are matched only once all replies are there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -28,11 +28,14 @@ def enrichers_of_run(engine: Engine, connection: Connection, log: RunLog) -> Map
     return {number: ConnectorEnricher(each) for number, each in connectors.items()}
 
 
-class ConnectorEnricher:
-    """Sends rows to a process of an enrichment."""
+_MAX_BYTES = 256 << 20
 
-    def __init__(self, connector: Destination) -> None:
-        self._connector = connector
+
+class ConnectorEnricher:
+    """Sends rows to a process of an enrichment. Its replies to one batch have at most `max_bytes`."""
+
+    def __init__(self, connector: Destination, *, max_bytes: int = _MAX_BYTES) -> None:
+        self._connector, self._max_bytes = connector, max_bytes
 
     def enrich(self, batch: pa.RecordBatch, options: str) -> Replies:
         faults = unsendable_rows(batch)
@@ -42,9 +45,20 @@ class ConnectorEnricher:
             return Replies((), faults)
         try:
             with enrichment_process(self._connector, msgspec.json.decode(options)) as process:
-                process.write_rows(batch)
-                process.end()
-                return Replies(process.taken_rows(), faults)
+                return Replies(self._bounded(process.replies([batch])), faults)
         except ConnectorError as error:
             found = f"the connector failed: {error.found}"
             raise TransformError(ENRICHING, found, remedy=error.remedy, retryable=True) from error
+
+    def _bounded(self, pieces: Iterable[list[bytes]]) -> list[bytes]:
+        rows, size = list[bytes](), 0
+        for piece in pieces:
+            rows += piece
+            size += sum(map(len, piece))
+            if size > self._max_bytes:
+                raise TransformError(
+                    ENRICHING,
+                    f"the connector's replies to one batch of rows have more than {self._max_bytes:,} bytes",
+                    remedy="Let it send back less: the row's own columns are not needed.",
+                )
+        return rows

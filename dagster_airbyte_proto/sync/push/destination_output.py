@@ -1,6 +1,7 @@
-"""Takes in the output of a destination: acknowledgements, errors, logs, and a config that it rewrote."""
+"""Takes in the output of a connector that gets rows: acknowledgements, errors, logs, and a config that it rewrote."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
@@ -18,61 +19,100 @@ from dagster_airbyte_proto.sync.push.push_context import Destination
 _MAX_LINE_BYTES = 64 << 20
 
 
-class DestinationOutput:
-    """The output of one process, line by line. `error` is the first error that it reported, `result` its last word on
-    its rows."""
+class ConnectorOutput:
+    """The output of one process, line by line: its words go to the log, all else is for the caller.
 
-    def __init__(self, destination: Destination, acknowledgements: Acknowledgements) -> None:
-        self._destination = destination
-        self._acknowledgements = acknowledgements
+    `read` says what a line means. `error` is the first error that the connector reported.
+    """
+
+    def __init__(self, connector: Destination, read: Callable[[bytes], object]) -> None:
+        self._log, self._read = connector.log, read
         self._unfinished = b""
-        self.error: str | None = None
-        self.result: StreamResult | None = None
-        self.is_transient = False
         self._skipped: Counter[str] = Counter()
+        self.error: str | None = None
+        self.is_transient = False
 
-    def feed(self, chunk: bytes) -> None:
-        """Takes in a piece of output. Raises ProtocolViolation for a line without an end."""
+    def feed(self, chunk: bytes) -> Iterator[object]:
+        """Takes in a piece of output, and returns what is in it. Raises ProtocolViolation for a line without an end."""
         lines, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            for line in (self._unfinished + lines).split(b"\n"):
-                self._take(line)
-            self._unfinished = rest
+            whole, self._unfinished = self._unfinished + lines, rest
+            yield from self._taken(whole.split(b"\n"))
         else:
             self._unfinished += chunk
         if len(self._unfinished) > _MAX_LINE_BYTES:
             raise ProtocolViolation("reading the destination's output", f"a line of over {_MAX_LINE_BYTES:,} bytes")
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[object]:
         """Takes in the last line, if it has no end."""
-        if self._unfinished:
-            self._take(self._unfinished)
-            self._unfinished = b""
+        last, self._unfinished = self._unfinished, b""
+        yield from self._taken([last])
         for kind, count in self._skipped.items():
-            self._destination.log.write("WARN", f"{count:,} messages {kind} were skipped")
+            self._log.write("WARN", f"{count:,} messages {kind} were skipped")
         self._skipped.clear()
 
-    def _take(self, line: bytes) -> None:
-        if not line.strip():
-            return
-        log, found = self._destination.log, self._destination.protocol.reply(line)
-        if isinstance(found, Echo):
-            self._acknowledgements.received(found)
-        elif isinstance(found, StreamResult):
-            self.result = self.result or found
-        elif isinstance(found, ErrorEvent):
-            self.error = self.error or found.summary
-            self.is_transient = self.is_transient or found.kind is FailureKind.TRANSIENT
-            log.write("ERROR", "\n".join(filter(None, (found.message, found.internal_message, found.stack_trace))))
-        elif isinstance(found, ConfigEvent):
-            self._destination.try_rewritten_config(found)
-        elif isinstance(found, LogEvent):
-            log.write(found.level, found.message)
-        elif isinstance(found, PlainLine):
-            log.write("DEBUG", found.line.decode(errors="replace")[:4000])
-        elif isinstance(found, UnknownEvent):
-            self._skipped[found.kind] += 1
-            if self._skipped[found.kind] == 1:
-                log.write("WARN", f"a message {found.kind} was skipped: {found.reason}")
-        else:
-            log.write("DEBUG", f"a message {type(found).__name__} was skipped")
+    def skip(self, kind: str) -> None:
+        """Logs a message that is of no use here."""
+        self._log.write("DEBUG", f"a message {kind} was skipped")
+
+    def _taken(self, lines: list[bytes]) -> Iterator[object]:
+        for line in lines:
+            if not line.strip():
+                continue
+            found = self._read(line)
+            if isinstance(found, ErrorEvent):
+                self._note(found)
+            elif isinstance(found, LogEvent):
+                self._log.write(found.level, found.message)
+            elif isinstance(found, PlainLine):
+                self._log.write("DEBUG", found.line.decode(errors="replace")[:4000])
+            elif isinstance(found, UnknownEvent):
+                self._skipped[found.kind] += 1
+                if self._skipped[found.kind] == 1:
+                    self._log.write("WARN", f"a message {found.kind} was skipped: {found.reason}")
+            else:
+                yield found
+
+    def _note(self, error: ErrorEvent) -> None:
+        self.error = self.error or error.summary
+        self.is_transient = self.is_transient or error.kind is FailureKind.TRANSIENT
+        texts = (error.message, error.internal_message, error.stack_trace)
+        self._log.write("ERROR", "\n".join(filter(None, texts)))
+
+
+class DestinationOutput:
+    """The output of one process of a destination. `result` is its last word on its rows."""
+
+    def __init__(self, destination: Destination, acknowledgements: Acknowledgements) -> None:
+        self._destination = destination
+        self._acknowledgements = acknowledgements
+        self._output = ConnectorOutput(destination, destination.protocol.reply)
+        self.result: StreamResult | None = None
+
+    @property
+    def error(self) -> str | None:
+        """The first error that it reported."""
+        return self._output.error
+
+    @property
+    def is_transient(self) -> bool:
+        return self._output.is_transient
+
+    def feed(self, chunk: bytes) -> None:
+        """Takes in a piece of output. Raises ProtocolViolation for a line without an end."""
+        self._take(self._output.feed(chunk))
+
+    def finish(self) -> None:
+        """Takes in the last line, if it has no end."""
+        self._take(self._output.finish())
+
+    def _take(self, events: Iterator[object]) -> None:
+        for found in events:
+            if isinstance(found, Echo):
+                self._acknowledgements.received(found)
+            elif isinstance(found, StreamResult):
+                self.result = self.result or found
+            elif isinstance(found, ConfigEvent):
+                self._destination.try_rewritten_config(found)
+            else:
+                self._output.skip(type(found).__name__)

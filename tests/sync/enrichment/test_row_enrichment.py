@@ -49,6 +49,21 @@ def test_many_rows_go_both_ways_at_once(tmp_path: Path) -> None:
     assert [row["id"] for row in rows] == list(range(1, 3001, 3))
 
 
+def test_rows_are_taken_only_as_fast_as_their_replies_are(tmp_path: Path) -> None:
+    taken = []
+
+    def wide_rows() -> Iterator[pa.RecordBatch]:
+        for number in range(1, 301, 3):
+            taken.append(number)
+            yield from batches_of(number, name="x" * 200_000)
+
+    made = RowEnrichment(connection_of({}), {}, tmp_path, None)(wide_rows(), _MADE)
+    sizes = [next(made).nbytes]
+    assert len(taken) < 50
+    sizes += [batch.nbytes for batch in made]
+    assert (len(taken), max(sizes) < 8 << 20, sum(sizes) > 20_000_000) == (100, True, True)
+
+
 def test_a_connector_of_the_specification_is_spoken_to_in_its_words(tmp_path: Path) -> None:
     connection = connection_of({}, env_vars=["FAKE_DIALECT=seed"])
     made = RowEnrichment(connection, {}, tmp_path, None)
