@@ -55,8 +55,12 @@ class ValueStore(Protocol):
         """The values under a prefix, in the order of their keys. They are read piece by piece."""
         ...
 
-    def count_kept_values(self, asset: Asset) -> tuple[int, int]:
-        """Returns the number of values, and their bytes."""
+    def count_kept_values(self, asset: Asset, prefix: Key = ()) -> tuple[int, int]:
+        """Returns the number of values under a prefix, and their bytes."""
+        ...
+
+    def count_kept_keys(self, asset: Asset, keys: Sequence[Key]) -> int:
+        """Returns how many of these keys have a value."""
         ...
 
 

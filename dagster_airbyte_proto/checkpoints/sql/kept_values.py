@@ -3,7 +3,7 @@
 The caller has begun the transaction and, for changes, checked that the lease holds.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
@@ -35,10 +35,7 @@ class KeptValueReader:
         return None if found is None else bytes(found)
 
     def kept_values(self, asset: Asset, prefix: Key = ()) -> Iterator[KeptValue]:
-        start = stored_key(prefix)
-        query = select(kept_values.c.key, kept_values.c.value).where(*_current(asset))
-        if start:
-            query = query.where(kept_values.c.key >= start, kept_values.c.key < after_prefix(start))
+        query = select(kept_values.c.key, kept_values.c.value).where(*_current(asset), *_under(prefix))
         query, after = query.order_by(kept_values.c.key).limit(_PAGE), b""
         while True:
             with self._database.read() as tx:
@@ -48,11 +45,19 @@ class KeptValueReader:
                 return
             after = bytes(found[-1].key)
 
-    def count_kept_values(self, asset: Asset) -> tuple[int, int]:
+    def count_kept_values(self, asset: Asset, prefix: Key = ()) -> tuple[int, int]:
         sizes = func.coalesce(func.sum(func.length(kept_values.c.value) + func.length(kept_values.c.key)), 0)
         with self._database.read() as tx:
-            row = tx.execute(select(func.count(), sizes).where(*_current(asset))).one()
+            row = tx.execute(select(func.count(), sizes).where(*_current(asset), *_under(prefix))).one()
         return int(row[0]), int(row[1])
+
+    def count_kept_keys(self, asset: Asset, keys: Sequence[Key]) -> int:
+        stored, count = list(map(stored_key, keys)), 0
+        for start in range(0, len(stored), _PAGE):
+            part = kept_values.c.key.in_(stored[start : start + _PAGE])
+            with self._database.read() as tx:
+                count += tx.scalar(select(func.count()).where(*_current(asset), part)) or 0
+        return count
 
 
 def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote) -> None:
@@ -61,9 +66,8 @@ def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote
         return
     version = next_number(tx, asset.connection, "version")
     owner = {"connection": asset.connection, **key_columns(StateKey(asset.stream, asset.partition))}
-    for prefix in map(stored_key, changes.dropped):
-        under = kept_values.c.key >= prefix, kept_values.c.key < after_prefix(prefix)
-        tx.execute(update(kept_values).where(*_current(asset), *under).values(until=version))
+    for prefix in changes.dropped:
+        tx.execute(update(kept_values).where(*_current(asset), *_under(prefix)).values(until=version))
     keys = {stored_key(key): text for key, text in changes.values.items()}
     stored = list(keys)
     for start in range(0, len(stored), _PAGE):
@@ -114,6 +118,11 @@ def forget_before(tx: Connection, connection: str, version: int) -> None:
 def _current(asset: Asset) -> tuple[ColumnElement[bool], ...]:
     owner = {"connection": asset.connection, **key_columns(StateKey(asset.stream, asset.partition))}
     return (*(kept_values.c[name] == part for name, part in owner.items()), kept_values.c.until.is_(None))
+
+
+def _under(prefix: Key) -> tuple[ColumnElement[bool], ...]:
+    start = stored_key(prefix)
+    return (kept_values.c.key >= start, kept_values.c.key < after_prefix(start)) if start else ()
 
 
 def _note(tx: Connection, owner: Mapping[str, str], version: int, note: ChangeNote) -> None:

@@ -6,7 +6,7 @@ answered may be among those that it had not.
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -221,5 +221,8 @@ class _NothingKept:
     def kept_values(self, asset: Asset, prefix: Key = ()) -> Iterator[KeptValue]:  # noqa: ARG002 - there are none
         return iter(())
 
-    def count_kept_values(self, asset: Asset) -> tuple[int, int]:  # noqa: ARG002 - there are none
+    def count_kept_values(self, asset: Asset, prefix: Key = ()) -> tuple[int, int]:  # noqa: ARG002 - there are none
         return 0, 0
+
+    def count_kept_keys(self, asset: Asset, keys: Sequence[Key]) -> int:  # noqa: ARG002 - there are none
+        return 0

@@ -104,7 +104,18 @@ class PendingValues:
         return heapq.merge(kept, new, key=lambda each: stored_key(each.key))
 
     def size(self, prefix: Key) -> int:
-        return sum(1 for _ in self.list(prefix))
+        """The number of values under a prefix. The store counts its own: there may be a million."""
+        with self._lock:
+            own = {key: value is not None for key, value in self._changes.items() if key[: len(prefix)] == prefix}
+            dropped = frozenset(self._dropped)
+        new = sum(own.values())
+        if _has_prefix_in(dropped, prefix):
+            return new
+        store, asset = self._store, self._asset
+        under = [each for each in dropped if each[: len(prefix)] == prefix and not _has_prefix_in(dropped, each[:-1])]
+        gone = sum(store.count_kept_values(asset, each)[0] for each in under)
+        hidden = store.count_kept_keys(asset, [key for key in own if not _has_prefix_in(dropped, key)])
+        return store.count_kept_values(asset, prefix)[0] - gone - hidden + new
 
     def _drop(self, key: Key) -> None:
         self._waiting_bytes -= self._waiting_size(key)

@@ -57,12 +57,14 @@ class KeptValueTests(StoreFixtures):
         for prefix in keys:
             expected = {key for key in keys if key[: len(prefix)] == prefix}
             assert set(self.all_of(keeper, prefix)) == expected
+            assert keeper.count_kept_values(ASSET, prefix)[0] == len(expected)
         assert set(self.all_of(keeper)) == set(keys)
 
     def test_many_values_are_read_in_pieces(self, keeper: DeliveryStore, lease: Lease) -> None:
         keeper.seal_plan(lease, plan_of())
         self.keep(keeper, lease, 5, {("n", f"{number:05}"): b"%d" % number for number in range(2500)})
         assert list(self.all_of(keeper, ("n",)).values()) == [b"%d" % number for number in range(2500)]
+        assert keeper.count_kept_keys(ASSET, [("n", f"{number:05}") for number in range(1000, 4000)]) == 1500
 
     def test_all_values_under_a_prefix_end_before_new_ones_come(self, keeper: DeliveryStore, lease: Lease) -> None:
         keeper.seal_plan(lease, plan_of())

@@ -106,6 +106,29 @@ def test_a_gigabyte_is_refused_unread(served: Served) -> None:
     assert served.values.changes() == ValueChanges()
 
 
+@pytest.mark.nightly
+def test_a_million_keys_are_counted_by_the_store_and_listed_piece_by_piece(served: Served) -> None:
+    count = 1_000_000
+    _keep(served, count, b"1")
+    served.ask("state.set", {"key": ["n", "0000007"], "value": 2})
+    served.ask("state.set", {"key": ["n", "later"], "value": 2})
+    peak, began_at = PeakMemory(), time.monotonic()
+    assert served.ask("state.size", {"prefix": ["n"]}) == {"size": count + 1}
+    assert time.monotonic() - began_at < 5
+    with socket.create_connection((served.host, served.port), timeout=60) as raw:
+        body = b'{"prefix":["n"]}'
+        raw.sendall(_request(served, "state.list", len(body)) + body)
+        listed, last = 0, b""
+        while not last.endswith(b"0\r\n\r\n"):
+            received = raw.recv(1 << 16)
+            listed += (last + received).count(b'"key"') - last.count(b'"key"')
+            last = (last + received)[-8:]
+    assert listed == count + 1
+    assert served.ask("state.deleteAll", {"prefix": ["n"]}) == {"rowsDeleted": count + 1}
+    assert served.ask("state.size", {"prefix": ["n"]}) == {"size": 0}
+    assert peak.grown_mebibytes() < 32
+
+
 def test_a_value_that_is_somewhat_too_large_gets_the_answer(served: Served) -> None:
     body = json.dumps({"key": "a", "value": "x" * (4 << 20)}).encode()
     for _ in range(5):

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -132,6 +133,24 @@ def test_kept_values_and_waiting_ones_are_one_for_their_writer(served: Served) -
     served.keep()
     assert dict(served.store.kept_values(ASSET)) == {("x", "z"): b'"z"'}
     later.server.close()
+
+
+def test_the_store_counts_what_a_list_has(served: Served) -> None:
+    random, names = Random(7), "abc"
+    keys = [tuple(random.choices(names, k=random.randint(1, 3))) for _ in range(40)]
+    for step in range(300):
+        key = random.choice(keys)
+        change = random.random()
+        if change < 0.6:
+            served.values.set(key, b"%d" % step)
+        elif change < 0.8:
+            served.values.delete(key)
+        elif change < 0.9:
+            served.values.delete_all(key)
+        elif change < 0.95:
+            served.keep()
+        prefix = random.choice(keys)
+        assert served.values.size(prefix) == len(list(served.values.list(prefix)))
 
 
 @pytest.mark.parametrize("path", ["", "/wrong"])
