@@ -115,6 +115,11 @@ class DeliveryCancelled(TableError, Cancelled):
     sync reads its rows again."""
 
 
+class TransformCancelled(TransformError, Cancelled):
+    """Somebody cancelled a run while a connector transformed rows. None of these landed, and the next run goes on from
+    there."""
+
+
 class InternalError(ProtoError):
     """A bug in this package. Please report it with the output of `airbyte-proto version`."""
 

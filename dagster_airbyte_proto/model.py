@@ -283,6 +283,20 @@ class RuleSpec(msgspec.Struct, frozen=True, tag="validate"):
     on_error: str = "reject"
 
 
+class EnrichmentCalls(msgspec.Struct, frozen=True):
+    """The way of rows to the connector of an enrichment. It does not decide what they become.
+
+    A process gets at most so many `rows`, or a batch, and all processes `rows_per_second` together. What came of a row
+    is used again for `cached_seconds`, for rows that are the same in the columns of `cached_by`, or in all.
+    """
+
+    rows: int | None = None
+    rows_per_second: float | None = None
+    is_one_at_a_time: bool = False
+    cached_seconds: float | None = None
+    cached_by: tuple[str, ...] = ()
+
+
 class EnrichmentSpec(msgspec.Struct, frozen=True, tag="connector"):
     """A transform by a connector, the one with this `number` among the transforms of its connection.
 
@@ -295,6 +309,7 @@ class EnrichmentSpec(msgspec.Struct, frozen=True, tag="connector"):
     key: tuple[str, ...] = ()
     options: str = "{}"
     on_error: str = "reject"
+    calls: EnrichmentCalls = EnrichmentCalls()
 
 
 TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec

@@ -38,6 +38,7 @@ _SERVICES = {
     "CommitReporter": "has the context of a run",
     "ContainerHandle": "has the engine's client and open sockets",
     "DeliveryContext": "has the store and the lease's renewal",
+    "Exchange": "has the pace that processes share, and the event that cancels the run",
     "Guardian": "has a process and its pipe",
     "InstallerWatch": "has a descriptor and a callback",
     "LaunchOptions": "has callbacks",
@@ -57,6 +58,7 @@ _SERVICES = {
     "RowLander": "has the stage, the loader and the tables",
     "RunOptions": "has an event and a listener",
     "ServedValues": "has the store",
+    "StoredRowCache": "has the store and the lease's renewal",
     "SyncContext": "has the engine and the lease's renewal",
 }
 """Classes that look like values, and why each stays in its process."""
@@ -103,6 +105,12 @@ def _connection(launch: dict[str, Any]) -> Connection:
             "transforms": [
                 {"sql": "SELECT * FROM input", "streams": ["users"]},
                 {"validate": [{"assert_not_null": "id", "assert_range": {"id": {"min": 1}}}]},
+                {
+                    "connector": {"protocol": "syncmaven", "launch": {"kind": "local", "command": ["geo"]}},
+                    "columns": {"city": "string"},
+                    "cache": {"ttl": "1 day"},
+                    "rate": {"rows_per_second": 5},
+                },
             ],
         }
     )

@@ -9,7 +9,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges, ValueStore
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, EnrichedRowStore, ValueChanges, ValueStore
 from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import StreamId
@@ -31,7 +31,7 @@ def asset_of(plan: SealedPlan) -> Asset:
     return Asset(plan.connection, plan.stream, plan.partition or "")
 
 
-class DeliveryStore(StateStore, ValueStore, Protocol):
+class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
     """The state store, with the deliveries of pushes."""
 
     def seal_plan(self, lease: Lease, plan: SealedPlan) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.model import StreamId
 
 Key = tuple[str, ...]
@@ -62,6 +63,33 @@ class ValueStore(Protocol):
     def count_kept_keys(self, asset: Asset, keys: Sequence[Key]) -> int:
         """Returns how many of these keys have a value."""
         ...
+
+
+class CachedRows(NamedTuple):
+    """The owner of cached rows: an enrichment of a connection. They are used for so many seconds."""
+
+    connection: str
+    enrichment: str
+    seconds: float
+
+
+class EnrichedRowStore(Protocol):
+    """The part of the state store that has the rows that enrichments made, by a digest of the row they were made of.
+
+    They are facts about rows, and no position: they are kept as soon as the process that made them has ended well, also
+    if the run fails later. So they have no versions, and a rollback leaves them. A reset of the whole connection drops
+    them.
+    """
+
+    def enriched_rows(self, owner: CachedRows, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Returns those that are kept under these keys, and not too old."""
+        ...
+
+    def keep_enriched_rows(self, lease: Lease, owner: CachedRows, rows: Mapping[bytes, bytes]) -> None:
+        """Keeps rows by their keys, and drops those of the connection that are too old. Raises StateConflict."""
+        ...
+
+    def count_enriched_rows(self, connection: str) -> int: ...
 
 
 def stored_key(key: Sequence[str]) -> bytes:

@@ -1,4 +1,5 @@
-"""Sizes in bytes, as people write them: `128 MiB`, `8 MB`, or a number."""
+"""Sizes and durations, as people write them: `128 MiB`, `8 MB` or a number of bytes; `30 days`, `12 h` or a number of
+seconds."""
 
 import re
 from typing import Annotated, Any
@@ -22,4 +23,27 @@ def _bytes(size: Any) -> Any:
 
 Bytes = Annotated[
     int, Field(gt=0), BeforeValidator(_bytes), AlternativeForm({"type": "string", "examples": ["128 MiB"]})
+]
+
+_DURATION = re.compile(
+    r"(?P<number>[0-9]+(\.[0-9]+)?) *((?P<s>s(ec(ond)?s?)?)|(?P<min>min(ute)?s?)|(?P<h>h(our)?s?)|(?P<d>d(ay)?s?))",
+    re.IGNORECASE,
+)
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+
+
+def _seconds(duration: Any) -> Any:
+    match = _DURATION.fullmatch(duration.strip()) if isinstance(duration, str) else None
+    if match is None:
+        if isinstance(duration, int | float) and not isinstance(duration, bool):
+            return duration
+        raise ValueError('must be a duration such as "30 days", or a number of seconds')
+    return float(match["number"]) * next(seconds for unit, seconds in _SECONDS.items() if match[unit])
+
+
+Seconds = Annotated[
+    float,
+    Field(gt=0, allow_inf_nan=False, le=100 * 365 * 86400),
+    BeforeValidator(_seconds),
+    AlternativeForm({"type": "string", "examples": ["30 days"]}),
 ]

@@ -7,9 +7,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dagster_airbyte_proto.connection.launch import Connector, DockerLaunch, Text
-from dagster_airbyte_proto.connection.push import OnError
+from dagster_airbyte_proto.connection.push import OnError, RateOptions
+from dagster_airbyte_proto.connection.sizes import Seconds
 from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObject, RelativePath, StrictModel
-from dagster_airbyte_proto.model import EnrichmentSpec, QuerySpec, RowRule, RuleKind, RuleSpec, TransformSpec
+from dagster_airbyte_proto.model import (
+    EnrichmentCalls,
+    EnrichmentSpec,
+    QuerySpec,
+    RowRule,
+    RuleKind,
+    RuleSpec,
+    TransformSpec,
+)
 
 
 def _one_or_more(columns: Any) -> Any:
@@ -64,7 +73,18 @@ class RuleOptions(StrictModel):
 
 
 ColumnType = Literal["string", "bigint", "double", "boolean", "date", "timestamp"]
-_OF_CONNECTORS = ("config", "config_file", "options", "columns", "key", "sandbox")
+_OF_CONNECTORS = (
+    "config", "config_file", "options", "columns", "key", "one_at_a_time", "checkpoint_rows", "rate", "cache",
+    "sandbox",
+)  # fmt: skip
+
+
+class CacheOptions(StrictModel):
+    """A cache: what came of a row is used again within `ttl`, such as `30 days`, for rows that are the same in the
+    columns of `by`. Without it: in all columns."""
+
+    ttl: Seconds
+    by: _Columns | None = None
 
 
 class TransformOptions(StrictModel):
@@ -73,7 +93,9 @@ class TransformOptions(StrictModel):
 
     `on_error` is for rules and connectors: what happens to a row that breaks a rule, or whose values do not fit.
     The others are for a connector, an enrichment of Syncmaven: its config, its `options`, the `columns` that it fills,
-    with their types, and the `key` by which what it sends back finds its row.
+    with their types, and the `key` by which what it sends back finds its row; or it gets one row at a time, and answers
+    each once. A process gets at most `checkpoint_rows`, all together get no more than the `rate`, and with a `cache`
+    no row is sent twice within a time.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -86,6 +108,10 @@ class TransformOptions(StrictModel):
     options: JsonObject | None = None
     columns: Annotated[dict[Text, ColumnType] | None, Field(min_length=1)] = None
     key: _Columns | None = None
+    one_at_a_time: bool = False
+    checkpoint_rows: Annotated[int, Field(gt=0, strict=True)] | None = None
+    rate: RateOptions | None = None
+    cache: CacheOptions | None = None
     sandbox: bool = False
     on_error: OnError | None = None
     streams: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
@@ -98,7 +124,18 @@ class TransformOptions(StrictModel):
         if self.rules is not None:
             return RuleSpec(tuple(rule for each in self.rules for rule in each.rules), on_error)
         options = json.dumps(self.options or {}, sort_keys=True)
-        return EnrichmentSpec(number, tuple((self.columns or {}).items()), self.key or (), options, on_error)
+        columns = tuple((self.columns or {}).items())
+        return EnrichmentSpec(number, columns, self.key or (), options, on_error, self._calls)
+
+    @property
+    def _calls(self) -> EnrichmentCalls:
+        return EnrichmentCalls(
+            rows=self.checkpoint_rows,
+            rows_per_second=self.rate.rows_per_second if self.rate else None,
+            is_one_at_a_time=self.one_at_a_time,
+            cached_seconds=self.cache.ttl if self.cache else None,
+            cached_by=(self.cache.by or ()) if self.cache else (),
+        )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -120,6 +157,8 @@ class TransformOptions(StrictModel):
             raise ValueError(f"connector: of {self.connector.protocol}; only enrichments of syncmaven transform rows")
         if not self.columns:
             raise ValueError("columns: is missing; name the columns that the connector fills, such as {city: string}")
+        if self.one_at_a_time and self.key:
+            raise ValueError("give key or one_at_a_time, not both: each says how replies find their rows")
         if self.config is not None and self.config_file is not None:
             raise ValueError("give config or config_file, not both")
         if self.sandbox and isinstance(self.connector.launch, DockerLaunch):

@@ -24,4 +24,4 @@ def staging_fault(stream: str, error: Exception) -> InternalError:
 
 def transform_fault(stream: str, error: TransformError) -> TransformError:
     """Returns the error of a stream whose transform failed."""
-    return TransformError(error.doing, error.found, remedy=error.remedy, stream=stream, retryable=error.retryable)
+    return type(error)(error.doing, error.found, remedy=error.remedy, stream=stream, retryable=error.retryable)

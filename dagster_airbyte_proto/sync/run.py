@@ -88,7 +88,7 @@ def _run_sync(
             reach("run.leased")
             run = LeasedRun(options, renewal, log)
             destination = destination_of_run(engine, connection, log)
-            enrichers = enrichers_of_run(engine, connection, log)
+            enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
             engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)
             with Committer(
                 engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry

@@ -6,12 +6,16 @@ is a multiple of 3, and twice to those whose id is one less. The credentials say
 - `dialect`: `packages`, or `seed`, the names of the specification.
 - `halts_at`, `dies_at`: the id of a row.
 - `replies_of`: it sends back this value in the place of the city.
+- `replies`: the number of replies to each row. `is_bare`: they have nothing but the city.
+- `notes`: a file, to which it writes the id of each row that it gets.
+- `once`: a file; once it is there, it neither halts nor dies, and it makes it before it does.
 """
 
 import json
 import os
 import sys
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 
@@ -35,17 +39,32 @@ def main() -> None:
 
 def _enrich(row: dict[str, Any], config: dict[str, Any], options: dict[str, Any]) -> None:
     number = row["id"]
-    if number == config.get("halts_at"):
+    if "notes" in config:
+        with Path(config["notes"]).open("a") as file:
+            file.write(f"{number}\n")
+    if number == config.get("halts_at") and _has_turn(config):
         _say("halt", {"status": "error", "message": "no more credits"})
         sys.exit(1)
-    if number == config.get("dies_at"):
+    if number == config.get("dies_at") and _has_turn(config):
         os._exit(7)
     key = {"key": ["city", str(number)]}
     _call("state.set", {**key, "value": f"{options.get('prefix', '')}city {number}"})
     kept = _call("state.get", key)
     city = kept["value"] if isinstance(kept, dict) and "value" in kept else kept
-    for _ in range(0 if number % 3 == 0 else 2 if number % 3 == 2 else 1):
-        _say("enrichment-response", {"row": {**row, "city": config.get("replies_of", city)}})
+    replies = config.get("replies", 0 if number % 3 == 0 else 2 if number % 3 == 2 else 1)
+    for _ in range(replies):
+        made = {"city": config.get("replies_of", city)}
+        _say("enrichment-response", {"row": made if config.get("is_bare") else {**row, **made}})
+
+
+def _has_turn(config: dict[str, Any]) -> bool:
+    once = config.get("once")
+    if once is None:
+        return True
+    if Path(once).exists():
+        return False
+    Path(once).touch()
+    return True
 
 
 def _call(method: str, body: dict[str, Any]) -> Any:

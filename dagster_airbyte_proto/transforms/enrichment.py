@@ -5,12 +5,14 @@
 - Replies come in any order, and a row may have none or several. A reply finds its row by the row's number, a field
   that is sent with it, or by a key. Rows of one key go to the connector one after the other, in rounds.
 - A row without a reply is dropped; one with several becomes several.
+- With a cache, rows that are the same by its columns are one row for the connector, in this batch and in later ones.
+  What came of them is kept as soon as the process that made it has ended well: not before, for until then a row may get
+  more replies, and not with the rows, for they may fail for other reasons.
 - A row by which the source deletes its key is not sent: often it has nothing but its key.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -19,6 +21,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ConfigError, TransformError
 from dagster_airbyte_proto.model import EnrichmentSpec
+from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
 from dagster_airbyte_proto.transforms.transform import (
     DROPPED,
     Positions,
@@ -44,12 +47,40 @@ class Replies(NamedTuple):
     unsent: Mapping[int, str]
 
 
+class RowCache(Protocol):
+    """A memory of what came of rows before: JSON by a digest of the row."""
+
+    def digests(self, batch: pa.RecordBatch) -> Sequence[bytes]:
+        """Returns a digest of each row. Rows with the same one are the same."""
+        ...
+
+    def rows(self, digests: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Returns what is known of these."""
+        ...
+
+    def keep(self, rows: Mapping[bytes, bytes]) -> None: ...
+
+
 class Enricher(Protocol):
     """Sends rows to a connector."""
 
-    def enrich(self, batch: pa.RecordBatch, options: str) -> Replies:
+    cache: RowCache | None
+
+    def enrich(self, batch: pa.RecordBatch) -> Replies:
         """Sends all rows, and returns all replies. Raises TransformError."""
         ...
+
+
+class _SameRows(NamedTuple):
+    """Rows of a batch that are one row for the connector, and their digest."""
+
+    positions: Sequence[int]
+    digest: bytes = b""
+
+
+_KEPT = msgspec.json.Decoder(list[list[msgspec.Raw]])
+_NULL = msgspec.Raw(b"null")
+_Made = Sequence[Sequence[msgspec.Raw]]
 
 
 class Enrichment:
@@ -57,7 +88,7 @@ class Enrichment:
 
     def __init__(self, spec: EnrichmentSpec, enricher: Enricher | None) -> None:
         self._spec, self._enricher = spec, enricher
-        self._fields = {name: _TYPES[kind] for name, kind in spec.columns}
+        self._fields = {name: FILLED_TYPES[kind] for name, kind in spec.columns}
 
     def shape(self, given: RowShape) -> RowShape:
         for name in self._spec.key:
@@ -66,6 +97,9 @@ class Enrichment:
             kind = given.schema.field(name).type
             if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
                 raise _misfit(f"its key {name} is {kind}, and replies are matched by whole numbers and texts")
+        for name in self._spec.calls.cached_by:
+            if name not in given.schema.names:
+                raise _misfit(f"its cache is by {name}, which is no column of the rows that it gets")
         schema = pa.schema(
             [
                 *(field for field in given.schema if field.name not in self._fields),
@@ -80,15 +114,58 @@ class Enrichment:
         is_deletion = np.zeros(batch.num_rows, bool)
         if rows.is_deletion is not None:
             is_deletion = rows.is_deletion.to_numpy(zero_copy_only=False)
+        found = _Found({int(place): [[None] * len(self._fields)] for place in np.flatnonzero(is_deletion)}, {})
         sent = np.flatnonzero(~is_deletion)
-        replies: dict[int, list[Row]] = {int(position): [{}] for position in np.flatnonzero(is_deletion)}
-        faults: dict[int, str] = {}
+        if self._enricher is None and len(sent):
+            raise TransformError(_DOING, "no connector was started for it")
+        cache = self._enricher.cache if self._enricher else None
+        same = {int(place): _SameRows([int(place)]) for place in sent}
+        if cache is not None and len(sent):
+            same = self._not_cached(batch, sent, cache, found)
+        for positions in self._parts(batch, np.array(sorted(same), np.int64)):
+            made = self._send(batch, positions, found.faults)
+            fresh: dict[bytes, bytes] = {}
+            for place in map(int, positions):
+                if place in found.faults:
+                    continue
+                if self._note(found, same[place], made.get(place, [])) and same[place].digest:
+                    fresh[same[place].digest] = msgspec.json.encode(made.get(place, []))
+            if cache is not None and fresh:
+                cache.keep(fresh)
+        return self._result(batch, found)
+
+    def _not_cached(
+        self, batch: pa.RecordBatch, sent: Positions, cache: RowCache, found: "_Found"
+    ) -> dict[int, _SameRows]:
+        """Notes what is known of rows, and returns the others by the first of those that are the same."""
+        groups: defaultdict[bytes, list[int]] = defaultdict(list)
+        for place, digest in zip(sent, cache.digests(batch.take(pa.array(sent))), strict=True):
+            groups[digest].append(int(place))
+        known = cache.rows(list(groups))
+        for digest, text in known.items():
+            self._note(found, _SameRows(groups[digest]), _KEPT.decode(text))
+        return {
+            positions[0]: _SameRows(positions, digest) for digest, positions in groups.items() if digest not in known
+        }
+
+    def _note(self, found: "_Found", same: _SameRows, made: _Made) -> bool:
+        """Notes what came of rows. Returns whether it fits the columns."""
+        values, fault = self._values(made)
+        for place in same.positions:
+            if fault:
+                found.faults[place] = fault
+            else:
+                found.values[place] = values
+        return not fault
+
+    def _parts(self, batch: pa.RecordBatch, sent: Positions) -> Iterator[Positions]:
+        """Returns the rows that one process gets: each key at most once, and no more than it may."""
         for positions in self._rounds(batch, sent):
-            self._send(batch, positions, replies, faults)
-        return self._result(batch, replies, faults)
+            step = self._spec.calls.rows or len(positions)
+            for start in range(0, len(positions), step):
+                yield positions[start : start + step]
 
     def _rounds(self, batch: pa.RecordBatch, sent: Positions) -> Sequence[Positions]:
-        """Returns the rows that are sent together: each key at most once."""
         if not self._spec.key:
             return [sent] if len(sent) else []
         keys = self._keys(batch.take(pa.array(sent)))
@@ -105,29 +182,38 @@ class Enrichment:
     def _keys(self, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
         return list(zip(*(batch.column(name).to_pylist() for name in self._spec.key), strict=True))
 
-    def _send(
-        self, batch: pa.RecordBatch, positions: Positions, replies: dict[int, list[Row]], faults: dict[int, str]
-    ) -> None:
-        if self._enricher is None:
-            raise TransformError(_DOING, "no connector was started for it")
-        rows = batch.take(pa.array(positions))
-        if self._spec.key:
-            by_key = {key: int(positions[row]) for row, key in enumerate(self._keys(rows))}
-        else:
+    def _send(self, batch: pa.RecordBatch, positions: Positions, faults: dict[int, str]) -> dict[int, _Made]:
+        """Sends rows to one process. Returns what came of each, by its position."""
+        assert self._enricher is not None
+        rows, calls = batch.take(pa.array(positions)), self._spec.calls
+        if not self._spec.key and not calls.is_one_at_a_time:
             rows = rows.append_column(ROW_NUMBER, pa.array(np.arange(len(positions))))
-        found = self._enricher.enrich(rows, self._spec.options)
+        found = self._enricher.enrich(rows)
         faults.update({int(positions[row]): f"it cannot be sent: {reason}" for row, reason in found.unsent.items()})
-        for text in found.rows:
-            reply = _members(text)
-            if self._spec.key:
-                position = by_key.get(tuple(_member(reply, name) for name in self._spec.key))
-            else:
-                number = _member(reply, ROW_NUMBER)
-                is_known = isinstance(number, int) and 0 <= number < len(positions)
-                position = int(positions[number]) if is_known else None
+        made: defaultdict[int, list[Sequence[msgspec.Raw]]] = defaultdict(list)
+        replies = [_members(text) for text in found.rows]
+        for reply, position in zip(replies, self._owners(rows, positions, replies, found.unsent), strict=True):
             if position is None:
                 raise TransformError(_DOING, "a reply belongs to no row that was sent", remedy=self._remedy)
-            replies.setdefault(position, []).append(reply)
+            made[position].append([reply.get(name, _NULL) for name in self._fields])
+        return dict(made)
+
+    def _owners(
+        self, rows: pa.RecordBatch, positions: Positions, replies: Sequence[Row], unsent: Mapping[int, str]
+    ) -> Iterator[int | None]:
+        """Returns the position of the row to which each reply belongs."""
+        if self._spec.calls.is_one_at_a_time:
+            sent = [int(position) for row, position in enumerate(positions) if row not in unsent]
+            yield from sent * len(replies) if self._spec.calls.rows == 1 else sent
+        elif self._spec.key:
+            by_key = {key: int(positions[row]) for row, key in enumerate(self._keys(rows))}
+            for reply in replies:
+                yield by_key.get(tuple(_member(reply, name) for name in self._spec.key))
+        else:
+            for reply in replies:
+                number = _member(reply, ROW_NUMBER)
+                is_known = isinstance(number, int) and 0 <= number < len(positions)
+                yield int(positions[number]) if is_known else None
 
     @property
     def _remedy(self) -> str:
@@ -135,40 +221,34 @@ class Enrichment:
             return f"Let the connector send back {', '.join(self._spec.key)} as it got them, or name another key."
         return f"Let the connector send back the field {ROW_NUMBER} that it gets, or name a key that it sends back."
 
-    def _result(
-        self, batch: pa.RecordBatch, replies: Mapping[int, Sequence[Row]], faults: dict[int, str]
-    ) -> TransformedRows:
+    def _result(self, batch: pa.RecordBatch, found: "_Found") -> TransformedRows:
+        if found.faults and self._spec.on_error == "fail":
+            reason = next(iter(found.faults.values()))
+            text = f"{len(found.faults):,} rows of a batch have faults; the first: {reason}"
+            raise TransformError(_DOING, text, remedy="With on_error: reject, such rows are counted and left out.")
         origins: list[int] = []
         values: dict[str, list[Any]] = {name: [] for name in self._fields}
-        for position in sorted(replies.keys() - faults.keys()):
-            made, fault = self._values(replies[position])
-            if fault:
-                faults[position] = fault
-                continue
+        for position, made in sorted(found.values.items()):
             origins += [position] * len(made)
             for row in made:
                 for name, value in zip(self._fields, row, strict=True):
                     values[name].append(value)
-        if faults and self._spec.on_error == "fail":
-            reason = next(iter(faults.values()))
-            found = f"{len(faults):,} rows of a batch have faults; the first: {reason}"
-            raise TransformError(_DOING, found, remedy="With on_error: reject, such rows are counted and left out.")
         which = np.array(origins, np.int64)
         kept = batch.take(pa.array(which))
         arrays = {
             **{name: kept.column(name) for name in batch.schema.names if name not in self._fields},
             **{name: pa.array(values[name], kind.arrow) for name, kind in self._fields.items()},
         }
-        return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, self._rejections(faults))
+        return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, self._rejections(found.faults))
 
-    def _values(self, rows: Sequence[Row]) -> tuple[list[list[Any]], str]:
-        """Returns the values of each reply, and the fault of the first that does not fit its column."""
+    def _values(self, rows: _Made) -> tuple[list[list[Any]], str]:
+        """Returns the values of each row that came of one, and the fault of the first that does not fit its column."""
         made = []
         for row in rows:
             found = []
-            for name, kind in self._fields.items():
+            for (name, kind), text in zip(self._fields.items(), row, strict=True):
                 try:
-                    value = _member(row, name)
+                    value = _value(text)
                     found.append(None if value is None else kind.of_json(value))
                 except (ValueError, TypeError, OverflowError):
                     return [], f"its {name} does not fit {dict(self._spec.columns)[name]}"
@@ -191,55 +271,21 @@ def _members(text: bytes) -> Row:
 
 
 def _member(reply: Row, name: str) -> Any:
-    value = reply.get(name)
+    return _value(reply.get(name, _NULL))
+
+
+def _value(text: msgspec.Raw) -> Any:
     try:
-        return None if value is None else _VALUE.decode(value)
+        return _VALUE.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TransformError(_DOING, f"the field {name} of a reply is no JSON: {error}") from None
+        raise TransformError(_DOING, f"a value of a reply is no JSON: {error}") from None
 
 
-class _FilledType(NamedTuple):
-    """The type of a column that is filled. `of_json` raises ValueError or TypeError for a value that does not fit."""
+class _Found(NamedTuple):
+    """The outcome of the rows of a batch, by their positions: the values of each new row, or a fault."""
 
-    arrow: pa.DataType
-    of_json: Callable[[Any], Any]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or value != int(value) or not -(2**63) <= value < 2**63:
-        raise ValueError(value)
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(value)
-    return float(value)
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(value)
-    return value
-
-
-def _instant(value: Any) -> datetime:
-    found = datetime.fromisoformat(value)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-_TYPES = {
-    "string": _FilledType(pa.string(), _text),
-    "bigint": _FilledType(pa.int64(), _whole),
-    "double": _FilledType(pa.float64(), _number),
-    "boolean": _FilledType(pa.bool_(), _truth),
-    "date": _FilledType(pa.date32(), date.fromisoformat),
-    "timestamp": _FilledType(pa.timestamp("us", "UTC"), _instant),
-}
+    values: dict[int, list[list[Any]]]
+    faults: dict[int, str]
 
 
 def _misfit(found: str) -> ConfigError:

@@ -23,11 +23,14 @@ def transform_chain(specs: Sequence[TransformSpec], enrichers: Enrichers = NO_EN
 
 
 def described_transforms(specs: Sequence[TransformSpec]) -> Sequence[Any]:
-    """Returns what decides about the rows that they make: not the place of a connector among other transforms."""
-    return [
-        msgspec.to_builtins(msgspec.structs.replace(spec, number=0) if isinstance(spec, EnrichmentSpec) else spec)
-        for spec in specs
-    ]
+    """Returns what decides about the rows that they make: not the place of a connector among other transforms, nor how
+    rows go to it."""
+    described = [msgspec.to_builtins(spec) for spec in specs]
+    for spec, each in zip(specs, described, strict=True):
+        if isinstance(spec, EnrichmentSpec):
+            each["number"] = 0
+            del each["calls"]
+    return described
 
 
 def transform_text(spec: TransformSpec) -> str:

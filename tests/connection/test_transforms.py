@@ -6,7 +6,16 @@ import pytest
 from pydantic import ValidationError
 
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.model import EnrichmentSpec, QuerySpec, RowRule, RuleKind, RuleSpec, StreamId
+from dagster_airbyte_proto.model import (
+    EnrichmentCalls,
+    EnrichmentSpec,
+    QuerySpec,
+    RowRule,
+    RuleKind,
+    RuleSpec,
+    StreamId,
+)
+from dagster_airbyte_proto.transforms.transform_choice import described_transforms
 
 _SOURCE = {"protocol": "airbyte", "launch": {"kind": "local", "command": ["source"]}}
 _GEO = {"connector": {"protocol": "syncmaven", "launch": {"kind": "local", "command": ["geo"]}}}
@@ -39,6 +48,19 @@ def test_each_stream_has_the_transforms_that_name_it_or_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ttl", "seconds"), [("30 days", 2_592_000), ("1 hour", 3600), ("1.5h", 5400), ("2 min", 120), ("7s", 7), (9, 9)]
+)
+def test_a_connector_is_called_as_the_user_says(ttl: Any, seconds: float) -> None:
+    cache, rate = {"ttl": ttl, "by": "ip"}, {"rows_per_second": 5}
+    more = {"cache": cache, "rate": rate, "checkpoint_rows": 100, "one_at_a_time": True}
+    [spec] = _connection({**_GEO, "columns": {"a": "string"}, **more}).transforms_of(StreamId.of("users"))
+    assert isinstance(spec, EnrichmentSpec)
+    assert spec.calls == EnrichmentCalls(100, 5, is_one_at_a_time=True, cached_seconds=seconds, cached_by=("ip",))
+    assert described_transforms([spec]) == described_transforms([EnrichmentSpec(4, (("a", "string"),))])
+    assert "calls" not in described_transforms([spec])[0]  # Else older plans would be taken for those of other rows.
+
+
+@pytest.mark.parametrize(
     ("transform", "found"),
     [
         ({}, "one of them"),
@@ -48,6 +70,9 @@ def test_each_stream_has_the_transforms_that_name_it_or_none() -> None:
         ({"validate": [{}]}, "has no rule"),
         ({"validate": [{"assert_range": {"a": {}}}]}, "give min, max, or both"),
         (_GEO, "name the columns that the connector fills"),
+        ({**_GEO, "columns": {"a": "string"}, "key": "id", "one_at_a_time": True}, "not both"),
+        ({**_GEO, "columns": {"a": "string"}, "cache": {"ttl": "soon"}}, 'a duration such as "30 days"'),
+        ({"sql": "SELECT 1", "rate": {"rows_per_second": 1}}, "rate: only for a transform with a `connector`"),
         ({**_GEO, "columns": {"a": "text"}}, "Input should be 'string', 'bigint'"),
         ({"connector": _SOURCE, "columns": {"a": "string"}}, "only enrichments of syncmaven"),
     ],

@@ -1,6 +1,7 @@
 """Transforms from the connection file to the table: its columns and rows, the counts, the streams that fail."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.sync.report import SyncStatus
 from tests.sync.conftest import OpenShop
-from tests.sync.shop import Shop
+from tests.sync.shop import REFRESH, Shop
 
 _NOT_NULL = {"validate": [{"assert_not_null": "name"}]}
 
@@ -98,6 +99,16 @@ def test_an_enrichment_makes_none_one_or_several_rows_of_each(shop: OpenShop) ->
     ids = [row["_airbyte_raw_id"] for row in place.rows("users")]
     assert len(set(ids)) == 6
     assert place.positions() == {"users": 6}
+
+
+def test_what_came_of_a_row_is_used_by_later_syncs(shop: OpenShop, tmp_path: Path) -> None:
+    place, notes = shop(), tmp_path / "notes"
+    config = {"notes": str(notes)}
+    for records in (6, 8):
+        place.more = {"transforms": [_geo(config=config, cache={"ttl": "1 day", "by": "id"})]}
+        told = place.sync_of({"streams": {"users": {"records": records}}}, REFRESH).streams["users"]
+        assert told.status is SyncStatus.COMPLETE
+    assert notes.read_text().split() == [str(number) for number in range(8)]
 
 
 def test_rows_of_one_key_cannot_become_several(shop: OpenShop) -> None:

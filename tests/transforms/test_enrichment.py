@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from dagster_airbyte_proto.errors import ConfigError, TransformError
-from dagster_airbyte_proto.model import EnrichmentSpec
-from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER, Enrichment, Replies
+from dagster_airbyte_proto.model import EnrichmentCalls, EnrichmentSpec
+from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER, Enrichment, Replies, RowCache
 from dagster_airbyte_proto.transforms.transform import Rows, RowShape
 
 _COST = Decimal("0.12345678901234567890")
@@ -26,9 +26,9 @@ class _Answers:
     def __init__(self, answer: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]) -> None:
         self._answer = answer
         self.rounds: list[list[int]] = []
+        self.cache: RowCache | None = None
 
-    def enrich(self, batch: pa.RecordBatch, options: str) -> Replies:
-        assert options == "{}"
+    def enrich(self, batch: pa.RecordBatch) -> Replies:
         rows = batch.to_pylist()
         self.rounds.append([row["id"] for row in rows])
         replies = [reply for row in reversed(rows) for reply in self._answer(row)]
@@ -108,3 +108,64 @@ def test_a_row_that_deletes_its_key_is_not_sent() -> None:
 def test_a_key_that_cannot_match_is_refused(key: str, found: str) -> None:
     with pytest.raises(ConfigError, match=found):
         Enrichment(EnrichmentSpec(0, _CITY, (key,)), None).shape(RowShape.of_input(_BATCH.schema))
+
+
+class _Memory:
+    """A cache in memory."""
+
+    def __init__(self, *by: str) -> None:
+        self._by, self.kept = by, dict[bytes, bytes]()
+
+    def digests(self, batch: pa.RecordBatch) -> Sequence[bytes]:
+        return [repr(row).encode() for row in batch.select(self._by).to_pylist()]
+
+    def rows(self, digests: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        return {digest: self.kept[digest] for digest in digests if digest in self.kept}
+
+    def keep(self, rows: Mapping[bytes, bytes]) -> None:
+        self.kept |= rows
+
+
+def test_rows_that_are_the_same_are_sent_once() -> None:
+    answers = _Answers(lambda row: [{**row, "city": f"{row['id']}"}] * (row["id"] - 1))
+    answers.cache = cache = _Memory("id")
+    batch = pa.RecordBatch.from_pydict({"id": [3, 1, 2, 3], "n": [1, 2, 3, 4]})
+    made = [(3, 1, "3"), (3, 1, "3"), (2, 3, "2"), (3, 4, "3"), (3, 4, "3")]
+    for _ in range(2):
+        found = _enriched(EnrichmentSpec(0, _CITY), answers, Rows(batch))
+        assert [tuple(row.values()) for row in found.batch.to_pylist()] == made
+    assert answers.rounds == [[3, 1, 2]]
+    assert cache.kept == {b"{'id': 3}": b'[["3"],["3"]]', b"{'id': 1}": b"[]", b"{'id': 2}": b'[["2"]]'}
+
+
+def test_only_what_fits_is_cached_and_not_before_its_process_has_ended() -> None:
+    def answer(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        if row["id"] == 3:
+            raise TransformError("enriching", "it died")
+        return [{**row, "city": row["id"], "n": "x" if row["id"] == 2 else 1}]
+
+    answers = _Answers(answer)
+    answers.cache = cache = _Memory("id")
+    spec = EnrichmentSpec(0, (("n", "bigint"),), calls=EnrichmentCalls(rows=2))
+    with pytest.raises(TransformError, match="it died"):
+        _enriched(spec, answers)
+    assert answers.rounds == [[1, 2], [3]]
+    assert cache.kept == {b"{'id': 1}": b"[[1]]"}
+
+
+def test_replies_to_one_row_at_a_time_come_in_its_order() -> None:
+    bare = _Answers(lambda row: [{"city": row["id"]}] if ROW_NUMBER not in row else [])
+    calls = EnrichmentCalls(is_one_at_a_time=True)
+    found = _enriched(EnrichmentSpec(0, _CITY, calls=calls), bare, Rows(_BATCH.take(pa.array([2, 1, 0]))))
+    assert [row["city"] for row in found.batch.to_pylist()] == ["1", "2", "3"]  # the fake answers in reverse
+    several = _Answers(lambda row: [{"city": row["id"]}] * (row["id"] - 1))
+    alone = EnrichmentSpec(0, _CITY, calls=EnrichmentCalls(rows=1, is_one_at_a_time=True))
+    found = _enriched(alone, several)
+    assert [row["city"] for row in found.batch.to_pylist()] == ["2", "3", "3"]
+    assert several.rounds == [[1], [2], [3]]
+
+
+def test_a_cache_by_a_column_that_is_not_there_is_refused() -> None:
+    spec = EnrichmentSpec(0, _CITY, calls=EnrichmentCalls(cached_seconds=1, cached_by=("ip",)))
+    with pytest.raises(ConfigError, match="its cache is by ip"):
+        Enrichment(spec, None).shape(RowShape.of_input(_BATCH.schema))

@@ -113,3 +113,37 @@ def test_transforms_of_no_pushed_stream_are_refused(table: PushedTable) -> None:
     table.options["transforms"] = [_geo(streams=["people"])]
     with pytest.raises(ConfigError, match="there is no pushed stream 'people'; there is contacts"):
         table.contacts()
+
+
+def _asked(table: PushedTable) -> list[int]:
+    """The rows that the enrichment has got since the last call."""
+    notes = table.folder / "notes"
+    found = [int(line) for line in notes.read_text().split()] if notes.exists() else []
+    notes.unlink(missing_ok=True)
+    return found
+
+
+def _cached(table: PushedTable, **more: Any) -> dict[str, Any]:
+    config = {"notes": str(table.folder / "notes"), "replies": 1, **more.pop("config", {})}
+    return _geo(cache={"ttl": "30 days", "by": "id"}, config=config, **more)
+
+
+def test_what_came_of_a_row_is_used_again(table: PushedTable) -> None:
+    table.options["transforms"] = [_cached(table)]
+    assert (table.contacts().acknowledged, _asked(table)) == (10, list(range(1, 11)))
+    table.fill([person(number, "renamed") for number in range(1, 13)])
+    assert (table.contacts(is_full=True).acknowledged, _asked(table)) == (12, [11, 12])
+    assert {row["city"] for row in table.received()} == {f"the city {number}" for number in range(1, 13)}
+    table.options["transforms"] = [_cached(table, options={"prefix": "a "})]
+    assert (table.contacts().acknowledged, len(_asked(table))) == (12, 12)
+    assert {row["city"] for row in table.received()[22:]} == {f"a city {number}" for number in range(1, 13)}
+
+
+def test_what_came_of_rows_outlives_the_failure_of_later_ones(table: PushedTable) -> None:
+    """A process that has ended well is asked nothing again, and nothing is taken of one that died."""
+    fault = {"dies_at": 6, "once": str(table.folder / "once")}
+    table.options["transforms"] = [_cached(table, checkpoint_rows=4, config=fault)]
+    report = table.contacts()
+    assert (report.status, report.retryable, _asked(table)) == ("failed", True, [1, 2, 3, 4, 5, 6])
+    assert (table.contacts().acknowledged, _asked(table)) == (10, [5, 6, 7, 8, 9, 10])
+    assert {row["city"] for row in table.received()} == {f"the city {number}" for number in range(1, 11)}

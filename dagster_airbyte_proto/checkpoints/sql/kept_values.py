@@ -1,14 +1,18 @@
-"""SQL of the values that connectors keep. Each row holds from one version of the connection to another.
+"""SQL of what connectors keep: values, each row from one version of the connection to another, and enriched rows.
 
 The caller has begun the transaction and, for changes, checked that the lease holds.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
 from dagster_airbyte_proto.checkpoints.kept_values import (
     Asset,
+    CachedRows,
     KeptValue,
     Key,
     ValueChanges,
@@ -18,8 +22,9 @@ from dagster_airbyte_proto.checkpoints.kept_values import (
 )
 from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
-from dagster_airbyte_proto.checkpoints.sql.schema import kept_values, state_history, states
+from dagster_airbyte_proto.checkpoints.sql.schema import enriched_rows, kept_values, state_history, states
 from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, key_columns
+from dagster_airbyte_proto.checkpoints.store import Lease
 
 _PAGE = 1000
 
@@ -60,6 +65,40 @@ class KeptValueReader:
         return count
 
 
+class EnrichedRowKeeper(ABC):
+    """The part of the SQL store that has the rows that enrichments made."""
+
+    _database: Database
+
+    @abstractmethod
+    def _fenced(self, lease: Lease) -> AbstractContextManager[Connection]: ...
+
+    def enriched_rows(self, owner: CachedRows, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(keys), _PAGE):
+            with self._database.read() as tx:
+                since = self._database.now(tx) - timedelta(seconds=owner.seconds)
+                here = *_of_enrichment(owner), enriched_rows.c.key.in_(keys[start : start + _PAGE])
+                query = select(enriched_rows.c.key, enriched_rows.c.made).where(*here, enriched_rows.c.kept_at > since)
+                found |= {bytes(row.key): bytes(row.made) for row in tx.execute(query)}
+        return found
+
+    def keep_enriched_rows(self, lease: Lease, owner: CachedRows, rows: Mapping[bytes, bytes]) -> None:
+        with self._fenced(lease) as tx:
+            now = self._database.now(tx)
+            _forget_expired(tx, owner.connection, now)
+            keys, times = list(rows), {"kept_at": now, "expires_at": now + timedelta(seconds=owner.seconds)}
+            for start in range(0, len(keys), _PAGE):
+                part = keys[start : start + _PAGE]
+                tx.execute(delete(enriched_rows).where(*_of_enrichment(owner), enriched_rows.c.key.in_(part)))
+                names = {"connection": owner.connection, "enrichment": owner.enrichment, **times}
+                tx.execute(insert(enriched_rows), [{**names, "key": key, "made": rows[key]} for key in part])
+
+    def count_enriched_rows(self, connection: str) -> int:
+        with self._database.read() as tx:
+            return tx.scalar(select(func.count()).where(enriched_rows.c.connection == connection)) or 0
+
+
 def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote) -> None:
     """Makes the changes under a new version, and notes it in the history of the states."""
     if changes == ValueChanges():
@@ -82,7 +121,12 @@ def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote
 
 
 def drop(tx: Connection, connection: str, streams: Collection[StateKey], version: int) -> None:
-    """Ends the values of these streams at a version. No stream stands for all of the connection's in that partition."""
+    """Ends the values of these streams at a version. No stream stands for all of the connection's in that partition.
+
+    With all of the whole connection go the rows that its enrichments made.
+    """
+    if StateKey(None, "") in streams:
+        tx.execute(delete(enriched_rows).where(enriched_rows.c.connection == connection))
     for key in streams:
         here = [kept_values.c.connection == connection, kept_values.c.partition_key == key.partition]
         if key.stream is not None:
@@ -110,9 +154,20 @@ def roll_back(tx: Connection, connection: str, to_version: int, note: ChangeNote
         _note(tx, {"connection": connection, **owner}, version, note)
 
 
-def forget_before(tx: Connection, connection: str, version: int) -> None:
-    """Deletes the rows that no rollback can need: those that ended up to this version."""
+def forget_before(tx: Connection, connection: str, version: int, now: datetime) -> None:
+    """Deletes the rows that no rollback can need: those that ended up to this version. Enriched rows have no versions,
+    and go by their age."""
+    _forget_expired(tx, connection, now)
     tx.execute(delete(kept_values).where(kept_values.c.connection == connection, kept_values.c.until <= version))
+
+
+def _forget_expired(tx: Connection, connection: str, now: datetime) -> None:
+    here = enriched_rows.c.connection == connection
+    tx.execute(delete(enriched_rows).where(here, enriched_rows.c.expires_at <= now))
+
+
+def _of_enrichment(owner: CachedRows) -> tuple[ColumnElement[bool], ...]:
+    return enriched_rows.c.connection == owner.connection, enriched_rows.c.enrichment == owner.enrichment
 
 
 def _current(asset: Asset) -> tuple[ColumnElement[bool], ...]:

@@ -284,6 +284,19 @@ DROP TABLE airbyte_proto_leases_before;
 ALTER TABLE airbyte_proto_run_folders ADD COLUMN partition_key TEXT NOT NULL DEFAULT ''
 """
 
+_ENRICHED_ROWS = """
+CREATE TABLE airbyte_proto_enriched_rows (
+    connection TEXT NOT NULL REFERENCES airbyte_proto_connections (connection),
+    enrichment TEXT NOT NULL,
+    key {bytes} NOT NULL,
+    made {bytes} NOT NULL,
+    kept_at {time} NOT NULL,
+    expires_at {time} NOT NULL,
+    PRIMARY KEY (connection, enrichment, key)
+);
+CREATE INDEX airbyte_proto_enriched_rows_by_age ON airbyte_proto_enriched_rows (connection, expires_at)
+"""
+
 MIGRATIONS = (
     _FIRST,
     _SHAPES,
@@ -296,6 +309,7 @@ MIGRATIONS = (
     _KEPT_VALUES,
     _CONFIG_OWNERS,
     _LEASES_OF_PARTITIONS,
+    _ENRICHED_ROWS,
 )
 _AFTER: Mapping[str, Callable[[Connection], None]] = {_PROTOCOLS: _fill_protocols}
 """What SQL alone cannot do, after its step."""

@@ -277,3 +277,15 @@ kept_values = Table(
     Column("until", Integer),
     Column("value", LargeBinary, nullable=False),
 )
+
+enriched_rows = Table(
+    "airbyte_proto_enriched_rows",
+    metadata,
+    _connection(),
+    Column("enrichment", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    # The rows that an enrichment made of one, as JSON.
+    Column("made", LargeBinary, nullable=False),
+    Column("kept_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),
+)

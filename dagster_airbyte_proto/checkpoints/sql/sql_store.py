@@ -24,7 +24,7 @@ from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
 from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
-from dagster_airbyte_proto.checkpoints.sql.kept_values import KeptValueReader
+from dagster_airbyte_proto.checkpoints.sql.kept_values import EnrichedRowKeeper, KeptValueReader
 from dagster_airbyte_proto.checkpoints.sql.leases import last_number
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
 from dagster_airbyte_proto.checkpoints.sql.states import (
@@ -60,7 +60,7 @@ from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 
-class SqlStore(KeptValueReader):
+class SqlStore(KeptValueReader, EnrichedRowKeeper):
     """The state store behind a URL: `sqlite:///path/to/state.db` or `postgresql://user:password@host/database`.
 
     The constructor only checks the URL. The first call opens the database, and creates or migrates it. Threads may
@@ -159,7 +159,7 @@ class SqlStore(KeptValueReader):
         with self._fenced(lease) as tx:
             before = self._database.now(tx) - timedelta(days=days)
             folded = fold_history(tx, lease.connection, before)
-            sql_kept_values.forget_before(tx, lease.connection, folded)
+            sql_kept_values.forget_before(tx, lease.connection, folded, self._database.now(tx))
             sql_loads.prune(tx, lease.connection, before)
             sql_runs.prune(tx, lease.connection, before)
             sql_profiles.prune_changes(tx, lease.connection, before)

@@ -170,10 +170,10 @@ def _checked_relay(
 def _transform_faults(engine: "Engine", source: "Source") -> "list[ConfigError]":
     """The fault of a connector among the transforms."""
     from dagster_airbyte_proto.errors import ConfigError
-    from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
+    from dagster_airbyte_proto.sync.enrichment.stream_enrichment import check_enrichers
 
     try:
-        enrichers_of_run(engine, source.connection, source.log)
+        check_enrichers(engine, source.connection, source.log)
     except ConfigError as error:
         return [error]
     return []

@@ -78,6 +78,10 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
         if stream is None or stored.state.stream or row[0].partition(" [")[0] == str(chosen)
     ]
     grids = [Grid(_SHOW, rows, texts=("state",)), *_kept_grids(found for found in kept.values() if found)]
+    enriched = 0 if stream is not None else store.count_enriched_rows(target.name)
+    if enriched:
+        value["enriched_rows"] = enriched
+        grids.append(f"Its enrichments keep what came of {enriched:,} rows.")
     return Answer(value, tuple(grids))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.checkpoints.kept_values import Asset, KeptValue, Key
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
-from dagster_airbyte_proto.errors import Cancelled, ConfigError, ConnectorError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError, TransformCancelled
 from dagster_airbyte_proto.launchers.process import RunningConnector
 from dagster_airbyte_proto.model import StreamId
 from dagster_airbyte_proto.protocols.syncmaven import enrichment, messages
@@ -181,7 +181,7 @@ class EnrichmentProcess:
     def _read(self, seconds: float) -> bytes | None:
         """Takes in what comes within so many seconds: None if nothing came, nothing at its end."""
         if self._exchange.cancel is not None and self._exchange.cancel.is_set():
-            raise Cancelled(ENRICHING, "it was cancelled")
+            raise TransformCancelled(ENRICHING, "it was cancelled", retryable=True)
         chunk = self._running.read(seconds)
         for found in self._output.feed(chunk) if chunk else self._output.finish() if chunk == b"" else ():
             if isinstance(found, messages.EnrichedRow):

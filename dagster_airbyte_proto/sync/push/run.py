@@ -84,7 +84,7 @@ def _run_push(
             ).sync_id
             reach("run.begun")
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
-        enrichers = enrichers_of_run(engine, connection, log)
+        enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
         context = PushContext(engine, delivery, request, committer, log, enrichers)
         reports = {str(stream): _traced(context, stream, each, telemetry) for stream, each in streams.items()}
         destination.save_config(engine.store, renewal.lease)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, DeliveryStore
-from dagster_airbyte_proto.checkpoints.kept_values import Asset, Key, ValueChanges
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, CachedRows, Key, ValueChanges
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
 from dagster_airbyte_proto.loads.push import PlannedCounts, SealedPlan
@@ -118,3 +118,51 @@ class KeptValueTests(StoreFixtures):
         assert self.all_of(keeper) == {("a",): b"3"}
         keeper.rollback(lease, 2, who="ann")
         assert self.all_of(keeper) == {("a",): b"1"}
+
+
+CITIES = CachedRows("shop", "cities", 60)
+
+
+class EnrichedRowTests(StoreFixtures):
+    @pytest.fixture
+    def keeper(self, store: DeliveryStore) -> DeliveryStore:
+        return store
+
+    def test_enriched_rows_are_kept_for_their_time(self, keeper: DeliveryStore, lease: Lease, clock: HandClock) -> None:
+        rows = {b"%05d" % number: b"[%d]" % number for number in range(2500)}
+        keeper.keep_enriched_rows(lease, CITIES, rows)
+        assert keeper.enriched_rows(CITIES, [*rows, b"nobody"]) == rows
+        assert keeper.enriched_rows(CITIES._replace(enrichment="other"), list(rows)) == {}
+        assert keeper.enriched_rows(CITIES._replace(connection="other"), list(rows)) == {}
+        clock.advance(40)
+        keeper.keep_enriched_rows(lease, CITIES, {b"00001": b"new"})
+        assert keeper.enriched_rows(CITIES, [b"00000", b"00001"]) == {b"00000": b"[0]", b"00001": b"new"}
+        assert keeper.enriched_rows(CITIES._replace(seconds=30), [b"00000", b"00001"]) == {b"00001": b"new"}
+        clock.advance(40)
+        assert keeper.enriched_rows(CITIES, [b"00000", b"00001"]) == {b"00001": b"new"}
+        assert keeper.count_enriched_rows("shop") == 2500
+        keeper.keep_enriched_rows(lease, CITIES, {b"2": b"2"})
+        assert keeper.count_enriched_rows("shop") == 2
+
+    def test_rows_of_an_enrichment_that_is_gone_go_with_the_history(
+        self, keeper: DeliveryStore, lease: Lease, clock: HandClock
+    ) -> None:
+        keeper.keep_enriched_rows(lease, CITIES, {b"1": b"1"})
+        clock.advance(61)
+        keeper.prune_history(lease, days=30)
+        assert keeper.count_enriched_rows("shop") == 0
+
+    def test_a_run_that_lost_its_lease_keeps_no_enriched_rows(
+        self, keeper: DeliveryStore, lease: Lease, clock: HandClock
+    ) -> None:
+        self.taken_over(keeper, clock, "run-2")
+        with pytest.raises(StateConflict):
+            keeper.keep_enriched_rows(lease, CITIES, {b"1": b"1"})
+        assert keeper.enriched_rows(CITIES, [b"1"]) == {}
+
+    def test_a_reset_of_the_whole_connection_drops_them(self, keeper: DeliveryStore, lease: Lease) -> None:
+        keeper.keep_enriched_rows(lease, CITIES, {b"1": b"1"})
+        keeper.change_state(lease, USERS, None, who="ann")
+        assert keeper.count_enriched_rows("shop") == 1
+        keeper.change_state(lease, None, None, who="ann")
+        assert keeper.count_enriched_rows("shop") == 0

@@ -1,7 +1,7 @@
 """All conformance tests of a StateStore."""
 
 from tests.conformance.state_store.generation_tests import GenerationTests
-from tests.conformance.state_store.kept_value_tests import KeptValueTests
+from tests.conformance.state_store.kept_value_tests import EnrichedRowTests, KeptValueTests
 from tests.conformance.state_store.lease_tests import LeaseTests
 from tests.conformance.state_store.load_tests import LoadTests
 from tests.conformance.state_store.retention_tests import RetentionTests
@@ -10,6 +10,6 @@ from tests.conformance.state_store.state_tests import StateTests
 
 
 class StateStoreConformance(
-    LeaseTests, SlotTests, LoadTests, StateTests, RetentionTests, GenerationTests, KeptValueTests
+    LeaseTests, SlotTests, LoadTests, StateTests, RetentionTests, GenerationTests, KeptValueTests, EnrichedRowTests
 ):
     """The conformance tests of a StateStore. A subclass provides the fixture `open_store`, and inherits all tests."""

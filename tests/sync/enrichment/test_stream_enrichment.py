@@ -1,12 +1,16 @@
 """The connectors among transforms: a process for each batch, and limits on what it sends."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
-from dagster_airbyte_proto.errors import TransformError
+from dagster_airbyte_proto.errors import TransformCancelled, TransformError
+from dagster_airbyte_proto.model import EnrichmentCalls, EnrichmentSpec
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import ConnectorEnricher
@@ -14,21 +18,57 @@ from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from tests.sync.enrichment.test_row_enrichment import connection_of
 
+SPEC = EnrichmentSpec(0, (("city", "string"),))
+
+
+Opened = Callable[..., Destination]
+
 
 @pytest.fixture
-def connector(tmp_path: Path) -> Iterator[Destination]:
+def opened(tmp_path: Path) -> Iterator[Opened]:
     settings = Settings.load(tmp_path, None)
     settings.make_home()
     with RunLog(tmp_path, new_run_id()) as log, Engine(settings) as engine:
-        yield engine.destination(connection_of({}), log)
+        yield lambda **config: engine.destination(connection_of(config, timeouts={"result_seconds": 1}), log)
 
 
 def numbered(*numbers: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"id": list(numbers), "text": ["x" * 1000] * len(numbers)})
 
 
-def test_the_replies_to_one_batch_are_bounded(connector: Destination) -> None:
+def test_the_replies_to_one_batch_are_bounded(opened: Opened) -> None:
+    connector = opened()
     batch = numbered(*range(1, 100, 3))
-    assert len(ConnectorEnricher(connector).enrich(batch, "{}").rows) == 33
+    assert len(ConnectorEnricher(connector, SPEC).enrich(batch).rows) == 33
     with pytest.raises(TransformError, match="replies to one batch of rows have more than 10,000 bytes"):
-        ConnectorEnricher(connector, max_bytes=10_000).enrich(batch, "{}")
+        ConnectorEnricher(connector, SPEC, max_bytes=10_000).enrich(batch)
+
+
+def test_one_row_at_a_time_gets_one_reply_each(opened: Opened) -> None:
+    calls = EnrichmentCalls(is_one_at_a_time=True)
+    spec = msgspec.structs.replace(SPEC, calls=calls)
+    replies = ConnectorEnricher(opened(is_bare=True), spec).enrich(numbered(*range(1, 100, 3))).rows
+    assert replies == [b'{"city": "city %d"}' % number for number in range(1, 100, 3)]
+    with pytest.raises(TransformError, match="it sent no reply to a row"):
+        ConnectorEnricher(opened(), spec).enrich(numbered(1, 3, 4))
+    with pytest.raises(TransformError, match=r"several replies to one row|4 replies to 2 rows"):
+        ConnectorEnricher(opened(replies=2), spec).enrich(numbered(1, 4))
+    alone = msgspec.structs.replace(spec, calls=msgspec.structs.replace(calls, rows=1))
+    assert len(ConnectorEnricher(opened(), alone).enrich(numbered(2)).rows) == 2
+
+
+def test_rows_are_sent_at_a_rate(opened: Opened) -> None:
+    spec = msgspec.structs.replace(SPEC, calls=EnrichmentCalls(rows_per_second=20))
+    enricher, rows = ConnectorEnricher(opened(), spec), numbered(*range(1, 61, 3))
+    began_at = time.monotonic()
+    assert len(enricher.enrich(rows).rows) == 20
+    assert len(enricher.enrich(rows).rows) == 20  # of one second, by another process
+    assert 1.7 < time.monotonic() - began_at < 6
+
+
+def test_a_run_that_is_cancelled_waits_no_longer(opened: Opened) -> None:
+    spec = msgspec.structs.replace(SPEC, calls=EnrichmentCalls(rows_per_second=0.01))
+    cancel = threading.Event()
+    threading.Timer(0.5, cancel.set).start()
+    with pytest.raises(TransformCancelled):
+        ConnectorEnricher(opened(), spec, cancel=cancel).enrich(numbered(1, 4))
