@@ -37,6 +37,9 @@ FILE_POINTS = ("load.sources_removed",)
 PUSH_POINTS = ("push.sealed", "push.announced", "push.sent", "push.acknowledged", "push.noted", "push.folded")
 """Points that only a push reaches."""
 
+ENRICHMENT_POINTS = ("enrichment.ended", "enrichment.kept")
+"""Points that only an enrichment with a cache reaches: its process has ended, and what came of its rows is kept."""
+
 _hook: Callable[[str], None] | None = None
 
 

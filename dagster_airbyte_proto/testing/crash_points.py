@@ -21,6 +21,7 @@ _KNOWN_POINTS = (
     *points.BRANCH_POINTS,
     *points.FILE_POINTS,
     *points.PUSH_POINTS,
+    *points.ENRICHMENT_POINTS,
 )
 
 

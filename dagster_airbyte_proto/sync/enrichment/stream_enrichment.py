@@ -23,6 +23,7 @@ from dagster_airbyte_proto.encoding.record_lines import record_objects
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import ConnectorError, TransformError
 from dagster_airbyte_proto.model import EnrichmentSpec
+from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
     ENRICHING,
@@ -131,7 +132,9 @@ class StoredRowCache(NamedTuple):
         return self.store.enriched_rows(self.owner, digests)
 
     def keep(self, rows: Mapping[bytes, bytes]) -> None:
+        reach("enrichment.ended")
         self.store.keep_enriched_rows(self.renewal.lease, self.owner, rows)
+        reach("enrichment.kept")
 
 
 def _cache_name(connector: Destination, spec: EnrichmentSpec) -> str:
