@@ -3,7 +3,10 @@
 import json
 import shlex
 
+import pytest
+
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.testing import fake_tap
 from tests.cli.conftest import Place
 
@@ -191,6 +194,7 @@ def _syncmaven_project(place: Place) -> None:
         "models/users.sql": '{{config "cursor" "updated_at"}}select id, updated_at from users where :cursor is null',
         "connections/crm.yaml": "package: {type: npm, dir: ./crm}\ncredentials: {apiKey: '{{env.CRM_KEY}}'}\n",
         "syncs/contacts.yml": "{model: users, destination: crm, stream: contacts, checkpointEvery: 100}",
+        "syncs/rich.yml": "{model: users, destination: crm, stream: rich, enrichments: [{connection: crm}]}",
         "syncs/old.json": '{"id": "leads", "model": "users", "destination": "crm", "disabled": true}',
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +204,7 @@ def _syncmaven_project(place: Place) -> None:
 def test_each_sync_of_a_syncmaven_project_becomes_a_push(place: Place) -> None:
     _syncmaven_project(place)
     result = place.json("import", "reverse", "--into", "connections")
-    [made] = result["connections"]
+    made, rich = result["connections"]
     assert (made["sync"], made["file"], made["variables"]) == ("contacts", "connections/contacts.yaml", ["CRM_KEY"])
     assert result["not_carried_over"] == ["the sync leads, which is disabled"]
     connection = Connection.from_file(place.folder / "connections/contacts.yaml")
@@ -209,6 +213,11 @@ def test_each_sync_of_a_syncmaven_project_becomes_a_push(place: Place) -> None:
     launch = connection.connector.launch
     assert launch.kind == "local"
     assert launch.working_folder == place.folder / "connections/../reverse/crm"
+    assert any("the columns that the enrichment by crm fills" in text for text in rich["not_carried_over"])
+    written = (place.folder / "connections/rich.yaml").read_text()
+    assert written.count('working_folder: "../reverse/crm"') == 2  # of the destination, and of the transform
+    with pytest.raises(ConfigError, match="name the columns that the connector fills"):
+        Connection.from_file(place.folder / "connections/rich.yaml")
     again = place.run("import", "reverse", "--into", "connections")
     assert (again.code, "the file exists" in again.err) == (2, True)
     assert place.run("import", "reverse", "--into", "connections", "--force").code == 0

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.syncmaven.project import (
     ImportedSync,
     ProjectFile,
@@ -70,8 +72,8 @@ def test_each_kind_of_package_is_a_launch(package: dict[str, str], launch: dict[
 @pytest.mark.parametrize(
     ("sync", "connection", "model", "left"),
     [
-        ({"enrichments": [{"connection": "geo"}]}, _NPM, _SQL, "the enrichment by geo"),
-        ({"enrichment": {"connection": "geo"}}, _NPM, _SQL, "the enrichment by geo"),
+        ({"enrichments": [{"connection": "crm"}]}, _NPM, _SQL, "the columns that the enrichment by crm fills"),
+        ({"enrichment": {"connection": "crm"}, "mapping": {"id": "id"}}, _NPM, _SQL, "its mapping comes before"),
         ({"stream": None}, _NPM, _SQL, "it names no stream"),
         ({"mapping": [{"to": "a"}]}, _NPM, _SQL, "its mapping"),
         ({"options": {"list": ["{{ env.LIST }}"]}}, _NPM, _SQL, "the templates in its options"),
@@ -86,6 +88,24 @@ def test_what_cannot_be_carried_over_is_named(
     sync: dict[str, Any], connection: dict[str, Any], model: Any, left: str
 ) -> None:
     assert [text for text in imported(sync, connection, model).left if text.startswith(left)]
+
+
+def test_an_enrichment_becomes_a_transform_that_waits_for_its_columns() -> None:
+    package = {"type": "npm", "package": "@acme/geo@1.0.0"}
+    own = {"connection": {"package": package, "credentials": {"key": "{{env.GEO}}"}}, "options": {"language": "en"}}
+    found = imported({"enrichments": [{"connection": "crm"}, own]})
+    launches = [{"kind": "npm", "package": name} for name in ("@acme/crm@1.2.0", "@acme/geo@1.0.0")]
+    first, second = ({"connector": {"protocol": "syncmaven", "launch": launch}} for launch in launches)
+    assert found.document["transforms"] == [
+        {**first, "config": {"apiKey": "${env:KEY}"}},
+        {**second, "config": {"key": "${env:GEO}"}, "options": {"language": "en"}},
+    ]
+    assert found.variables == ("KEY", "GEO")
+    with pytest.raises(ValidationError, match="name the columns that the connector fills"):
+        Connection.model_validate({"name": "crm", **found.document})
+    for each in found.document["transforms"]:
+        each["columns"] = {"city": "string"}
+    assert Connection.model_validate({"name": "crm", **found.document}).enrichments.keys() == {0, 1}
 
 
 def test_a_model_without_a_cursor_sends_all_rows() -> None:
@@ -103,6 +123,7 @@ def test_a_destination_may_stand_in_its_sync() -> None:
     [
         ({"model": "orders"}, _NPM, _SQL, "there is no model orders"),
         ({"destination": "erp"}, _NPM, _SQL, "there is no connection erp"),
+        ({"enrichments": ["geo"]}, _NPM, _SQL, "there is no connection geo"),
         ({}, {"credentials": {}}, _SQL, "has no package"),
         ({}, {"package": {"type": "pip"}}, _SQL, "neither an image nor one of npm"),
         ({}, _NPM, {"datasource": "pg"}, "model users has no query"),

@@ -4,7 +4,9 @@
    `:cursor` becomes NULL, which such a query takes for "all rows": a push itself looks for rows above the last cursor.
 2. Syncmaven knows no keys. So a sync appends what is above the last cursor, or all rows; a note tells what a key
    gives.
-3. Its templates, `{{env.NAME}}` and `${env.NAME}`, become references in the credentials, where a push fills such. What
+3. An enrichment becomes a transform. It has to name the columns that it fills, which no project says: until somebody
+   does, the file is refused. A push without it would send other rows.
+4. Its templates, `{{env.NAME}}` and `${env.NAME}`, become references in the credentials, where a push fills such. What
    else a template may be is named, never guessed.
 """
 
@@ -64,8 +66,9 @@ def imported_sync(project: SyncmavenProject, sync: ProjectFile) -> ImportedSync:
     content = _mapping(sync, "sync")
     left: list[str] = []
     query, cursor = _model(project, content, sync.id, left)
-    package, credentials = _destination(project, content, sync.id)
+    package, credentials = _connection(project, content.get("destination"), sync.id)
     config, variables = _filled(credentials, "credentials", left)
+    transforms = [_transform(project, each, sync.id, left) for each in _enrichments(content)]
     stream = content.get("stream")
     if not stream:
         left.append(f"it names no stream: put the destination's in the place of {_DEFAULT_STREAM!r}")
@@ -79,16 +82,19 @@ def imported_sync(project: SyncmavenProject, sync: ProjectFile) -> ImportedSync:
     left.append(
         "it names no key: with a `key` and mode upsert, a push sends what is new or changed and goes on by itself"
     )
-    left += [f"the enrichment by {name}" for name in _enrichments(content)]
+    if transforms and content.get("mapping"):
+        left.append("its mapping comes before its enrichments: these get the rows as they are mapped")
     left.append("its state: the first push begins with the first row")
     chunk = content.get("checkpointEvery")
     document = {
         "connector": {"protocol": "syncmaven", "launch": _launch(package, left)},
         "config": config,
         "push": {str(stream or _DEFAULT_STREAM): options},
+        **({"transforms": [transform for transform, _ in transforms]} if transforms else {}),
         **({"checkpoint_rows": int(chunk)} if isinstance(chunk, int | float) and chunk >= 1 else {}),
     }
-    return ImportedSync(sync.id, document, variables, tuple(left))
+    every = (*variables, *(name for _, names in transforms for name in names))
+    return ImportedSync(sync.id, document, tuple(dict.fromkeys(every)), tuple(left))
 
 
 def _mapping(file: ProjectFile, kind: str) -> Mapping[str, Any]:
@@ -124,9 +130,8 @@ def _model(project: SyncmavenProject, content: Mapping[str, Any], sync: str, lef
     return query.strip().rstrip(";").strip(), str(cursor) if cursor else None
 
 
-def _destination(project: SyncmavenProject, content: Mapping[str, Any], sync: str) -> tuple[Mapping[str, Any], Any]:
-    """Returns the package and the credentials of a sync's destination, which may stand in the sync itself."""
-    named = content.get("destination")
+def _connection(project: SyncmavenProject, named: Any, sync: str) -> tuple[Mapping[str, Any], Any]:
+    """Returns the package and the credentials of a connection, which may stand in the sync itself."""
     if not isinstance(named, Mapping):
         found = project.connections.get(str(named))
         if found is None:
@@ -137,6 +142,19 @@ def _destination(project: SyncmavenProject, content: Mapping[str, Any], sync: st
     if not isinstance(package, Mapping):
         raise ConfigError(f"importing sync {sync}", "its connection has no package")
     return package, named.get("credentials") or {}
+
+
+def _transform(
+    project: SyncmavenProject, enrichment: Mapping[str, Any], sync: str, left: list[str]
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Returns the transform by an enrichment, without the columns that it fills, and the variables that it names."""
+    named = enrichment.get("connection")
+    name = str(named) if isinstance(named, str) else "its own connection"
+    package, credentials = _connection(project, named, sync)
+    config, variables = _filled(credentials, f"credentials of the enrichment by {name}", left)
+    left.append(f"the columns that the enrichment by {name} fills: add them to it, as in columns: {{city: string}}")
+    connector = {"protocol": "syncmaven", "launch": _launch(package, left)}
+    return {"connector": connector, "config": config, **_stream_options(enrichment.get("options"), left)}, variables
 
 
 def _launch(package: Mapping[str, Any], left: list[str]) -> dict[str, Any]:
@@ -212,6 +230,8 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _enrichments(content: Mapping[str, Any]) -> list[str]:
+def _enrichments(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = content.get("enrichments") or ([content["enrichment"]] if content.get("enrichment") else [])
-    return [str(each.get("connection")) for each in found if isinstance(each, Mapping)]
+    return [
+        {"connection": each} if isinstance(each, str) else each for each in found if isinstance(each, str | Mapping)
+    ]

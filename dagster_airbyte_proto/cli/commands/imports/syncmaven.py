@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,13 +63,18 @@ def _content(path: Path) -> Any:
 
 
 def _from_folder(imported: "ImportedSync", root: Path, folder: Path) -> "dict[str, Any]":
-    """The document, with the folder of a program as it is seen from the file that is written."""
-    connector = dict(imported.document["connector"])
-    launch = connector["launch"]
-    if "working_folder" in launch:
-        place = root / launch["working_folder"]
-        connector["launch"] = {**launch, "working_folder": os.path.relpath(place, folder)}
-    return {**imported.document, "connector": connector}
+    """The document, with the folders of programs as they are seen from the file that is written."""
+
+    def placed(part: Mapping[str, Any]) -> dict[str, Any]:
+        launch = part["connector"]["launch"]
+        if "working_folder" in launch:
+            launch = {**launch, "working_folder": os.path.relpath(root / launch["working_folder"], folder)}
+        return {**part, "connector": {**part["connector"], "launch": launch}}
+
+    document = placed(imported.document)
+    if "transforms" in document:
+        document["transforms"] = [placed(each) for each in document["transforms"]]
+    return document
 
 
 def _answer(imported: "list[ImportedSync]", paths: dict[str, Path], skipped: list[str]) -> Answer:

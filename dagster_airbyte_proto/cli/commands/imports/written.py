@@ -27,6 +27,9 @@ def write_connection(path: Path, head: Iterable[str], document: Mapping[str, Any
     lines = list(head)
     for number, (key, inner) in enumerate(document.items()):
         space = [""] if number else []
+        if isinstance(inner, list) and inner and all(isinstance(each, Mapping) for each in inner):
+            lines += [*space, f"{key}:", *(f"  - {yaml_text(each)}" for each in inner)]
+            continue
         if not isinstance(inner, Mapping) or not inner:
             lines += [*space, f"{key}: {yaml_text(inner)}"]
             continue
