@@ -172,6 +172,35 @@ def test_a_destination_of_syncmaven_gets_a_push_with_the_fields_of_its_credentia
     assert (connection.connector.protocol, list(connection.push or {})) == ("syncmaven", ["contacts"])
 
 
+_ENRICHMENT = f"{sys.executable} -m dagster_airbyte_proto.testing.fake_enrichment"
+
+
+def test_an_enrichment_gets_a_file_of_its_connector_alone(place: Place) -> None:
+    options = ("--command", _ENRICHMENT, "--protocol", "syncmaven")
+    output = place.json("init", "geo", *options)
+    assert (output["push"], output["to_fill_in"], output["check"]["status"]) == (False, [], "succeeded")
+    assert "among the `transforms` of a connection" in (place.folder / "geo.yaml").read_text()
+    assert Connection.from_file(place.folder / "geo.yaml").push is None
+    assert place.json("spec", "geo.yaml")["spec"]["roles"] == ["enrichment"]
+    refused = place.run("init", "geo2", *options, "--from", "lake.shop.users", "--key", "id")
+    assert (refused.code, "is an enrichment, and no destination" in refused.err) == (2, True)
+
+
+def test_a_check_of_a_push_checks_the_connectors_of_its_transforms(place: Place) -> None:
+    command = shlex.split(_ENRICHMENT.replace("fake_enrichment", "fake_syncmaven"))
+    connector = {"protocol": "syncmaven", "launch": {"kind": "local", "command": command}}
+    config = {"path": str(place.folder / "out")}
+    document = {
+        "connector": connector,
+        "config": config,
+        "push": {"contacts": {"from": "shop.users", "key": ["id"]}},
+        "transforms": [{"connector": connector, "config": config, "columns": {"city": "string"}}],
+    }
+    (place.folder / "crm.yaml").write_text(json.dumps(document))
+    checked = place.run("check", "crm.yaml")
+    assert (checked.code, "its connector is no enrichment: its roles are destination" in checked.out) == (2, True)
+
+
 def test_a_package_of_npm_is_a_destination_of_syncmaven() -> None:
     found = named_connector("npm", "@acme/crm@1.2.0", Path("crm.yaml"))
     assert (found.protocol, found.role) == ("syncmaven", "destination")

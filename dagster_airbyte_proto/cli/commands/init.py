@@ -120,7 +120,7 @@ def _answer(call: Call, new: "NewConnection", made: "Draft", *, wants_check: boo
         "connection": new.name,
         "file": str(path),
         "launch": dict(new.connector.launch),
-        "push": new.pushed is not None,
+        "push": made.is_push,
         "to": new.to and dict(new.to.launch),
         "to_fill_in": list(made.to_fill_in),
         "variables": list(made.variables),

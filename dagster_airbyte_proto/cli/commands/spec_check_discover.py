@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.engine import Engine
     from dagster_airbyte_proto.sync.plan.stream_plan import Slice
     from dagster_airbyte_proto.sync.push.push_context import Destination
+    from dagster_airbyte_proto.sync.run_log import RunLog
 
 _SPEC = ("field", "type", "required", "secret", "default", "description")
 _OPERATIONS = ("object", "sync mode", "matching keys")
@@ -55,7 +56,7 @@ def open_connector(call: Call, connection_file: str, partition: "Slice | None" =
 @click.argument("connection_file", metavar="C")
 def spec(call: Call, connection_file: str) -> Answer:
     """Shows the config that the connector takes."""
-    if call.open(connection_file).push is not None:
+    if _takes_rows(call.open(connection_file)):
         with _open_destination(call, connection_file) as destination:
             found = destination.spec(fresh=True)
     else:
@@ -82,9 +83,14 @@ def check(call: Call, connection_file: str, partition: str | None, window: tuple
     return check_connection(call, connection_file, partition_slice(partition, window))
 
 
+def _takes_rows(connection: "Connection") -> bool:
+    """True for the connection of a destination or an enrichment."""
+    return connection.push is not None or connection.connector.protocol == "syncmaven"
+
+
 @contextmanager
 def _open_destination(call: Call, connection_file: str) -> "Iterator[Destination]":
-    """Opens the connector of a connection with a push."""
+    """Opens the connector of a connection that takes rows."""
     from dagster_airbyte_proto.sync.connector.opened_source import opened_destination
 
     connection = call.open(connection_file)
@@ -101,6 +107,9 @@ def _check_destination(call: Call, connection_file: str) -> Answer:
         verdict = destination.check()
         message = destination.mask.text(verdict.message)
         faults = refused_streams(destination, fresh=True)
+        if destination.connection.enrichments:
+            with call.engine() as engine:
+                faults += _transform_faults(engine, destination.connection, destination.log)
     status = "succeeded" if verdict.succeeded and not faults else "failed"
     shown = message if call.is_verbose else without_stack_traces(message)
     lines = [f"{call.connection}: check {status}" + (f": {shown}" if shown else "")]
@@ -115,10 +124,23 @@ def _check_destination(call: Call, connection_file: str) -> Answer:
     return Answer(value, tuple(lines), 2 if faults else 0 if verdict.succeeded else 1)
 
 
+def _check_enrichment(call: Call, connection_file: str) -> Answer:
+    """Checks that the connector is an enrichment, and that its config fits its schema."""
+    from dagster_airbyte_proto.sync.enrichment.enrichment_process import check_connector
+
+    with _open_destination(call, connection_file) as enrichment:
+        check_connector(enrichment, f"checking connection {call.connection}")
+    message = "it is an enrichment, for the transforms of a connection or a frame of Spark"
+    value = {"connection": call.connection, "status": "succeeded", "message": message}
+    return Answer({**value, "streams_checked": False, "stream_errors": []}, (f"{call.connection}: {message}",))
+
+
 def check_connection(call: Call, connection_file: str, partition: "Slice | None" = None) -> Answer:
     """Runs the connector's check of its config, checks the streams, and returns the answer of the command."""
-    if call.open(connection_file).push is not None:
+    if (connection := call.open(connection_file)).push is not None:
         return _check_destination(call, connection_file)
+    if _takes_rows(connection):
+        return _check_enrichment(call, connection_file)
     with open_connector(call, connection_file, partition) as (engine, source):
         verdict = source.check()
         message = source.mask.text(verdict.message)
@@ -127,7 +149,7 @@ def check_connection(call: Call, connection_file: str, partition: "Slice | None"
             verdict, message, faults = _checked_relay(call, engine, source, to)
         else:
             faults = _stream_faults(engine, source)
-        if transform_faults := _transform_faults(engine, source):
+        if transform_faults := _transform_faults(engine, source.connection, source.log):
             faults = [*(faults or ()), *transform_faults]
     shown = message if call.is_verbose else without_stack_traces(message)
     status = "succeeded" if verdict.succeeded and not faults else "failed"
@@ -167,13 +189,13 @@ def _checked_relay(
         return verdict, message, _stream_faults(engine, source, destination)
 
 
-def _transform_faults(engine: "Engine", source: "Source") -> "list[ConfigError]":
+def _transform_faults(engine: "Engine", connection: "Connection", log: "RunLog") -> "list[ConfigError]":
     """The fault of a connector among the transforms."""
     from dagster_airbyte_proto.errors import ConfigError
     from dagster_airbyte_proto.sync.enrichment.stream_enrichment import check_enrichers
 
     try:
-        check_enrichers(engine, source.connection, source.log)
+        check_enrichers(engine, connection, log)
     except ConfigError as error:
         return [error]
     return []

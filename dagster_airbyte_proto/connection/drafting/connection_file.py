@@ -13,6 +13,10 @@ _INTRODUCTION = (
     "`airbyte-proto spec` describes every field in full."
 )
 _NO_SPEC = 'The connector declares no config fields: see its documentation. Write secrets as "${env:NAME}".'
+_ENRICHMENT = (
+    "It is an enrichment, and no destination. Put `connector` and `config` among the `transforms` of a connection,\n"
+    "with the `columns` that it fills; or enrich a frame of Spark: enrich(frame, Connection.from_file(...))."
+)
 _TABLE = Field(
     ("from",),
     {"title": "Table", "type": "string", "description": "The table whose rows are pushed, such as lake.shop.users."},
@@ -34,6 +38,7 @@ class Draft(NamedTuple):
     text: str
     to_fill_in: tuple[str, ...]
     variables: tuple[str, ...]
+    is_push: bool = False
 
     def steps(self, environment: Mapping[str, str]) -> list[str]:
         """Lists the steps that are left to a person before the connection works."""
@@ -45,12 +50,16 @@ class Draft(NamedTuple):
 
 
 class DraftedConnector(NamedTuple):
-    """A connector of the file, and the schema of its config. If that is empty, all of it is left to fill in."""
+    """A connector of the file, and the schema of its config. If that is empty, all of it is left to fill in.
+
+    An enrichment has no section beside it: it is used in the transforms of other files.
+    """
 
     connector: Mapping[str, Any]
     schema: Schema
     writes_defaults: bool
     about: str = ""
+    is_enrichment: bool = False
 
 
 class PushedTable(NamedTuple):
@@ -78,6 +87,7 @@ def draft(header: FileHeader, drafted: DraftedConnector, prompter: Prompter) -> 
     writer = _writer(header.connection, drafted, prompter)
     lines = [
         *comment(f"{drafted.about}\n{_INTRODUCTION if drafted.schema else _NO_SPEC}"),
+        *(comment(_ENRICHMENT) if drafted.is_enrichment else ()),
         *([f"name: {header.name}"] if header.name else []),
         *_connector_lines(writer, drafted),
     ]
@@ -96,7 +106,7 @@ def draft(header: FileHeader, drafted: DraftedConnector, prompter: Prompter) -> 
         lines += ["", *comment(about), "to:", *_indented(_connector_lines(receiving, header.to))]
         to_fill_in += [f"to.config.{field}" if field != "config" else "to.config" for field in receiving.to_fill_in]
         variables += receiving.variables
-    return Draft("\n".join(lines) + "\n", tuple(to_fill_in), tuple(dict.fromkeys(variables)))
+    return Draft("\n".join(lines) + "\n", tuple(to_fill_in), tuple(dict.fromkeys(variables)), header.push is not None)
 
 
 def _writer(secrets_prefix: str, drafted: DraftedConnector, prompter: Prompter) -> ConfigWriter:

@@ -184,7 +184,15 @@ def draft_connection(
         push=pushed,
         to=specs.drafted(to, "", is_destination=True) if to else None,
     )
-    return draft(header, specs.drafted(connector, name, is_destination=pushed is not None), prompter)
+    drafted = specs.drafted(connector, name, is_destination=pushed is not None)
+    if drafted.is_enrichment:
+        if pushed is not None and pushed.table is not None:
+            remedy = "Leave --from and --key out, and use it in the `transforms` of a push, a sync or a relay."
+            raise ConfigError(
+                f"writing connection {name}", "its connector is an enrichment, and no destination", remedy=remedy
+            )
+        header = header._replace(push=None)
+    return draft(header, drafted, prompter)
 
 
 def write_connection(file: Path, text: str, *, overwrite: bool) -> None:
@@ -232,6 +240,7 @@ class _SpecReader(NamedTuple):
             schema,
             writes_defaults=connector.protocol == "airbyte",
             about=(f"{title}: {page}" if page else str(title)) + (f"\n{_LOW_CODE}" if is_low_code else ""),
+            is_enrichment=spec.get("roles") == ["enrichment"],
         )
 
     def _fetched(self, connector: NewConnector, *, is_destination: bool) -> Mapping[str, Any]:

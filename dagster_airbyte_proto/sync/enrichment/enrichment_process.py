@@ -61,7 +61,7 @@ def check_connector(connector: Destination, doing: str) -> None:
     """Raises ConfigError if the connector is no enrichment, or its config does not fit its schema."""
     reason = enrichment.refusal(connector.spec().message)
     if reason is not None:
-        raise ConfigError(doing, reason)
+        raise ConfigError(doing, reason, remedy="A destination gets rows by a `push`, or as the `to` of a relay.")
     connector.check_config()
 
 
