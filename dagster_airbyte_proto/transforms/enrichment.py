@@ -75,7 +75,7 @@ class _SameRows(NamedTuple):
     """Rows of a batch that are one row for the connector, and their digest."""
 
     positions: Sequence[int]
-    digest: bytes = b""
+    digest: bytes
 
 
 _KEPT = msgspec.json.Decoder(list[list[msgspec.Raw]])
@@ -119,17 +119,20 @@ class Enrichment:
         if self._enricher is None and len(sent):
             raise TransformError(_DOING, "no connector was started for it")
         cache = self._enricher.cache if self._enricher else None
-        same = {int(place): _SameRows([int(place)]) for place in sent}
+        same: dict[int, _SameRows] = {}
         if cache is not None and len(sent):
             same = self._not_cached(batch, sent, cache, found)
-        for positions in self._parts(batch, np.array(sorted(same), np.int64)):
+            sent = np.array(sorted(same), np.int64)
+        for positions in self._parts(batch, sent):
             made = self._send(batch, positions, found.faults)
             fresh: dict[bytes, bytes] = {}
-            for place in map(int, positions):
+            for place in positions.tolist():
                 if place in found.faults:
                     continue
-                if self._note(found, same[place], made.get(place, [])) and same[place].digest:
-                    fresh[same[place].digest] = msgspec.json.encode(made.get(place, []))
+                group, own = same.get(place), made.get(place, ())
+                fits = self._note(found, group.positions if group else (place,), own)
+                if group is not None and fits:
+                    fresh[group.digest] = msgspec.json.encode(own)
             if cache is not None and fresh:
                 cache.keep(fresh)
         return self._result(batch, found)
@@ -143,15 +146,15 @@ class Enrichment:
             groups[digest].append(int(place))
         known = cache.rows(list(groups))
         for digest, text in known.items():
-            self._note(found, _SameRows(groups[digest]), _KEPT.decode(text))
+            self._note(found, groups[digest], _KEPT.decode(text))
         return {
             positions[0]: _SameRows(positions, digest) for digest, positions in groups.items() if digest not in known
         }
 
-    def _note(self, found: "_Found", same: _SameRows, made: _Made) -> bool:
+    def _note(self, found: "_Found", positions: Sequence[int], made: _Made) -> bool:
         """Notes what came of rows. Returns whether it fits the columns."""
         values, fault = self._values(made)
-        for place in same.positions:
+        for place in positions:
             if fault:
                 found.faults[place] = fault
             else:
