@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def _connector_alone(script: Path, rows: int) -> float:
     spent = 0.0
     for conversation in conversations:
         lines.write_text("".join(conversation))
-        spent += _children_cpu(lambda: _fed(["node", str(script)], lines))
+        spent += _children_cpu(partial(_fed, ["node", str(script)], lines))
     return spent
 
 
@@ -98,7 +99,7 @@ def _original(script: Path, rows: int) -> float:
         return spent
 
 
-def _push(engine: Engine, script: Path, name: str, rows: int, options: dict[str, Any]) -> None:
+def _push(engine: Engine, script: Path, name: str, options: dict[str, Any]) -> None:
     document = {
         "name": name,
         "connector": {"protocol": "syncmaven", "launch": {"kind": "local", "command": ["node", str(script)]}},
@@ -107,7 +108,7 @@ def _push(engine: Engine, script: Path, name: str, rows: int, options: dict[str,
     }
     report = push_connection(engine, Connection.model_validate(document), PushRequest())
     stream = report.streams["people"]
-    if stream.status != "complete" or stream.acknowledged != rows:
+    if stream.status != "complete" or stream.acknowledged != stream.planned.to_send or not stream.acknowledged:
         raise RuntimeError(f"the push is {stream.status}: {stream.error}")
 
 
@@ -122,12 +123,12 @@ def _pushes(engine: Engine, session: SparkSession, script: Path, rows: int) -> I
         session.sql(f"CREATE TABLE {place} USING iceberg AS SELECT {_COLUMNS} FROM range({count})")
     everything: dict[str, Any] = {"mode": "append", "changes": "all"}
     by_key: dict[str, Any] = {"mode": "upsert", "key": ["id"]}
-    _push(engine, script, "warm_up", _WARM_ROWS, by_key)
+    _push(engine, script, "warm_up", by_key)
     for name, options, says in (
         ("by_all", everything, "our push with it, `append` by `all`"),
         ("by_key", by_key, "our first push with it, `upsert` by key, with its memory"),
     ):
-        ours = cpu_of(lambda name=name, options=options: _push(engine, script, name, rows, options))
+        ours = cpu_of(partial(_push, engine, script, name, options))
         yield Figure(f"{says}, CPU s", ours)
         yield Figure(f"rows per CPU second of `syncmaven sync`, beside {name}", rows / max(original - alone, 1e-3))
         yield Figure(f"rows per CPU second of our push, {name}", rows / max(ours - alone, 1e-3))
@@ -151,7 +152,7 @@ def _enrichments(session: SparkSession, rows: int) -> Iterator[Figure]:
         made = enrich(frame, geo, schema=schema, home=_FOLDER / "home")
         made.limit(1).collect()  # Starts Spark's workers of Python.
         began = time.perf_counter()
-        spent = cpu_of(lambda made=made: made.write.format("noop").mode("overwrite").save())
+        spent = cpu_of(made.write.format("noop").mode("overwrite").save)
         seconds = time.perf_counter() - began
         says = f"`enrich` of {rows:,} rows of a frame, {partitions} {'process' if partitions == 1 else 'processes'}"
         yield Figure(f"{says}, rows/s of each", rows / seconds / partitions)
