@@ -13,7 +13,7 @@ import pytest
 from dagster_airbyte_proto.errors import ConfigError, TransformError
 from dagster_airbyte_proto.model import EnrichmentCalls, EnrichmentSpec
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER, Enrichment, Replies, RowCache
-from dagster_airbyte_proto.transforms.transform import Rows, RowShape
+from dagster_airbyte_proto.transforms.transform import DROPPED, Rows, RowShape
 
 _COST = Decimal("0.12345678901234567890")
 _BATCH = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "cost": [_COST] * 3, "city": ["old"] * 3})
@@ -95,6 +95,9 @@ def test_a_row_whose_value_does_not_fit_its_column_is_rejected(kind: str, value:
     if made is None:
         with pytest.raises(TransformError, match="3 rows of a batch have faults"):
             _enriched(failing, _Answers(lambda row: [{**row, "x": value}]))
+        skipping = msgspec.structs.replace(failing, on_error="skip")
+        [dropped] = _enriched(skipping, _Answers(lambda row: [{**row, "x": value}])).rejections
+        assert (dropped.reason, dropped.positions.tolist()) == (DROPPED, [0, 1, 2])
 
 
 def test_a_row_that_deletes_its_key_is_not_sent() -> None:

@@ -9,11 +9,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from dagster_airbyte_proto.checkpoints.kept_values import CachedRows
+from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import TransformCancelled, TransformError
 from dagster_airbyte_proto.model import EnrichmentCalls, EnrichmentSpec
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.stream_enrichment import ConnectorEnricher
+from dagster_airbyte_proto.sync.enrichment.stream_enrichment import ConnectorEnricher, StoredRowCache
+from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from tests.sync.enrichment.test_row_enrichment import connection_of
@@ -42,6 +45,19 @@ def test_the_replies_to_one_batch_are_bounded(opened: Opened) -> None:
     assert len(ConnectorEnricher(connector, SPEC).enrich(batch).rows) == 33
     with pytest.raises(TransformError, match="replies to one batch of rows have more than 10,000 bytes"):
         ConnectorEnricher(connector, SPEC, max_bytes=10_000).enrich(batch)
+
+
+def test_a_row_that_cannot_be_sent_is_like_no_other(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/state.db")
+    lease = store.acquire("geo", run_id="run-1", holder="me", seconds=60)
+    with LeaseRenewal(store, lease, 60) as renewal:
+        cache = StoredRowCache(store, renewal, CachedRows("geo", "cities", 60), ("id",))
+        batch = pa.RecordBatch.from_pydict({"id": [1, 1, 1, 2], "x": [0.5, 1.5, float("inf"), 1.5]})
+        first, second, odd, other = cache.digests(batch)
+        assert (first, len({first, odd, other})) == (second, 3)
+        cache.keep({first: b"[]"})
+        assert cache.rows([first, odd, other]) == {first: b"[]"}
+    store.close()
 
 
 def test_one_row_at_a_time_gets_one_reply_each(opened: Opened) -> None:
