@@ -79,7 +79,7 @@ def test_rows_are_sent_at_a_rate(opened: Opened) -> None:
     began_at = time.monotonic()
     assert len(enricher.enrich(rows).rows) == 20
     assert len(enricher.enrich(rows).rows) == 20  # of one second, by another process
-    assert 1.7 < time.monotonic() - began_at < 6
+    assert time.monotonic() - began_at > 1.7
 
 
 def test_a_run_that_is_cancelled_waits_no_longer(opened: Opened) -> None:
