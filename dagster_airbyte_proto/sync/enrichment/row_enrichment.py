@@ -23,7 +23,13 @@ from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import ConfigError, ProtocolViolation
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.enrichment_process import ENRICHING, check_connector, enrichment_process
+from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
+    ENRICHING,
+    Exchange,
+    Pace,
+    check_connector,
+    enrichment_process,
+)
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 
@@ -35,11 +41,13 @@ class RowEnrichment(NamedTuple):
     options: Mapping[str, Any]
     home: Path
     settings: Path | None
+    rows_per_second: float | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        exchange = Exchange(Pace(self.rows_per_second) if self.rows_per_second else None)
         with (
             _opened(self.connection, self.home, self.settings) as connector,
-            enrichment_process(connector, self.options) as process,
+            enrichment_process(connector, self.options, exchange) as process,
         ):
             for rows in process.replies(_sendable(batches)):
                 yield from _batches(rows, schema)

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -62,6 +63,13 @@ def test_rows_are_taken_only_as_fast_as_their_replies_are(tmp_path: Path) -> Non
     assert len(taken) < 50
     sizes += [batch.nbytes for batch in made]
     assert (len(taken), max(sizes) < 8 << 20, sum(sizes) > 20_000_000) == (100, True, True)
+
+
+def test_a_process_gets_no_more_rows_than_its_rate(tmp_path: Path) -> None:
+    made = RowEnrichment(connection_of({}), {}, tmp_path, None, rows_per_second=8)
+    began_at = time.monotonic()
+    assert sum(batch.num_rows for batch in made(batches_of(*range(1, 37, 3)), _MADE)) == 12
+    assert time.monotonic() - began_at > 1.2
 
 
 def test_a_connector_of_the_specification_is_spoken_to_in_its_words(tmp_path: Path) -> None:
