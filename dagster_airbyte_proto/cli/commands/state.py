@@ -70,7 +70,8 @@ def show_states(call: Call, connection: str, stream: str | None) -> Answer:
         chosen = _known_stream(stream, [*own, *(part for streams in parts.values() for part in streams)])
         states = [stored for stored in states if stored.state.stream == chosen or chosen in parts[id(stored)]]
     kept = {id(stored): shown.kept(stored, with_values=stream is not None) for stored in states}
-    value = {"connection": target.name, "states": [shown.value(stored) | kept[id(stored)] for stored in states]}
+    value: dict[str, Any] = {"connection": target.name}
+    value["states"] = [shown.value(stored) | kept[id(stored)] for stored in states]
     rows = [
         row
         for stored in states
