@@ -1,8 +1,10 @@
 """The request for a plan of a push, and its answer: what Spark is told, and what it tells."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.push import TableSnapshot
 
 HASH = "_hash"
@@ -20,6 +22,8 @@ PARTITION = "_pushed_partition"
 """The column of a delivered table with the partition in which the row was delivered last, if it was in one.
 
 `_partition` is a name that Iceberg keeps for itself: a table with such a column is created, and cannot be read."""
+
+_MAX_COLUMNS = 20
 
 
 class RowChange(StrEnum):
@@ -93,3 +97,19 @@ class PlannedRows(NamedTuple):
     cursor: str | None = None
     has_compared_all: bool = True
     note: str | None = None
+
+
+def lacking_column(query: PlanQuery, column: str, columns: Sequence[str]) -> ConfigError:
+    """The error of a table without the column that picks the rows: that of the partition, or of the cursor."""
+    if query.partition is not None and column == query.partition.column:
+        found = f"it has no column {column}, by which a partition is picked"
+        remedy = "Name the column with the keys of its partitions: `partition: COLUMN` of the stream"
+    else:
+        found, remedy = f"it has no column {column}, which is the `cursor`", "Name a column that only grows"
+    shown = ", ".join(columns[:_MAX_COLUMNS]) + (" and more" if len(columns) > _MAX_COLUMNS else "")
+    return ConfigError(
+        f"planning the rows of {query.table or 'a query'}",
+        found,
+        remedy=f"{remedy}. It has {shown}.",
+        stream=query.stream,
+    )

@@ -39,6 +39,7 @@ from dagster_airbyte_proto.loads.plan_query import (
     PlannedRows,
     PlanQuery,
     RowChange,
+    lacking_column,
 )
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
@@ -188,16 +189,25 @@ def _mapped(session: SparkSession, query: PlanQuery, *, with_cursor: bool = Fals
     """Returns the rows of the origin as the destination gets them."""
     with _translated(query):
         origin = _origin(session, query)
+        _check_columns(origin, query)
         if query.partition is not None and query.partition.column is not None:
             origin = origin.filter(f.col(quoted(query.partition.column)).cast("string") == f.lit(query.partition.key))
         if query.cursor is None:
             return _mapped_frame(origin, query)
         cursor = f.col(quoted(query.cursor))
         if query.after is not None:
-            origin = origin.filter(cursor > f.lit(query.after).cast(origin.schema[query.cursor].dataType))
+            origin = origin.filter(cursor > f.lit(query.after).cast(origin.select(cursor).schema[0].dataType))
         if not with_cursor:
             return _mapped_frame(origin, query)
         return _mapped_frame(origin.withColumn(_CURSOR, cursor), query, carried=(_CURSOR,))
+
+
+def _check_columns(origin: DataFrame, query: PlanQuery) -> None:
+    """Raises ConfigError without the columns that pick the rows. Spark takes a name in any case."""
+    known = {name.casefold() for name in origin.columns}
+    for column in (query.partition.column if query.partition else None, query.cursor):
+        if column is not None and column.casefold() not in known:
+            raise lacking_column(query, column, origin.columns)
 
 
 def _mapped_frame(

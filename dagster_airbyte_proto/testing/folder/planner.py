@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
-from dagster_airbyte_proto.loads.plan_query import CHANGE, HASH, PARTITION, PlannedRows, PlanQuery, RowChange
+from dagster_airbyte_proto.loads.plan_query import (
+    CHANGE,
+    HASH,
+    PARTITION,
+    PlannedRows,
+    PlanQuery,
+    RowChange,
+    lacking_column,
+)
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.model import TableName
 
@@ -31,7 +39,7 @@ class FolderPlanner:
 
     def snapshot(self, table: str) -> TableSnapshot | None:
         """The snapshot of a folder table is a digest of its rows."""
-        rows = self._table(table).to_pylist()
+        rows = _without_own(self._table(table)).to_pylist()
         return TableSnapshot(table, table, hashlib.sha256(repr(rows).encode()).hexdigest()[:12])
 
     def keep_snapshot(self, tag: str, snapshot: TableSnapshot) -> None:
@@ -68,10 +76,7 @@ class FolderPlanner:
         return PlannedRows(len(rows), len(there), self._greatest(query), note=note)
 
     def _mapped(self, query: PlanQuery) -> pa.Table:
-        table = self._after_cursor(query)
-        if query.partition is not None and query.partition.column is not None:
-            in_it = [str(value) == query.partition.key for value in table.column(query.partition.column).to_pylist()]
-            table = table.filter(pa.array(in_it, pa.bool_()))
+        table = _without_own(self._in_partition(self._after_cursor(query), query))
         names = [field.name for field in query.fields] or table.column_names
         if lacking := [key for key in query.keys if key not in names]:
             raise ConfigError("planning the rows", f"key {', '.join(lacking)} is no field that the destination gets")
@@ -85,8 +90,23 @@ class FolderPlanner:
             columns[field.name] = constant if field.column is None else table.column(field.column)
         return pa.table(columns)
 
+    def _in_partition(self, table: pa.Table, query: PlanQuery) -> pa.Table:
+        column = query.partition.column if query.partition else None
+        if query.partition is None or column is None:
+            return table
+        if column not in table.column_names:
+            raise lacking_column(query, column, _without_own(table).column_names)
+        in_it = [str(value) == query.partition.key for value in table.column(column).to_pylist()]
+        return table.filter(pa.array(in_it, pa.bool_()))
+
     def _after_cursor(self, query: PlanQuery) -> pa.Table:
+        if query.table is None:
+            raise ConfigError("planning the rows", "folder tables know no SQL: name one by `from`", stream=query.stream)
         table = self._table(query.table)
+        if not table.column_names:
+            raise ConfigError("planning the rows", f"there is no table {query.table}", stream=query.stream)
+        if query.cursor is not None and query.cursor not in table.column_names:
+            raise lacking_column(query, query.cursor, _without_own(table).column_names)
         if query.cursor is None or query.after is None:
             return table
         cursor = table.column(query.cursor)
@@ -100,13 +120,16 @@ class FolderPlanner:
         return None if greatest is None else str(greatest)
 
     def _delivered(self, query: PlanQuery) -> list[_Row]:
-        found: list[_Row] = self._table(query.delivered).to_pylist() if query.delivered else []
+        found: list[_Row] = _without_own(self._table(query.delivered)).to_pylist() if query.delivered else []
         return found
 
     def _table(self, name: str | None) -> pa.Table:
         namespace, _, table = (name or "").replace("`", "").rpartition(".")
-        found = self._rows(TableName(namespace.rpartition(".")[2], table))
-        return found.select([each for each in found.column_names if not each.startswith("_airbyte")])
+        return self._rows(TableName(namespace.rpartition(".")[2], table))
+
+
+def _without_own(table: pa.Table) -> pa.Table:
+    return table.select([each for each in table.column_names if not each.startswith("_airbyte")])
 
 
 def _change(query: PlanQuery, known: _Row | None, row_hash: int) -> str | None:

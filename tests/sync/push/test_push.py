@@ -351,6 +351,11 @@ def test_a_cursor_sends_what_came_after_it_and_cannot_tell_what_changed(table: P
     assert [row["id"] for row in table.received()[23:]] == [24, 25, 26, 27, 28, 29]
 
 
+def test_a_cursor_that_is_no_column_is_refused(table: PushedTable) -> None:
+    table.push |= {"changes": "cursor", "cursor": "updated"}
+    assert "it has no column updated, which is the `cursor`" in (table.contacts().error or "")
+
+
 def test_a_config_file_that_the_target_rewrites_is_kept(quick_folder: Path) -> None:
     table = PushedTable(quick_folder, protocol="singer")
     table.config["rotates"] = 1

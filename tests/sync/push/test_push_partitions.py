@@ -82,6 +82,8 @@ def test_a_plan_of_another_partition_is_given_up_and_nothing_is_lost(table: Push
         ({}, {"is_full": True}, "--full is of all partitions"),
         ({"mode": "overwrite", "key": None}, {}, "mode overwrite would replace all"),
         ({"mode": "upsert", "changes": "cursor", "cursor": "id"}, {}, "changes: cursor looks at the whole table"),
+        ({"partition": None}, {}, "it has no column _airbyte_partition, by which a partition is picked"),
+        ({"partition": "month"}, {}, "it has no column month, by which a partition is picked"),
         ({"from": None, "sql": "SELECT 1 AS id"}, {}, "its query is the same for each partition"),
         ({"from": None, "sql": "SELECT '{{ partition.kee }}' AS id"}, {}, 'did you mean "{{ partition.key }}"?'),
     ],

@@ -149,6 +149,8 @@ def test_keys_that_do_not_tell_rows_apart(plans: _Plans, sql: str, found: str) -
         ({"sql": "SELECT nothing FROM nowhere"}, "nowhere"),
         ({"fields": (PlannedField("id", column="number"),)}, "number"),
         ({"keys": ("number",)}, "key number is no field"),
+        ({"partition": PushedPartition("x", "day")}, "it has no column day, by which a partition is picked"),
+        ({"cursor": "day", "after": "x"}, "it has no column day, which is the `cursor`"),
         ({"sql": "SELECT 1 AS id, interval '1' day AS span"}, "which JSON has not"),
         ({"sql": None, "table": "lake.shop.nothing"}, "lake.shop.nothing"),
     ],
