@@ -45,7 +45,40 @@ def translated(schema: Any, dialect: JsonDialect) -> Any:
     reference = schema.get("$ref")
     if isinstance(reference, str) and "WellKnownTypes" in reference:
         return _WELL_KNOWN.get(reference.rpartition("/")[2], {})
-    return {name: translated(part, dialect) for name, part in schema.items() if name != "airbyte_type"}
+    # A field may have this name too: then it has a schema, and no word.
+    return {
+        name: translated(part, dialect)
+        for name, part in schema.items()
+        if name != "airbyte_type" or not isinstance(part, str)
+    }
+
+
+_WITHOUT_ZONE = (
+    "timestamp_without_timezone",
+    "time_without_timezone",
+    "TimestampWithoutTimezone",
+    "TimeWithoutTimezone",
+)
+
+
+def checkable(schema: Any) -> Any:
+    """Returns a schema of Airbyte's in the words of JSON Schema alone, for rows to be held against it.
+
+    The times of JSON Schema's formats have a zone. Airbyte's without one keep the type text, and no format.
+    """
+    return translated(_without_zoneless_formats(schema), JsonDialect.PLAIN)
+
+
+def _without_zoneless_formats(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_zoneless_formats(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if schema.get("airbyte_type") in _WITHOUT_ZONE:
+        return {name: part for name, part in schema.items() if name != "format"}
+    if str(schema.get("$ref")).rpartition("/")[2] in _WITHOUT_ZONE:
+        return {"type": "string"}
+    return {name: _without_zoneless_formats(part) for name, part in schema.items()}
 
 
 def _described(kind: pa.DataType, dialect: JsonDialect, path: str) -> dict[str, Any]:

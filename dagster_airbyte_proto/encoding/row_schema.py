@@ -1,12 +1,12 @@
 """Checks rows against the JSON Schema that a destination gives for them, as the JSON text that it would get.
 
-A reason names the path of the value at fault, and never the value. What one schema may cost is bounded: patterns are
-searched in linear time, or with a limit on backtracking where they need an engine that does, and no reference to
-another place is followed.
+A reason names the path of the value at fault, and never the value. A removed row is little more than its key, and only
+that is held against the schema. What one schema may cost is bounded: patterns are searched in linear time, or with a
+limit on backtracking where they need an engine that does, and no reference to another place is followed.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -15,46 +15,72 @@ from dagster_airbyte_proto.errors import ConfigError
 
 _ROW = msgspec.json.Decoder()
 _MAX_REASON = 300
+_SHARED: Final[tuple[str, ...]] = ("$schema", "$defs", "definitions")
+"""The parts of a schema that others of its parts may refer to."""
+
+
+class RemovedRows(NamedTuple):
+    """The form of a removed row: the column that marks it, and its key."""
+
+    column: str
+    keys: tuple[str, ...]
 
 
 class RowSchema:
     """The schema of the rows of one stream. Raises ConfigError if it is not valid."""
 
-    def __init__(self, schema: Mapping[str, Any], stream: str) -> None:
+    def __init__(self, schema: Mapping[str, Any], stream: str, removed: RemovedRows | None = None) -> None:
         doing = f"reading the schema of the rows of stream {stream}"
-        try:
-            import jsonschema_rs  # An extra.
-        except ImportError as error:
-            remedy = 'pip install "dagster-airbyte-proto[syncmaven]"'
-            raise ConfigError(doing, "the package jsonschema-rs is not installed", remedy=remedy) from error
-        bounded: dict[str, Any] = {"mask": "its value", "validate_formats": True, "retriever": _refused}
-        try:
-            self._schema = jsonschema_rs.validator_for(
-                dict(schema), pattern_options=jsonschema_rs.RegexOptions(), **bounded
-            )
-        except ValueError:
-            try:
-                self._schema = jsonschema_rs.validator_for(dict(schema), **bounded)
-            except ValueError as error:
-                raise ConfigError(
-                    doing,
-                    f"it is no valid JSON Schema: {str(error).partition(chr(10))[0][:_MAX_REASON]}",
-                    remedy="It is the destination's own: ask for it by `airbyte-proto discover`.",
-                ) from error
+        self._removed_column = None if removed is None else removed.column
+        self._of_removed: Any = None
+        properties = schema.get("properties")
+        if removed is not None and isinstance(properties, Mapping):
+            # A schema that forbids other fields does not mean this one.
+            schema = {**schema, "properties": {removed.column: {}, **properties}}
+            keys = {key: properties[key] for key in removed.keys if key in properties}
+            shared = {name: schema[name] for name in _SHARED if name in schema}
+            self._of_removed = _validator({**shared, "properties": keys}, doing)
+        self._schema = _validator(schema, doing)
 
     def faults(self, objects: pa.Array) -> dict[int, str]:
         """Returns the place of each row at fault, with the reason. The rows are texts of JSON objects."""
         found = {}
         for place, text in enumerate(objects):
             row = _ROW.decode(memoryview(text.as_buffer()))
-            if not self._schema.is_valid(row):
-                found[place] = self._reason(row)
+            schema = self._schema_for(row)
+            if schema is not None and not schema.is_valid(row):
+                found[place] = _reason(schema, row)
         return found
 
-    def _reason(self, row: Any) -> str:
-        error = next(iter(self._schema.iter_errors(row)))
-        path = ".".join(map(str, error.instance_path)) or "the row"
-        return f"{path}: {error.message}"[:_MAX_REASON]
+    def _schema_for(self, row: Any) -> Any:
+        is_removed = self._removed_column is not None and row.get(self._removed_column) is not None
+        return self._of_removed if is_removed else self._schema
+
+
+def _validator(schema: Mapping[str, Any], doing: str) -> Any:
+    try:
+        import jsonschema_rs  # An extra.
+    except ImportError as error:
+        remedy = 'pip install "dagster-airbyte-proto[row-schemas]"'
+        raise ConfigError(doing, "the package jsonschema-rs is not installed", remedy=remedy) from error
+    bounded: dict[str, Any] = {"mask": "its value", "validate_formats": True, "retriever": _refused}
+    try:
+        return jsonschema_rs.validator_for(dict(schema), pattern_options=jsonschema_rs.RegexOptions(), **bounded)
+    except ValueError:
+        try:
+            return jsonschema_rs.validator_for(dict(schema), **bounded)
+        except ValueError as error:
+            raise ConfigError(
+                doing,
+                f"it is no valid JSON Schema: {str(error).partition(chr(10))[0][:_MAX_REASON]}",
+                remedy="It is the destination's own: ask for it by `airbyte-proto discover`.",
+            ) from error
+
+
+def _reason(schema: Any, row: Any) -> str:
+    error = next(iter(schema.iter_errors(row)))
+    path = ".".join(map(str, error.instance_path)) or "the row"
+    return f"{path}: {error.message}"[:_MAX_REASON]
 
 
 def _refused(address: str) -> Any:

@@ -29,6 +29,13 @@ def test_a_catalog_is_found_among_other_lines() -> None:
     assert names == ["contacts", "contacts", "companies"]
 
 
+def test_an_object_has_the_schema_of_its_rows() -> None:
+    schemas = [{"type": "object"}, {}, True, None, "text"]
+    listed = [{"object_name": "contacts", "sync_mode": "append", "json_schema": each} for each in schemas]
+    operations = AirbyteDestination().operations(json.dumps({"operations": listed}).encode())
+    assert [each.row_schema for each in operations] == [{"type": "object"}, None, None, None, None]
+
+
 @pytest.mark.parametrize("message", [b"null", b"{}", b'{"operations":{}}', b"[]"])
 def test_a_catalog_of_nothing_has_no_objects(message: bytes) -> None:
     assert AirbyteDestination().operations(message) == ()

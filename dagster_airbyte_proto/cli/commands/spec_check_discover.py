@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.sync.run_log import RunLog
 
 _SPEC = ("field", "type", "required", "secret", "default", "description")
-_OPERATIONS = ("object", "sync mode", "matching keys")
+_OPERATIONS = ("object", "sync mode", "matching keys", "fields")
 _DESTINATION_STREAMS = ("stream", "fields", "options")
 _STREAMS = ("stream", "read modes", "primary key", "cursor", "columns")
 
@@ -259,7 +259,12 @@ def _discover_destination(call: Call, connection_file: str) -> Answer:
         if not each.mode
     }
     listed = [
-        {"object_name": each.object_name, "sync_mode": each.mode, "matching_keys": each.matching_keys}
+        {
+            "object_name": each.object_name,
+            "sync_mode": each.mode,
+            "matching_keys": each.matching_keys,
+            "row_schema": each.row_schema,
+        }
         for each in operations
         if each.mode
     ]
@@ -270,9 +275,15 @@ def _discover_destination(call: Call, connection_file: str) -> Answer:
         fields = [(each.object_name, _members(each.row_schema), _members(each.options_schema)) for each in operations]
         return Answer(value, (Grid(_DESTINATION_STREAMS, fields, texts=("fields", "options")),))
     rows = [
-        (each.object_name, each.mode, ", ".join("+".join(key) for key in each.matching_keys)) for each in operations
+        (
+            each.object_name,
+            each.mode,
+            ", ".join("+".join(key) for key in each.matching_keys),
+            _members(each.row_schema),
+        )
+        for each in operations
     ]
-    return Answer(value, (Grid(_OPERATIONS, rows, texts=("matching keys",)),))
+    return Answer(value, (Grid(_OPERATIONS, rows, texts=("matching keys", "fields")),))
 
 
 def _members(schema: "Mapping[str, Any] | None") -> str:

@@ -3,8 +3,8 @@
 1. Destinations were seen to echo a state enveloped or bare, with or without its id and statistics, each at once or the
    last one at their end, and twice. `reply` reads all of these.
 2. A removed row is its key with `_ab_cdc_deleted_at`, in the mode `append_dedup`.
-3. Destinations that write to objects of a service list them by `discover`: object, mode and the keys by which it finds
-   a row. The configured stream then names its object, which here has the stream's name.
+3. Destinations that write to objects of a service list them by `discover`: object, mode, the keys by which it finds
+   a row, and the schema of its rows. The configured stream then names its object, which here has the stream's name.
 4. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
 """
 
@@ -201,7 +201,9 @@ def _operation(listed: Any) -> DestinationOperation | None:
     if not isinstance(name, str) or not isinstance(mode, str):
         return None
     paths = [key for key in keys if isinstance(key, list)] if isinstance(keys, list) else []
-    return DestinationOperation(name, mode, tuple(tuple(map(str, key)) for key in paths))
+    schema = listed.get("json_schema")
+    row_schema = schema if isinstance(schema, dict) and schema else None
+    return DestinationOperation(name, mode, tuple(tuple(map(str, key)) for key in paths), row_schema)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -4,8 +4,19 @@ Few Airbyte destinations have one, and no spec says which. So such a destination
 config, and no answer is an answer: nothing is checked then. `check` and `discover` ask again.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagster_airbyte_proto.encoding.json_types import checkable
+from dagster_airbyte_proto.encoding.row_schema import RemovedRows, RowSchema
 from dagster_airbyte_proto.errors import ConnectorError
-from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, HasCatalog
+from dagster_airbyte_proto.protocols.destination import (
+    DestinationOperation,
+    DestinationProtocol,
+    HasCatalog,
+    JsonDialect,
+    PushedStream,
+)
 from dagster_airbyte_proto.protocols.events import OperationsEvent
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.queries import query_connector
@@ -26,6 +37,26 @@ def offered_operations(
         message = _queried(destination)
         destination.cache.keep_catalog(*cache_key, message)
     return protocol.operations(message)
+
+
+def row_schema_of(
+    protocol: DestinationProtocol, operations: Sequence[DestinationOperation], stream: PushedStream
+) -> Mapping[str, Any] | None:
+    """Returns the JSON Schema of the operation that writes a stream; None if it takes any row."""
+    fitting = (each for each in operations if protocol.mismatch((each,), stream) is None)
+    operation = next(fitting, None)
+    schema = None if operation is None else operation.row_schema
+    return checkable(schema) if schema and protocol.dialect is JsonDialect.AIRBYTE else schema
+
+
+def opened_row_schema(
+    protocol: DestinationProtocol, schema: Mapping[str, Any] | None, stream: PushedStream
+) -> RowSchema | None:
+    """Returns the schema that rows of a stream are held against. Raises ConfigError if it is not valid."""
+    if schema is None:
+        return None
+    removed = RemovedRows(protocol.deletion_column, stream.keys) if protocol.deletion_column else None
+    return RowSchema(schema, str(stream.id), removed)
 
 
 def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.model import PlannedStream, RelayTarget, StreamId
 from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, PushedStream
 from dagster_airbyte_proto.sync.connector.config_check import check_config
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
-from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
+from dagster_airbyte_proto.sync.connector.destination_catalog import (
+    offered_operations,
+    opened_row_schema,
+    row_schema_of,
+)
 
 
 def streams_refused_by_destination(
@@ -24,9 +28,9 @@ def streams_refused_by_destination(
             continue
         found = protocol.refusal(spec, target.mode)
         if found is None and operations:
-            found = protocol.mismatch(operations, PushedStream(target.stream, {}, target.mode, target.keys))
+            found = protocol.mismatch(operations, _stream_of(target))
         if found is None:
-            found = _options_fault(destination, each, operations)
+            found = _catalog_fault(destination, each, operations)
         if found is not None:
             refused[each.id] = ConfigError(
                 f"relaying connection {destination.connection.name}",
@@ -37,17 +41,26 @@ def streams_refused_by_destination(
     return refused
 
 
-def _options_fault(
+def _stream_of(target: RelayTarget) -> PushedStream:
+    return PushedStream(target.stream, {}, target.mode, target.keys)
+
+
+def _catalog_fault(
     destination: ConfiguredConnector[DestinationProtocol],
     planned: PlannedStream,
     operations: Sequence[DestinationOperation],
 ) -> str | None:
-    """The fault of the user's options for a stream, by the schema that the destination gives for them."""
+    """The fault of the user's options for a stream, by the schema that the destination gives for them, or that of the
+    schema which it gives for the rows."""
     target, chosen = planned.relay, destination.connection.options(planned.id)
-    for each in operations:
-        if target is not None and each.object_name == str(target.stream) and each.options_schema:
-            try:
+    if target is None:
+        return None
+    protocol, stream = destination.protocol, _stream_of(target)
+    try:
+        opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
+        for each in operations:
+            if each.object_name == str(target.stream) and each.options_schema:
                 check_config(chosen.options if chosen else {}, each.options_schema, where="its options")
-            except ConfigError as error:
-                return str(error)
+    except ConfigError as error:
+        return str(error)
     return None

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame
-from dagster_airbyte_proto.encoding.row_schema import RowSchema
 from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
@@ -32,6 +31,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
+from dagster_airbyte_proto.sync.connector.destination_catalog import opened_row_schema
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
@@ -69,7 +69,7 @@ class ProcessDelivery:
         self._has_ended_well = False
         self._served = ServedValues()
         self._files: WrittenBatches | None = None
-        self._schema = RowSchema(rules.schema, str(plan.stream)) if rules.schema is not None else None
+        self._schema = opened_row_schema(self._protocol, rules.schema, stream)
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
         self.rejected = self._rejected_before = self._dropped = 0

@@ -22,7 +22,7 @@ from dagster_airbyte_proto.model import IDEMPOTENT, PushMode, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.schema.columns import column_type
-from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
+from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations, row_schema_of
 from dagster_airbyte_proto.sync.push.attempts import (
     MAX_ATTEMPTS,
     DeliveryAttempts,
@@ -213,9 +213,9 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fie
 
 def _rules(context: PushContext, stream: StreamId, options: PushOptions) -> RowRules:
     protocol, operations = context.delivery.destination.protocol, offered_operations(context.delivery.destination)
-    schemas = [each.row_schema for each in operations if each.object_name == str(stream)]
+    schema = row_schema_of(protocol, operations, PushedStream(stream, {}, options.mode, options.key or ()))
     omits_nulls = options.nulls == "omit" or (options.nulls is None and protocol.omits_nulls)
-    return RowRules(omits_nulls, options.max_rejected, schema=schemas[0] if schemas else None)
+    return RowRules(omits_nulls, options.max_rejected, schema=schema)
 
 
 def _keep_snapshot(context: PushContext, plan: SealedPlan) -> None:

@@ -22,7 +22,11 @@ from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.lookup import PUSH
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.connector.config_check import check_config
-from dagster_airbyte_proto.sync.connector.destination_catalog import offered_operations
+from dagster_airbyte_proto.sync.connector.destination_catalog import (
+    offered_operations,
+    opened_row_schema,
+    row_schema_of,
+)
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
@@ -144,6 +148,10 @@ def refused_streams(destination: Destination, *, fresh: bool = False) -> list[Co
         if refusal is not None:
             faults.append(ConfigError(f"pushing connection {connection.name}", refusal, stream=name))
             continue
+        try:
+            opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
+        except ConfigError as error:
+            faults.append(error)
         schemas = [each.options_schema for each in operations if each.object_name == name and each.options_schema]
         try:
             for schema in schemas:

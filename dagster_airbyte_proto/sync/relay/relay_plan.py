@@ -15,6 +15,7 @@ from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.model import PushMode
 from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, PushedStream
 from dagster_airbyte_proto.schema.columns import RecordForm
+from dagster_airbyte_proto.sync.connector.destination_catalog import row_schema_of
 from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
 from dagster_airbyte_proto.sync.push.delivery import RowRange
 from dagster_airbyte_proto.sync.push.row_rules import RowRules
@@ -95,9 +96,10 @@ def _described(form: RecordForm, destination: RelayedTo) -> PushedStream:
 
 
 def _rules(form: RecordForm, destination: RelayedTo) -> RowRules:
-    name = str(form.target.stream)
-    schemas = [each.row_schema for each in destination.operations if each.object_name == name]
-    return RowRules(max_rejected=_ALL_ROWS, form=form, schema=schemas[0] if schemas else None)
+    target = form.target
+    stream = PushedStream(target.stream, {}, target.mode, target.keys)
+    schema = row_schema_of(destination.protocol, destination.operations, stream)
+    return RowRules(max_rejected=_ALL_ROWS, form=form, schema=schema)
 
 
 def _form_of(path: str) -> RecordForm:

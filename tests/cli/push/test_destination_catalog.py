@@ -33,9 +33,11 @@ def test_a_destination_without_a_catalog_takes_any_stream(place: Place, file: st
 
 def test_a_destination_lists_its_objects_and_streams_are_checked_against_them(place: Place) -> None:
     operation = {"object_name": "contacts", "sync_mode": "append_dedup", "matching_keys": [["email"]]}
-    file = _connect(place, operations=[operation])
-    assert place.json("discover", file)["operations"] == [operation]
-    assert "append_dedup" in place.run("discover", file).out
+    schema = {"type": "object", "properties": {"email": {"type": "string"}, "age": {}}, "required": ["email"]}
+    file = _connect(place, operations=[{**operation, "json_schema": schema}])
+    assert place.json("discover", file)["operations"] == [{**operation, "row_schema": schema}]
+    shown = place.run("discover", file).out
+    assert "append_dedup" in shown and "email*, age" in shown
     checked = place.json("check", file, code=2)
     assert "object contacts finds its rows by email, and the stream has id" in checked["stream_errors"][0]["message"]
     assert place.run("push", file).code == 2

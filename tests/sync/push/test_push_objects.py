@@ -1,0 +1,66 @@
+"""Pushes to an Airbyte destination with a catalog: rows fit the schema of the object that they are written to."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_airbyte_proto.errors import ConfigError
+from tests.sync.push.pushed_table import PushedTable, is_removal, person
+
+pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+_SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "name": {"type": "string", "maxLength": 20}, "score": {"type": "number"}},
+    "required": ["id", "name"],
+}
+
+
+def _object(mode: str, schema: Any, **more: Any) -> dict[str, Any]:
+    return {"object_name": "contacts", "sync_mode": mode, "json_schema": schema, "matching_keys": [["id"]], **more}
+
+
+@pytest.fixture
+def table(quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder, mode="mirror")
+    by_name = _object("append_dedup", {"required": ["nothing"]}, matching_keys=[["name"]])
+    appended = _object("append", {"required": ["nothing"]})
+    pushed.config["operations"] = [appended, by_name, _object("append_dedup", _SCHEMA)]
+    return pushed
+
+
+def test_a_row_that_does_not_fit_its_object_is_rejected_before_it_is_sent(table: PushedTable) -> None:
+    table.fill([person(1), person(2, "x" * 21), person(3, score=None), person(4)])
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.rejected) == ("complete", 2, 2)
+    assert report.rejections == {
+        "name: its value is longer than 20 characters": 1,
+        'score: its value is not of type "number"': 1,
+    }
+    assert table.held().keys() == {1, 4}
+    assert table.delivered()[2]["_reason"] == "name: its value is longer than 20 characters"
+    table.fill([person(1), person(2), person(3), person(4)])
+    assert table.contacts().acknowledged == 2
+
+
+def test_a_removed_row_is_its_key_and_needs_no_more(table: PushedTable) -> None:
+    table.fill([person(1), person(2)])
+    table.contacts()
+    table.fill([person(1)])
+    report = table.contacts()
+    assert (report.acknowledged, report.rejected) == (1, 0)
+    assert [row["id"] for row in table.received() if is_removal(row)] == [2]
+
+
+def test_rows_have_to_fit_the_mode_by_which_they_are_written(table: PushedTable) -> None:
+    table.push |= {"mode": "insert"}
+    table.fill([person(1)])
+    assert table.contacts().rejections == {'the row: "nothing" is a required property': 1}
+
+
+def test_a_schema_that_is_none_is_refused_before_the_start(table: PushedTable) -> None:
+    table.config["operations"] = [_object("append_dedup", {"type": "junk"})]
+    table.fill([person(1)])
+    with pytest.raises(ConfigError, match="it is no valid JSON Schema"):
+        table.contacts()
+    assert not table.received()
