@@ -1,6 +1,6 @@
 """Pushes one stream: goes on with the plan of an earlier run or makes a new one, delivers it, and folds it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 import msgspec
@@ -88,8 +88,7 @@ def _take_up(
     (Whoever changes the state by hand has the store forget the plan.)
     """
     plan, position = delivery.plan, stored_position(context, delivery.plan.stream)
-    is_current = position is not None and position.plan_id == plan.plan_id
-    folded = position.rows if is_current and position is not None else 0
+    folded = _folded_rows(plan, position)
     if plan.mode is PushMode.OVERWRITE and not delivery.is_complete:
         folded = 0
     elif delivery.acknowledged > folded:
@@ -129,21 +128,8 @@ def _check_unknown(context: PushContext, delivery: Delivery) -> None:
 def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin) -> PushedStreamReport:
     """Delivers a sealed plan, then folds what is acknowledged."""
     start = first_position(context.delivery, plan)
-    # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
-    generations = count(context.delivery.sync_id * MAX_ATTEMPTS)
-    rules = _rules(context, plan.stream, options)
-
-    def parts(start: int) -> Iterator[PlanPart]:
-        stream = _described(context, plan, options, origin.fields)._replace(generation_id=next(generations))
-        for rows in row_ranges(plan, start, context.delivery.connection.checkpoint_rows):
-            yield PlanPart(rows, stream._replace(starts_over=plan.starts_over and rows.start == 0), rules)
-
-    attempts = DeliveryAttempts(
-        context.delivery,
-        plan,
-        parts,
-        context.engine.tables.storage,
-    )
+    parts, storage = _parts(context, plan, options, origin), context.engine.tables.storage
+    attempts = DeliveryAttempts(context.delivery, plan, parts, storage)
     attempts.run()
     try:
         delivery = context.delivery.store.deliveries(plan.connection)[plan.stream]
@@ -151,11 +137,10 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         rejected = sum(each.row >= start for each in context.delivery.store.rejected_rows(plan))
     except StateUnavailable as failed:
         return _unread(context, plan, options, failed, max(0, attempts.sent - start))
-    folded = position.rows if position is not None and position.plan_id == plan.plan_id else 0
     error = attempts.error
     try:
         if plan.mode is not PushMode.OVERWRITE or delivery.is_complete:
-            fold(context, delivery, folded, origin.delivered)
+            fold(context, delivery, _folded_rows(plan, position), origin.delivered)
     except (InternalError, StateConflict):
         raise
     except ProtoError as failed:
@@ -167,10 +152,9 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
             _keep_snapshot(context, plan)
     proved = delivery.acknowledged - start - rejected
     unnamed = min(attempts.unnamed, proved)
-    return PushedStreamReport(
+    return msgspec.structs.replace(
+        _nothing_sent(plan, options, origin.delivered.qualified if origin.delivered else None),
         status=_status(error),
-        origin=_origin_name(options),
-        planned=plan.counts,
         sent=max(attempts.sent, delivery.acknowledged) - start,
         acknowledged=proved - unnamed,
         rejected=rejected + unnamed,
@@ -180,10 +164,28 @@ def _delivered(context: PushContext, plan: SealedPlan, options: PushOptions, ori
         error=None if error is None else context.delivery.destination.mask.text(str(error)),
         retryable=error is not None and error.retryable,
         rejections=attempts.rejections,
-        snapshot=_snapshot_id(plan),
-        table=origin.delivered.qualified if origin.delivered else None,
-        cursor=plan.cursor,
     )
+
+
+def _parts(
+    context: PushContext, plan: SealedPlan, options: PushOptions, origin: PushOrigin
+) -> Callable[[int], Iterator[PlanPart]]:
+    """The parts of a plan from a position on, for one process each. Each call is another attempt."""
+    # A destination keeps what a broken attempt of the same generation has left: its rows would be there twice.
+    generations = count(context.delivery.sync_id * MAX_ATTEMPTS)
+    rules = _rules(context, plan.stream, options)
+
+    def parts(start: int) -> Iterator[PlanPart]:
+        stream = _described(context, plan, options, origin.fields)._replace(generation_id=next(generations))
+        for rows in row_ranges(plan, start, context.delivery.connection.checkpoint_rows):
+            yield PlanPart(rows, stream._replace(starts_over=plan.starts_over and rows.start == 0), rules)
+
+    return parts
+
+
+def _folded_rows(plan: SealedPlan, position: PushPosition | None) -> int:
+    """The rows of a plan that are in the delivered table."""
+    return position.rows if position is not None and position.plan_id == plan.plan_id else 0
 
 
 def _unread(

@@ -75,11 +75,7 @@ def _run_push(
     ):
         reach("run.leased")
         recovered = len(committer.recover())
-        destination = engine.destination(connection, log)
-        destination.use_stored_config(engine.store)
-        destination.check_config()
-        if refused := refused_streams(destination):
-            raise refused[0]
+        destination = _checked_destination(engine, connection, log)
         sync_id, partition = 0, request.partition_key or ""
         if not request.only_plans:
             engine.store.note_protocol(renewal.lease, PUSH)
@@ -113,6 +109,16 @@ def _run_push(
             engine.store.end_run(renewal.lease, status=report.status, report=encoded)
         reach("run.ended")
         return report
+
+
+def _checked_destination(engine: Engine, connection: Connection, log: RunLog) -> Destination:
+    """Returns the destination, with the config that it wrote back. Raises ConfigError for what it does not take."""
+    destination = engine.destination(connection, log)
+    destination.use_stored_config(engine.store)
+    destination.check_config()
+    if refused := refused_streams(destination):
+        raise refused[0]
+    return destination
 
 
 def _chosen(connection: Connection, request: PushRequest) -> Mapping[StreamId, PushOptions]:
