@@ -154,12 +154,9 @@ def refused_streams(destination: Destination, *, fresh: bool = False) -> list[Co
         if refusal is not None:
             faults.append(ConfigError(f"pushing connection {connection.name}", refusal, stream=name))
             continue
-        try:
-            opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
-        except ConfigError as error:
-            faults.append(error)
         schemas = [each.options_schema for each in operations if each.object_name == name and each.options_schema]
         try:
+            opened_row_schema(protocol, row_schema_of(protocol, operations, stream), stream)
             for schema in schemas:
                 check_config(options.options, schema, where=f"options of stream {name} in connection {connection.name}")
         except ConfigError as error:
