@@ -22,6 +22,7 @@ from dagster_airbyte_proto.loads.plan_query import (
 )
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.staging.files.staging_folder import raising_staging_error
 
 _Row = Mapping[str, Any]
 _MAX_FILES = 30
@@ -146,7 +147,8 @@ def _hash(fingerprint: str, row: _Row) -> int:
 
 
 def _write(rows: pa.Table, folder: Path) -> None:
-    folder.mkdir(parents=True)
     file_rows = max(_FILE_ROWS, rows.num_rows // _MAX_FILES)
-    for number, start in enumerate(range(0, rows.num_rows, file_rows)):
-        pq.write_table(rows.slice(start, file_rows), folder / f"part-{number:05d}.parquet")
+    with raising_staging_error("write the plan of a push", str(folder)):
+        folder.mkdir(parents=True)
+        for number, start in enumerate(range(0, rows.num_rows, file_rows)):
+            pq.write_table(rows.slice(start, file_rows), folder / f"part-{number:05d}.parquet")

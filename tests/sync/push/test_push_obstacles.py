@@ -1,0 +1,81 @@
+"""Pushes beside another run of their connection, and with a full disk here or at the destination."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from dagster_airbyte_proto.errors import ProtoError, StagingError, StateConflict, StateUnavailable
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from tests.sync.push.pushed_table import PushedTable, is_removal, person
+from tests.sync.read.test_failures import mounted
+
+
+@pytest.fixture
+def table(quick_folder: Path) -> PushedTable:
+    pushed = PushedTable(quick_folder, mode="mirror")
+    pushed.fill([person(number) for number in range(1, 24)])
+    return pushed
+
+
+def test_two_pushes_of_a_connection_do_not_run_at_once(table: PushedTable) -> None:
+    with Engine(table.settings) as engine, acquire_lease(engine.store, "crm", "the-other", 30):
+        with pytest.raises(StateConflict, match=r"holds it \(run the-other\)"):
+            table.run()
+        assert not table.received()
+    assert table.contacts().acknowledged == 23
+
+
+def test_a_destination_that_fills_its_disk_has_taken_nothing(table: PushedTable) -> None:
+    table.config["path"] = "/dev/full"
+    report = table.contacts()
+    assert (report.status, report.acknowledged, report.unknown) == ("failed", 0, report.sent)
+    assert "No space left on device" in (report.error or "")
+    del table.config["path"]
+    assert table.contacts().acknowledged == 23
+    assert table.held().keys() == table.delivered().keys() == set(range(1, 24))
+
+
+@pytest.mark.parametrize("where", ["warehouse", "home"])
+@pytest.mark.nightly
+def test_a_full_disk_of_ours_loses_no_row(where: str, quick_folder: Path) -> None:
+    """Each time it has a little more room, and so gets further."""
+    table = PushedTable(quick_folder, mode="mirror")
+    table.options = {"batch": {"rows": 100}}
+    table.settings = table.settings.model_copy(update={"lease_seconds": 1.0})
+    tested = table.home / "warehouse" if where == "warehouse" else table.home
+    failed = 0
+    with mounted(tested, "-t", "tmpfs", "-o", "size=3m", "tmpfs"):
+        table.settings.make_home()
+        for room in range(0, 500_000, 100_000):
+            table.fill([person(number, f"{room} {'x' * 40}") for number in range(room // 100_000, 2000)])
+            said = _pushed_with_room(table, tested / "filler", room)
+            if said:
+                failed += 1
+                time.sleep(1.1)  # The store could not even note that the lease is free.
+                assert "No space left" in said or "disk I/O error" in said or "disk is full" in said
+            acknowledged, had = table.acknowledged_ids(), len(table.received())
+            assert table.contacts().status == "complete"
+            assert not acknowledged & {(row["id"], is_removal(row)) for row in table.received()[had:]}
+            assert table.held().keys() == table.delivered().keys() == set(range(room // 100_000, 2000))
+            assert {row["name"] for row in table.held().values()} == {f"{room} {'x' * 40}"}
+    assert failed > 1
+
+
+def _pushed_with_room(table: PushedTable, filler: Path, room: int) -> str:
+    """Pushes with so many bytes left on the disk of a file. Returns the error."""
+    with filler.open("wb") as file, pytest.raises(OSError):
+        while True:
+            os.write(file.fileno(), b"x" * 4096)
+    os.truncate(filler, max(0, filler.stat().st_size - room))
+    try:
+        report = table.contacts()
+        assert report.sent == report.acknowledged + report.rejected + report.unknown
+        return report.error or ""
+    except ProtoError as error:
+        assert isinstance(error, StagingError | StateUnavailable)
+        return str(error)
+    finally:
+        filler.unlink()
