@@ -53,7 +53,7 @@ class RowSchema:
         return found
 
     def _schema_for(self, row: Any) -> Any:
-        is_removed = self._removed_column is not None and row.get(self._removed_column) is not None
+        is_removed = isinstance(row, dict) and row.get(self._removed_column) is not None
         return self._of_removed if is_removed else self._schema
 
 

@@ -253,10 +253,18 @@ def test_a_config_is_kept_also_of_a_destination_that_dies(quick_folder: Path, ta
     assert kept is not None and kept.config["rotates"] > 1
 
 
-@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
-def test_records_that_do_not_fit_the_rows_of_the_destination_are_refused(quick_folder: Path, protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "target"), [("airbyte", "syncmaven"), ("singer", "syncmaven"), ("singer", "airbyte")]
+)
+def test_records_that_do_not_fit_the_rows_of_the_destination_are_refused(
+    quick_folder: Path, protocol: str, target: str
+) -> None:
     pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
-    shop = RelayedShop(quick_folder, protocol=protocol, target="syncmaven", write="append_dedup", max_bytes=1 << 20)
+    shop = RelayedShop(quick_folder, protocol=protocol, target=target, write="append_dedup", max_bytes=1 << 20)
+    if target == "airbyte":
+        fields = {"name": {"type": "string", "maxLength": 40}, "score": {"type": "number"}}
+        schema = {"type": "object", "properties": fields, "required": ["name"]}
+        shop.to["operations"] = [{"object_name": "contacts", "sync_mode": "append_dedup", "json_schema": schema}]
     shop.modes = {"contacts": {"write": "append_dedup", "primary_key": ["id"]}}
     rows = [{"id": 1, "name": "a"}, {"id": 2, "name": "b" * 41}, {"id": 3, "name": "c", "score": "high"}]
     properties: dict[str, Any] = {name: {} for name in ("id", "name", "score")}
@@ -266,6 +274,22 @@ def test_records_that_do_not_fit_the_rows_of_the_destination_are_refused(quick_f
         "name: its value is longer than 40 characters",
         'score: its value is not of type "number"',
     }
+
+
+def test_a_record_that_removes_its_row_is_its_key(quick_folder: Path) -> None:
+    pytest.importorskip("jsonschema_rs", reason="the package jsonschema-rs is not installed")
+    shop = RelayedShop(quick_folder, write="append_dedup", max_bytes=1 << 20)
+    schema = {"properties": {"id": {"type": "integer"}}, "required": ["name"], "additionalProperties": False}
+    shop.to["operations"] = [{"object_name": "users", "sync_mode": "append_dedup", "json_schema": schema}]
+    removed = {"_ab_cdc_deleted_at": "2026-11-27T07:00:00Z"}
+    rows = [{"id": 1, **removed}, {"id": 2, "_ab_cdc_deleted_at": None}, {"id": "3", **removed}]
+    properties: dict[str, Any] = {"id": {}, "_ab_cdc_deleted_at": {"type": ["null", "string"]}}
+    report = shop.sync_of({"streams": {"users": {"rows": rows, "properties": properties}}}).streams["users"]
+    assert set(report.rejections) == {
+        'the row: "name" is a required property',
+        'id: its value is not of type "integer"',
+    }
+    assert shop.ids("users") == [1]
 
 
 @pytest.mark.parametrize("protocol", ["airbyte", "singer"])
