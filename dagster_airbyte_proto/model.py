@@ -266,8 +266,8 @@ class RowRule(msgspec.Struct, frozen=True):
     kind: RuleKind
     column: str
     pattern: str = ""
-    minimum: float | str | None = None
-    maximum: float | str | None = None
+    minimum: int | float | str | None = None
+    maximum: int | float | str | None = None
 
 
 class QuerySpec(msgspec.Struct, frozen=True, tag="sql"):

@@ -8,6 +8,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -138,26 +139,58 @@ def _check_type(rule: RowRule, kind: pa.DataType) -> None:
     if rule.kind is RuleKind.RANGE:
         try:
             _out_of_range(rule, pa.nulls(1, kind))
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError, ArithmeticError) as error:
             remedy = "Ranges are for numbers, dates and times."
             raise _misfit(rule, f"its bounds do not fit {rule.column}, which is {kind}", remedy) from error
 
 
 def _out_of_range(rule: RowRule, values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     kind = values.type
+    out = np.zeros(len(values), dtype=bool)
     bound_of: Callable[[Any], pa.Scalar]
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        values, bound_of = values.cast(pa.float64(), safe=False), lambda bound: pa.scalar(float(bound))
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return out | _out_of_exact_range(rule, values)
+    if pa.types.is_floating(kind):
+        out |= _claims(pc.is_nan(values))
+        values, bound_of = values.cast(pa.float64()), lambda bound: pa.scalar(float(bound))
     elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         values, bound_of = _as_instants(values), _instant
     else:
         raise ValueError(f"a range of {kind}")
-    out = np.zeros(len(values), dtype=bool)
     if rule.minimum is not None:
         out |= _claims(pc.less(values, bound_of(rule.minimum)))
     if rule.maximum is not None:
         out |= _claims(pc.greater(values, bound_of(rule.maximum)))
     return out
+
+
+def _out_of_exact_range(rule: RowRule, values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Compares whole numbers and decimals digit by digit: as floats, numbers past 2^53 would be equal to others."""
+    out = np.zeros(len(values), dtype=bool)
+    limits = ((rule.minimum, ROUND_CEILING, pc.less), (rule.maximum, ROUND_FLOOR, pc.greater))
+    for bound, rounding, is_beyond in limits:
+        if bound is None:
+            continue
+        exact = _decimal(bound, getattr(values.type, "scale", 0), rounding)
+        try:
+            out |= _claims(is_beyond(values, pa.scalar(exact, values.type)))
+        except (pa.ArrowInvalid, OverflowError):  # No value of the column's type reaches the bound.
+            if (exact > 0) == (is_beyond is pc.less):
+                out |= _as_numpy(values.is_valid())
+    return out
+
+
+def _decimal(bound: int | float | str, scale: int, rounding: str) -> int | Decimal:
+    """Returns the nearest bound that a column of this scale can have: no value lies between it and the given one."""
+    with localcontext(prec=400):
+        exact = Decimal(str(bound))
+        if not exact.is_finite():
+            raise ValueError(f"{bound} is no bound")
+        return (
+            exact.quantize(Decimal(1).scaleb(-scale), rounding=rounding)
+            if scale
+            else int(exact.to_integral_value(rounding))
+        )
 
 
 def _as_instants(values: pa.Array) -> pa.Array:

@@ -30,12 +30,19 @@ def _left(rule: RowRule, *batches: pa.RecordBatch) -> list[list[int]]:
     [
         ([1, 5, None, 9], 2, 8, [1, 2]),
         ([1.5, 2.5], None, 2, [0]),
+        ([1.5, float("nan"), None], 1, None, [0, 2]),
+        ([2**53, 2**53 + 1, None], None, 2**53, [0, 2]),
+        ([1, 2, 3], 1.5, 2.5, [1]),
+        ([1, 2], None, 1e30, [0, 1]),
+        ([1, 2], 1e30, None, []),
         ([Decimal("0.5"), Decimal(7)], 1, None, [1]),
+        ([Decimal("0.10"), Decimal("0.11")], "0.105", None, [1]),
+        ([Decimal("12345678901234567.1"), Decimal("12345678901234567.2")], None, "12345678901234567.1", [0]),
         ([datetime.date(2026, 1, 1), datetime.date(2027, 1, 1)], "2026-06-01", None, [1]),
         ([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), None], None, "2025-01-01T00:00:00Z", [1]),
     ],
 )
-def test_bounds_are_inclusive_and_nulls_are_within(
+def test_bounds_are_exact_and_inclusive_and_nulls_are_within(
     values: list[Any], minimum: Any, maximum: Any, left: list[int]
 ) -> None:
     rule = RowRule(RuleKind.RANGE, "a", minimum=minimum, maximum=maximum)
