@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from dagster_airbyte_proto.connection.connection import RunOn
 from dagster_airbyte_proto.connection.document import Document, read_document
 from dagster_airbyte_proto.connection.faults import nearest, not_allowed
 from dagster_airbyte_proto.connection.validation import StrictModel, validated
@@ -99,7 +100,8 @@ class SettingsFile(StrictModel):
     """The contents of a settings file.
 
     Empty means the default. Past states, loads and reports are kept for `keep_history_days`, with 0 for ever.
-    `registry` is the path or URL of a connector registry, by default Airbyte's public one.
+    `registry` is the path or URL of a connector registry, by default Airbyte's public one. `run_on` is where the
+    connectors run whose connection does not say so.
     """
 
     state_url: str = ""
@@ -109,6 +111,7 @@ class SettingsFile(StrictModel):
     keep_history_days: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = 365.0
     spark: dict[str, Annotated[str, BeforeValidator(_spark_value)]] = Field(default_factory=dict)
     registry: Annotated[str, AfterValidator(_from_folder)] = ""
+    run_on: RunOn = "driver"
 
     @field_validator("keep_history_days")
     @classmethod
@@ -150,6 +153,7 @@ class Settings(SettingsFile):
             keep_history_days=written.keep_history_days,
             spark=written.spark,
             registry=written.registry or PUBLIC_REGISTRY,
+            run_on=written.run_on,
         )
 
     def make_home(self) -> None:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
@@ -24,8 +24,11 @@ from dagster_airbyte_proto.connection.types import TypeOptions
 from dagster_airbyte_proto.connection.validation import JsonObject, RelativePath, StrictModel, validated
 from dagster_airbyte_proto.model import NamingPolicy, PushMode, SchemaPolicy, StreamId, TransformSpec
 
+RunOn = Literal["driver", "executors"]
+"""The place of a sync's connector: the driver's machine, or executors of the Spark cluster."""
+
 _MIN_HASH_KEY_LENGTH = 16
-_OF_TABLES = frozenset(("destination", "types"))
+_OF_TABLES = frozenset(("destination", "types", "run_on"))
 _OF_SYNCS = _OF_TABLES | {"streams", "load", "hash_key", "to"}
 _OF_DESTINATIONS = frozenset(("batch", "rate", "acknowledge", "checkpoint_rows", "on_error"))
 
@@ -71,16 +74,31 @@ class LoadLimits(StrictModel):
 
 
 class FilledConfig(NamedTuple):
-    """The config that the connector gets. `secrets` are the values that references were filled with."""
+    """The config that the connector gets. `values` are what references were filled with, by `scheme:reference`."""
 
     config: dict[str, Any]
-    secrets: frozenset[str]
+    values: Mapping[str, str]
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(self.values.values()) - {""}
 
     @property
     def digest(self) -> str:
         """A hash of the config that does not depend on the order of its keys."""
         text = json.dumps(self.config, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class PortableConnection(NamedTuple):
+    """A connection on its way to another process: its document as JSON, without secrets, and these by
+    `scheme:reference`."""
+
+    document: str
+    secrets: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"PortableConnection({self.document!r}, {len(self.secrets)} secrets)"
 
 
 class KnownSecrets(NamedTuple):
@@ -102,7 +120,8 @@ class Connection(StrictModel):
     `streams` is None if the user chose none: then every stream is synced as the catalog offers it. Relative paths in a
     file start at the file's folder; in a connection made from a dict, at the working directory. `hash_key` is the
     secret for hashed columns. `transforms` change rows on their way. `sandbox` runs a program of this machine under
-    bubblewrap. `parallel` is how many partitions may be synced at once.
+    bubblewrap. `parallel` is how many partitions may be synced at once. `run_on` says where the connector runs: on the
+    driver, or on an executor of the Spark cluster; None leaves it to the settings.
     """
 
     name: str
@@ -117,6 +136,7 @@ class Connection(StrictModel):
     sandbox: bool = False
     transforms: Transforms = ()
     parallel: Annotated[int, Field(gt=0, strict=True)] = 4
+    run_on: RunOn | None = None
     to: RelayDestination | None = None
     push: Pushes | None = None
     batch: BatchOptions = BatchOptions()
@@ -127,6 +147,7 @@ class Connection(StrictModel):
     overrides: OverrideOptions = OverrideOptions()
     _origin: Path | None = PrivateAttr(default=None)
     _is_relay_destination: bool = PrivateAttr(default=False)
+    _known_secrets: Mapping[str, str] | None = PrivateAttr(default=None)
 
     @classmethod
     def from_file(cls, path: Path | str) -> Self:
@@ -198,6 +219,35 @@ class Connection(StrictModel):
         """True if it is the `relay_destination` of another: the two share their name."""
         return self._is_relay_destination
 
+    def for_another_process(self, environment: Mapping[str, str]) -> "PortableConnection":
+        """Returns the connection with all that it is read from: its config files, and its secrets, as they are now.
+
+        Raises ConfigError and SecretStoreError.
+        """
+        transforms = tuple(
+            each.model_copy(update={"config": self.enrichments[number].written_config(), "config_file": None})
+            if each.config_file
+            else each
+            for number, each in enumerate(self.transforms)
+        )
+        secrets: dict[str, str] = {}
+        for each in (self, *self.enrichments.values()):
+            secrets |= each.filled_config(environment).values
+        if self.hash_key is not None:
+            self.filled_hash_key(environment)
+            filler = self._filler(environment)
+            filler.filled(self.hash_key, ())
+            secrets |= filler.values
+        whole = self.model_copy(update={"config": self.written_config(), "config_file": None, "transforms": transforms})
+        return PortableConnection(whole.model_dump_json(exclude_unset=True), secrets)
+
+    @classmethod
+    def from_another_process(cls, portable: "PortableConnection") -> Self:
+        """Returns the connection that another process has sent. Its secrets are those that were sent with it."""
+        connection = cls.model_validate_json(portable.document)
+        connection._known_secrets = portable.secrets
+        return connection
+
     def written_config(self) -> dict[str, Any]:
         """Returns the config as written, nothing filled.
 
@@ -216,7 +266,7 @@ class Connection(StrictModel):
         config = filler.filled(self.written_config(), () if self.config_file else ("config",))
         if filler.faults:
             raise config_error(self._config_source(), filler.faults)
-        return FilledConfig(config, frozenset(filler.secrets))
+        return FilledConfig(config, filler.values)
 
     def known_secrets(self, environment: Mapping[str, str]) -> KnownSecrets:
         """Returns the secrets that can be filled now, to mask them in what is only shown.
@@ -225,7 +275,7 @@ class Connection(StrictModel):
         """
         filler = ReferenceFiller(self._secret_context(environment), may_be_down=True)
         filler.filled(self.written_config(), ())
-        return KnownSecrets(frozenset(filler.secrets), tuple(map(str, filler.down.values())))
+        return KnownSecrets(filler.secrets, tuple(map(str, filler.down.values())))
 
     def filled_hash_key(self, environment: Mapping[str, str]) -> str:
         """Returns the secret for hashed columns. Raises ConfigError if it is missing or too short."""
@@ -247,7 +297,7 @@ class Connection(StrictModel):
         return ReferenceFiller(self._secret_context(environment))
 
     def _secret_context(self, environment: Mapping[str, str]) -> SecretContext:
-        return SecretContext(environment, self.origin.parent if self.origin else None)
+        return SecretContext(environment, self.origin.parent if self.origin else None, self._known_secrets)
 
     def _config_source(self) -> str:
         return f"config file {self.config_file}" if self.config_file else self._source()

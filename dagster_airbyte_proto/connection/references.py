@@ -96,7 +96,7 @@ def _where_referred(value: Any, texts: tuple[Any, Any], changed: Callable[[Any, 
 class ReferenceFiller:
     """Fills the references of one config.
 
-    `secrets` are the values that were filled in, `faults` the references that could not be filled. Raises
+    `values` are those that were filled in, by `scheme:reference`, `faults` the references that could not be. Raises
     SecretStoreError where a store of secrets does not answer; with `may_be_down` it notes the error in `down`, by the
     scheme, and asks that store no more: each request may wait for a timeout.
     """
@@ -104,9 +104,13 @@ class ReferenceFiller:
     def __init__(self, context: SecretContext, *, may_be_down: bool = False) -> None:
         self._sources = SchemeSources(context)
         self._may_be_down = may_be_down
-        self.secrets: set[str] = set()
+        self.values: dict[str, str] = {}
         self.faults: list[Fault] = []
         self.down: dict[str, SecretStoreError] = {}
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(self.values.values()) - {""}
 
     def filled(self, value: Any, path: KeyPath) -> Any:
         """Returns the value with each reference in its strings filled."""
@@ -134,5 +138,5 @@ class ReferenceFiller:
                 raise
             self.down[scheme] = error
             return ""
-        self.secrets.update({value} - {""})
+        self.values[f"{scheme}:{match['name']}"] = value
         return value

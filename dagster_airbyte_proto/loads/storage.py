@@ -48,6 +48,10 @@ class Storage:
     def __hash__(self) -> int:
         return hash(tuple(sorted(self._settings.items())))
 
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return self._settings
+
     def __reduce__(self) -> tuple[type["Storage"], tuple[Mapping[str, str]]]:
         """Pickles the settings alone: another process opens its own file systems."""
         return Storage, (self._settings,)

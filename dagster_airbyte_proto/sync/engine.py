@@ -28,6 +28,7 @@ from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import Format, find_format, register_tables
 from dagster_airbyte_proto.tables.planner import PushPlanner, SupportsPlans, SupportsSession
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
+from dagster_airbyte_proto.tables.tasks import SupportsTasks, TaskRunner
 from dagster_airbyte_proto.tables.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ class Engine:
         tables: TableWriter | None = None,
         deployment: Callable[[], Deployment] = Deployment,
         stop_grace_seconds: float = 5.0,
+        answer_cache: AnswerCache | None = None,
     ) -> None:
         self.settings = settings
         self._deployment = deployment
         self._stop_grace_seconds = stop_grace_seconds
-        self.answer_cache = AnswerCache(settings.catalogs_folder)
+        self.answer_cache = answer_cache or AnswerCache(settings.catalogs_folder)
         self._store = store
         self._given_tables = tables
         self._tables: Future[TableWriter] | None = None
@@ -111,6 +113,7 @@ class Engine:
             tables=tables,
             deployment=self._deployment,
             stop_grace_seconds=self._stop_grace_seconds,
+            answer_cache=self.answer_cache,
         )
 
     def source(self, connection: Connection, log: RunLog, window: Mapping[str, str] | None = None) -> Source:
@@ -158,6 +161,15 @@ class Engine:
         from dagster_airbyte_proto.tables.spark.push_plan import SparkPlanner
 
         return SparkPlanner(self.open_session())
+
+    @property
+    def tasks(self) -> TaskRunner:
+        """Runs tasks on the executors of the engine's Spark session."""
+        if isinstance(self.tables, SupportsTasks):
+            return self.tables.tasks()
+        from dagster_airbyte_proto.tables.spark.tasks import SparkTasks
+
+        return SparkTasks(self.open_session())
 
     def open_session(self) -> Any:
         """The Spark session, which knows the tables of the warehouse by name, as they are now."""

@@ -1,7 +1,8 @@
 """Names a process in words that a person can read and that its own machine can check.
 
 The name holds the pid, the start time (a pid may be reused) and a mark of the kernel and pid namespace (containers have
-pids of their own). Leases and containers are owned under such names.
+pids of their own). Leases and containers are owned under such names. The process of a task has the number of its
+attempt behind it.
 """
 
 import os
@@ -12,7 +13,7 @@ from zlib import crc32
 
 import psutil
 
-_PATTERN = re.compile(r"pid (\d+) on .* \(started ([\d.]+), kernel ([0-9a-f]{8})\)")
+_PATTERN = re.compile(r"pid (\d+) on .* \(started ([\d.]+), kernel ([0-9a-f]{8})\)(?:, attempt \d+)?")
 
 
 def this_process() -> str:

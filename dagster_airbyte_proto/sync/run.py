@@ -1,59 +1,28 @@
-"""Runs one sync of a connection, from its lease to its report.
+"""Runs one sync of a connection: here, or as a task of a Spark cluster, as the connection says (`run_on`).
 
-1. Acquire the lease, and recover what earlier runs left.
-2. Plan: choose the streams, check the config, number the run, decide which states and generations it continues.
-3. Read: start the connector and stage its records, while loads are committed beside it.
-4. Report: write the report to the state store, release the lease.
-5. Compact, without the lease, the tables that have grown slow to read.
-
-An error of step 1 or 2 is raised. From step 3 on it is in the report, because some loads may be committed.
+A sync is run under its lease (`leased_run.py`). After that, and without the lease, the tables that have grown slow to
+read are compacted.
 """
 
 import threading
-import time
-from collections.abc import Collection, Sequence
-from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
-from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.errors import ProtoError
-from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
-from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.maintenance.auto_compact import AutoCompactResult, auto_compact
+from dagster_airbyte_proto.sync.lease import acquire_lease
+from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions, sync_leased
+from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
-from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
-from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
-from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_early, prepare_sync
-from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
-from dagster_airbyte_proto.sync.read.pull import Pull
-from dagster_airbyte_proto.sync.relay.relay_engine import (
-    LeasedRun,
-    check_needs_no_destination,
-    destination_of_run,
-    engine_of_run,
-)
-from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
+from dagster_airbyte_proto.sync.relay.relay_engine import check_needs_no_destination
+from dagster_airbyte_proto.sync.report import SyncReport
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
 from dagster_airbyte_proto.sync.run_options import RunOptions
-from dagster_airbyte_proto.sync.stream_run import StreamRun, nulled_texts, refused_report, stream_report
-from dagster_airbyte_proto.sync.sync_context import SyncContext
-from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity, RunTelemetry
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunIdentity
 from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry
 
 _EVERYTHING = SyncRequest()
-
-
-class _FinishedSync(NamedTuple):
-    """A finished sync, whose lease is about to be released."""
-
-    report: SyncReport
-    runs: Collection[StreamRun]
 
 
 def sync_connection(
@@ -63,66 +32,30 @@ def sync_connection(
     options = options or RunOptions(threading.Event())
     run_id = options.run_id or new_run_id()
     telemetry = installed_telemetry()
-    with telemetry.sync(RunIdentity(connection.name, run_id, request.partition, options.attempt)):
+    with (
+        telemetry.sync(RunIdentity(connection.name, run_id, request.partition, options.attempt)),
+        RunLog(
+            engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
+        ) as log,
+    ):
         measured = options._replace(progress_listener=telemetry.following(options.progress_listener), run_id=run_id)
-        report = _run_sync(engine, connection, request, measured, telemetry)
+        following = SyncOptions(measured, log, telemetry)
+        if (connection.run_on or engine.settings.run_on) == "executors" and connection.to is None:
+            # TLS and the like, which other syncs do without.
+            from dagster_airbyte_proto.sync.cluster.cluster_sync import sync_on_executor
+
+            finished = sync_on_executor(engine, connection, request, following)
+        else:
+            finished = sync_leased(engine, connection, request, following)
+        report = _compacted(engine, finished, log, options.cancel)
         telemetry.ended(report)
     return report
 
 
-def _run_sync(
-    engine: Engine, connection: Connection, request: SyncRequest, options: RunOptions, telemetry: RunTelemetry
-) -> SyncReport:
-    run_id = options.run_id or new_run_id()
-    with RunLog(
-        engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
-    ) as log:
-        with acquire_lease(
-            engine.store,
-            connection.name,
-            run_id,
-            engine.settings.lease_seconds,
-            _lease_wait(options, log),
-            slot=_slot(engine, connection, request),
-        ) as renewal:
-            reach("run.leased")
-            run = LeasedRun(options, renewal, log)
-            destination = destination_of_run(engine, connection, log)
-            enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
-            engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)
-            with Committer(
-                engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
-            ) as committer:
-                recovered = len(committer.recover())
-                source = engine.source(connection, log, request.slice.template_values if request.slice else {})
-                profiles = StreamProfiles(engine.store, renewal.lease, log)
-                context = SyncContext(
-                    engine, source, request, options, renewal, committer, profiles, log, destination, enrichers
-                )
-                finished = _sync(context, recovered)
-        if connection.to is not None:
-            return finished.report
-        return _with_compactions(finished, auto_compact(engine, finished.runs, log, options.cancel))
-
-
-def _with_compactions(finished: _FinishedSync, result: AutoCompactResult) -> SyncReport:
+def _compacted(engine: Engine, finished: FinishedSync, log: RunLog, cancel: threading.Event) -> SyncReport:
+    result = auto_compact(engine, finished.due, log, cancel)
     warnings = (*finished.report.warnings, *result.warnings)
     return msgspec.structs.replace(finished.report, warnings=warnings, compacted=result.compacted)
-
-
-def _lease_wait(options: RunOptions, log: RunLog) -> LeaseWait:
-    return LeaseWait(options.lease_wait_seconds, options.cancel, partial(log.write, "NOTE"))
-
-
-def _slot(engine: Engine, connection: Connection, request: SyncRequest) -> Slot:
-    """The part of the connection that the run needs for itself.
-
-    A connector that rewrites its config hands tokens on from run to run: two at once would invalidate each other's.
-    """
-    if request.slice is None or connection.to is not None:
-        return WHOLE
-    rewrites_config = engine.store.stored_config(connection.name) is not None
-    return Slot(request.partition, 1 if rewrites_config else connection.parallel)
 
 
 def recover_connection(engine: Engine, name: str) -> int:
@@ -134,80 +67,3 @@ def recover_connection(engine: Engine, name: str) -> int:
         Committer(engine.store, lambda: engine.tables, renewal.lease) as committer,
     ):
         return len(committer.recover())
-
-
-def _sync(context: SyncContext, recovered_loads: int) -> _FinishedSync:
-    """The steps of one run that holds its connection."""
-    started_at = time.monotonic()
-    open_tables_early(context)
-    plan = plan_sync(context)
-    prepared = prepare_sync(context, plan)
-    outcome = read_connector(context, plan, prepared)
-    schemas = {**plan.stored_schemas, **prepared.schema_updates.latest}
-    if schemas != plan.stored_schemas:
-        context.source.keep_stream_schemas(schemas.values())
-    report = _report(context, plan, prepared, outcome)
-    seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
-    report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
-    _end_run(context, report)
-    return _FinishedSync(report, prepared.runs.values())
-
-
-def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcome: ReadOutcome) -> SyncReport:
-    pull, fatal = outcome
-    source, runs = context.source, prepared.runs.values()
-    if fatal is not None:
-        for run in runs:
-            run.abandon(fatal)
-    ended = pull.exit
-    failed = fatal is not None or bool(pull.errors) or ended is None or not ended.ended_cleanly
-    streams = {
-        **{str(planned.id): refused_report(planned, error) for planned, error in plan.refused},
-        **{str(run.planned.id): stream_report(run, context.protocol.states, source.mask) for run in runs},
-    }
-    statuses = [stream.status for stream in streams.values()]
-    return SyncReport(
-        connection=context.connection,
-        status=overall_status(statuses, cancelled=pull.was_cancelled, connector_failed=failed),
-        run_id=context.lease.run_id,
-        recovered_loads=0,
-        streams=streams,
-        loads=prepared.loader.committed_loads,
-        lines=pull.lines,
-        connector=ConnectorReport(
-            exit_code=ended.code if ended else None,
-            seconds=ended.seconds if ended else 0.0,
-            signal=ended.signal if ended else None,
-            errors=tuple(source.mask.text(error) for error in pull.errors),
-            version=source.identity,
-        ),
-        seconds=Seconds(0.0, pull.seconds_waiting, pull.seconds_staging, prepared.loader.seconds_committing),
-        error=source.mask.text(str(fatal)) if fatal else None,
-        warnings=(
-            *context.profiles.warnings,
-            *(source.mask.text(warning) for warning in _warnings(context, pull)),
-            *(text for run in runs for text in nulled_texts(run)),
-            *(context.destination.warnings if context.destination else ()),
-        ),
-        partition=context.request.partition,
-        log=str(context.log.path),
-    )
-
-
-def _warnings(context: SyncContext, pull: Pull) -> Sequence[str]:
-    error = context.log.write_error
-    return [*pull.warnings, *([f"the log is incomplete: {error}"] if error else [])]
-
-
-def _end_run(context: SyncContext, report: SyncReport) -> None:
-    """Writes the report to the store. Raises StateConflict instead if another run has taken over the connection."""
-    context.renewal.check()
-    encoded = msgspec.json.encode(report.as_json()).decode()
-    context.store.end_run(context.lease, status=report.status, report=encoded)
-    reach("run.ended")
-    days = context.engine.settings.keep_history_days
-    if days:
-        try:
-            context.store.prune_history(context.lease, days=days)
-        except ProtoError as error:  # The sync is over. The next one prunes.
-            context.log.write("WARN", f"old history was not pruned: {error}")

@@ -29,9 +29,24 @@ class SchemeSources:
 
     def source(self, scheme: str) -> SecretSource:
         """Returns the source of a scheme. Raises ConfigError if it is not known, or needs a package that is missing."""
+        if self._context.known is not None:
+            return _ReadElsewhere(scheme, self._context.known)
         if scheme not in self._sources:
             self._sources[scheme] = _factory(scheme)(self._context)
         return self._sources[scheme]
+
+
+class _ReadElsewhere:
+    """The secrets of one scheme that another process has read."""
+
+    def __init__(self, scheme: str, known: Mapping[str, str]) -> None:
+        self._scheme, self._known = scheme, known
+
+    def secret(self, reference: str) -> str:
+        name = f"{self._scheme}:{reference}"
+        if name not in self._known:
+            raise ConfigError("", f'"${{{name}}}" was not read by the driver')
+        return self._known[name]
 
 
 def known_schemes() -> list[str]:

@@ -10,10 +10,15 @@ from typing import NamedTuple, Protocol
 
 
 class SecretContext(NamedTuple):
-    """The surroundings of a connection: environment variables, and the folder of its file if it has one."""
+    """The surroundings of a connection: environment variables, and the folder of its file if it has one.
+
+    `known` are the secrets of a connection that another process has read, by `scheme:reference`: this process reads
+    none then.
+    """
 
     environment: Mapping[str, str]
     folder: Path | None
+    known: Mapping[str, str] | None = None
 
 
 class SecretSource(Protocol):

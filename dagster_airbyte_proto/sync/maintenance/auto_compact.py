@@ -31,15 +31,15 @@ class AutoCompactResult(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def auto_compact(engine: Engine, runs: Iterable[StreamRun], log: RunLog, cancel: threading.Event) -> AutoCompactResult:
-    """Compacts, one after the other, the tables that the sync wrote to and that are due.
+def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: threading.Event) -> AutoCompactResult:
+    """Compacts these tables, one after the other.
 
     Once `cancel` is set, no compaction starts and a running one is not waited for. If the process ends before it
     commits, no reader sees its files, and they are removed later as orphans.
     """
     compacted: list[str] = []
     warnings: list[str] = []
-    for name in _due(runs, engine.settings.compact_after):
+    for name in due:
         done = None if cancel.is_set() else _wait_for(_start(engine, name), cancel)
         if done is None:
             break
@@ -63,7 +63,8 @@ def is_due(totals: TableTotals, after: CompactAfter, *, has_slices: bool) -> boo
     return bool(after.small_files) and not has_slices and small_files >= after.small_files
 
 
-def _due(runs: Iterable[StreamRun], after: CompactAfter) -> Sequence[TableName]:
+def tables_due(runs: Iterable[StreamRun], after: CompactAfter) -> Sequence[TableName]:
+    """Returns the tables that a sync has written to, and that are due."""
     return [
         run.planned.table
         for run in runs

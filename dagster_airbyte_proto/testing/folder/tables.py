@@ -21,8 +21,10 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.tables.parquet.log import LogEntry, LogSnapshot
 from dagster_airbyte_proto.tables.parquet.logged_tables import ATTEMPTS, LoggedTables
 from dagster_airbyte_proto.tables.part_checks import check_mode
+from dagster_airbyte_proto.tables.tasks import TaskRunner
 from dagster_airbyte_proto.testing.folder import ABILITIES
 from dagster_airbyte_proto.testing.folder.planner import FolderPlanner
+from dagster_airbyte_proto.testing.folder.process_tasks import ProcessTasks
 
 _ReadFile = Callable[[str], pa.Table]
 
@@ -38,9 +40,10 @@ class FolderTables(LoggedTables):
     abilities = ABILITIES
     storage = LOCAL
 
-    def __init__(self, root: Path, read: _ReadFile = read_file) -> None:
+    def __init__(self, root: Path, read: _ReadFile = read_file, *, tasks: TaskRunner | None = None) -> None:
         super().__init__(root)
         self._read = read
+        self._tasks = tasks or ProcessTasks()
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         check_mode(f"committing load {load_id} to table {part.table}", self.abilities, part)
@@ -96,6 +99,9 @@ class FolderTables(LoggedTables):
 
     def planner(self) -> FolderPlanner:
         return FolderPlanner(self.rows)
+
+    def tasks(self) -> TaskRunner:
+        return self._tasks
 
     def row_count(self, name: TableName) -> int:
         return len(self.rows(name))

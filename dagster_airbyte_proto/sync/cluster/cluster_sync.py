@@ -1,0 +1,109 @@
+"""Runs syncs on executors, as one Spark job with a task for each, and waits for their ends."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from uuid import uuid4
+
+import msgspec
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import Cancelled, ConnectorError
+from dagster_airbyte_proto.launchers.permissions import parse_variables
+from dagster_airbyte_proto.sync.cluster.channel import Channel
+from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
+from dagster_airbyte_proto.sync.cluster.sync_order import SettingsOfSync, SyncOrder, TablesOfDriver
+from dagster_airbyte_proto.sync.cluster.sync_task import run_sync_task
+from dagster_airbyte_proto.sync.cluster.values import from_remote
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup
+
+_POLL_SECONDS = 0.2
+_SILENT_SECONDS = 15.0
+"""A cancelled task that is silent for so long is killed. One that speaks is committing what a state covers."""
+
+
+def sync_on_executor(
+    engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions
+) -> FinishedSync:
+    """Runs one sync as a task of the engine's Spark session. Raises what `sync_leased` would raise here."""
+    sync = ExecutorSync(engine, connection.name, _order(engine, connection, request, following), following)
+    failure = run_on_executors(engine, [sync], following.options.cancel.is_set)
+    return finished(sync, failure)
+
+
+def run_on_executors(engine: Engine, syncs: Sequence[ExecutorSync], is_cancelled: Callable[[], bool]) -> str:
+    """Runs these syncs and returns when all have ended. Returns the error of the Spark job, or "".
+
+    Cancelling is up to the tasks, which hear of it. The job is ended only when they are silent.
+    """
+    tasks = engine.tasks
+    tag = f"airbyte-proto-{uuid4().hex}"
+    failures: list[str] = []
+
+    def run() -> None:
+        failures.append(tasks.run(partial(run_sync_task, accesses), len(syncs), tag))
+
+    with Channel(*tasks.place) as channel:
+        accesses = [channel.admit(sync) for sync in syncs]
+        job = threading.Thread(target=run, name="executors", daemon=True)
+        try:
+            job.start()
+            while job.is_alive():
+                job.join(_POLL_SECONDS)
+                if is_cancelled() and all(sync.outcome or sync.seconds_silent > _SILENT_SECONDS for sync in syncs):
+                    tasks.interrupt(tag)
+        finally:
+            # No task works for a driver that has gone on.
+            tasks.interrupt(tag)
+    return failures[0] if failures else ""
+
+
+def finished(sync: ExecutorSync, failure: str) -> FinishedSync:
+    """Returns how a sync ended. Raises the error that ended it before its connector ran, or that took its task away."""
+    if sync.raised is not None:
+        raise sync.raised
+    outcome = sync.outcome
+    doing = f"running connection {sync.name} on an executor"
+    if outcome is None:
+        if not failure:
+            raise Cancelled(doing, "it was cancelled before it began")
+        raise ConnectorError(
+            doing,
+            f"its task ended without a report: {failure}",
+            remedy="Nothing is lost: the next sync ends the loads that it announced, and goes on from there.",
+            retryable=True,
+        )
+    if outcome.error is not None:
+        raise from_remote(outcome.error)
+    assert outcome.report is not None
+    # The executor's own log is on its machine.
+    return FinishedSync(msgspec.structs.replace(outcome.report, log=str(sync.log.path)), outcome.due)
+
+
+def _order(engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions) -> SyncOrder:
+    tables, options = engine.tables, following.options
+    return SyncOrder(
+        connection.for_another_process(os.environ),
+        parse_variables(_variables(connection), os.environ),
+        request,
+        SettingsOfSync.of(engine.settings),
+        TablesOfDriver(
+            tables.abilities,
+            tables.storage,
+            isinstance(tables, SupportsKeyLookup),
+            isinstance(tables, SupportsBranches),
+        ),
+        options.run_id or "",
+        options.attempt,
+        options.lease_wait_seconds,
+        options.timeouts,
+    )
+
+
+def _variables(connection: Connection) -> list[str]:
+    connectors = [connection.connector, *(each.connector for each in connection.enrichments.values())]
+    return [name for connector in connectors for name in connector.variables if "=" not in name]

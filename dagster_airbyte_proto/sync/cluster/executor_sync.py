@@ -1,0 +1,145 @@
+"""The driver's side of one sync on an executor: what its task may call, and how it goes."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
+from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
+from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.sync.cluster.channel import Served
+from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, LogLine, StreamCounts, SyncOrder, SyncOutcome
+from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, from_remote
+from dagster_airbyte_proto.sync.commit_listener import CommittedStream
+from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.leased_run import SyncOptions
+from dagster_airbyte_proto.sync.process_identity import is_dead
+from dagster_airbyte_proto.sync.stream_run import StreamRun
+from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
+
+_STORE = RemoteMethods(DeliveryStore)
+_TABLES = RemoteMethods(TableWriter, SupportsKeyLookup, SupportsBranches)
+_DRIVER = RemoteMethods(DriverOfSync)
+_ANSWERS = RemoteMethods(AnswerCache)
+
+
+class ExecutorSync:
+    """One sync whose connector runs on an executor. Implements `DriverOfSync`.
+
+    `outcome` is None until a task has told it. `raised` is what the commit listener raised here: an error of the
+    caller's, such as Dagster's interrupt, which the wire would not carry.
+    """
+
+    def __init__(self, engine: Engine, name: str, order: SyncOrder, following: SyncOptions) -> None:
+        self.name = name
+        self.outcome: SyncOutcome | None = None
+        self.raised: BaseException | None = None
+        self.log = following.log
+        self._order = order
+        self._options = following.options
+        self._runs: dict[StreamId, StreamRun] = {}
+        self._holders: dict[str, int] = {}
+        self._newest_attempt = 0
+        self._heard_at = -math.inf
+        self._lock = threading.Lock()
+        self.served: Mapping[str, Served] = {
+            "driver": Served(_DRIVER, lambda _: self),
+            "store": Served(_STORE, lambda attempt: _StoreOfSync(engine.store, name, attempt, self._holders)),
+            "tables": Served(_TABLES, lambda _: engine.tables),
+            "answers": Served(_ANSWERS, lambda _: engine.answer_cache),
+        }
+
+    @property
+    def seconds_silent(self) -> float:
+        """The seconds since its task was last heard of; infinite before it has begun."""
+        return time.monotonic() - self._heard_at
+
+    def order(self, attempt: int) -> SyncOrder | None:
+        self._heard_at = time.monotonic()
+        with self._lock:
+            self._newest_attempt = max(attempt, self._newest_attempt)
+            return self._order if self.outcome is None else None
+
+    def sees(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def started(self, run_id: str, streams: Sequence[PlannedStream]) -> None:
+        self._runs = {planned.id: StreamRun(planned) for planned in streams}
+        self._options.progress_listener.run_started(run_id, self._runs)
+
+    def progressed(self, lines: Sequence[LogLine], counts: Sequence[StreamCounts]) -> bool:
+        self._heard_at = time.monotonic()
+        with self._lock:  # The task before may still be sending.
+            for line in lines:
+                self.log.write(*line)
+            for each in counts:
+                if each.stream in self._runs:
+                    _update(self._runs[each.stream], each)
+            self._options.progress_listener.progressed()
+        return self._options.cancel.is_set()
+
+    def committed(self, streams: Sequence[CommittedStream]) -> None:
+        try:
+            self._options.commit_listener.committed(streams)
+        except BaseException as error:
+            self.raised = error
+            raise
+
+    def ended(self, attempt: int, outcome: SyncOutcome) -> None:
+        with self._lock:
+            if attempt >= self._newest_attempt:
+                self.outcome = outcome
+
+
+class _StoreOfSync:
+    """The state store, as far as it is about one connection, for one attempt of its task."""
+
+    def __init__(self, store: DeliveryStore, connection: str, attempt: int, holders: dict[str, int]) -> None:
+        self._store = store
+        self._connection = connection
+        self._attempt = attempt
+        self._holders = holders
+
+    def acquire(self, connection: str, *, run_id: str, holder: str, seconds: float, slot: Slot = WHOLE) -> Lease:
+        """Acquires a lease for this attempt, also from an earlier attempt of the same task: its fence turns it away,
+        and only the driver knows that there is a later one."""
+        self._check(connection)
+        own = f"{holder}, attempt {self._attempt + 1}"
+        self._holders[own] = self._attempt
+
+        def is_superseded(other: str) -> bool:
+            return self._holders.get(other, self._attempt) < self._attempt or is_dead(other)
+
+        return self._store.acquire(
+            connection, run_id=run_id, holder=own, seconds=seconds, is_dead=is_superseded, slot=slot
+        )
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._store, name)
+
+        def call(**arguments: Any) -> Any:
+            for value in arguments.values():
+                self._check(getattr(value, "connection", self._connection))
+            self._check(arguments.get("connection", self._connection))
+            return method(**arguments)
+
+        return call
+
+    def _check(self, connection: str) -> None:
+        if connection != self._connection:
+            raise ConfigError("answering an executor", f"its sync is of {self._connection}, not of {connection}")
+
+
+def _update(run: StreamRun, counts: StreamCounts) -> None:
+    run.counts.emitted, run.counts.bytes, run.counts.states = counts.emitted, counts.bytes, counts.states
+    run.outcome.committed = counts.committed
+    run.outcome.rejections.clear()
+    run.outcome.reject(counts.rejected, "")
+    run.reported_status, run.is_complete = counts.reported_status, counts.is_complete
+    run.error = from_remote(counts.error) if counts.error else None

@@ -1,0 +1,137 @@
+"""The executor's side of the channel: stubs whose calls go to the driver.
+
+A call that gets no answer is made again for a while, except for those that must not be repeated (`_ONCE`).
+"""
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.errors import CommitUnknown, StateUnavailable
+from dagster_airbyte_proto.sync.cluster.certificate import trusting
+from dagster_airbyte_proto.sync.cluster.frames import keep_alive, receive_frame, send_frame
+from dagster_airbyte_proto.sync.cluster.values import RemoteError, RemoteMethods, decoder, encoded, from_remote
+
+_CONNECT_SECONDS = 20.0
+_RETRY_FOR_SECONDS = 30.0
+_RETRY_SECONDS = 0.5
+
+_ONCE = frozenset((("store", "acquire"), ("tables", "commit"), ("events", "committed")))
+"""Calls that may have had their effect although no answer came: a lease that nobody knows of, a commit, an event."""
+
+
+class Access(NamedTuple):
+    """All that a task needs to reach its driver. The token is good for one sync, and ends with it."""
+
+    host: str
+    port: int
+    token: str
+    certificate: str
+
+    def __repr__(self) -> str:
+        return f"Access({self.host!r}, {self.port})"
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """The first message of a connection."""
+
+    token: str
+    attempt: int
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A call of a method of one of the driver's objects."""
+
+    target: str
+    method: str
+    arguments: bytes
+
+
+class CallResult(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a call, or its error."""
+
+    answer: bytes = b""
+    error: RemoteError | None = None
+
+
+_RESULTS = decoder(CallResult)
+
+
+class DriverLink:
+    """Calls to one driver, by one attempt of a task. Each thread has a connection of its own."""
+
+    def __init__(self, access: Access, attempt: int) -> None:
+        self._access = access
+        self._greeting = encoded(Greeting(access.token, attempt))
+        self._context = trusting(access.certificate)
+        self._of_thread = threading.local()
+        self._opened: list[socket.socket] = []
+
+    def stub(self, target: str, *interfaces: type, **attributes: Any) -> Any:
+        """Returns an object with the methods of these interfaces, each a call to the driver's `target`."""
+        methods = RemoteMethods(*interfaces)
+        calls = {name: _method(self, target, methods, name) for name in methods}
+        return type(f"Remote_{target}", (), {**calls, **attributes})()
+
+    def call(self, target: str, methods: RemoteMethods, name: str, arguments: bytes) -> Any:
+        """Calls a method on the driver. Raises what it raised there, and StateUnavailable without an answer."""
+        request = encoded(Call(target, name, arguments))
+        deadline = time.monotonic() + _RETRY_FOR_SECONDS
+        while True:
+            try:
+                connection = self._connected()
+                send_frame(connection, request)
+                result: CallResult = _RESULTS.decode(receive_frame(connection))
+                break
+            except OSError as error:
+                self._drop()
+                if (target, name) in _ONCE or time.monotonic() > deadline:
+                    raise self._no_answer(target, error) from error
+                time.sleep(_RETRY_SECONDS)
+        if result.error is not None:
+            raise from_remote(result.error)
+        return methods.answer(name, result.answer)
+
+    def close(self) -> None:
+        for connection in self._opened:
+            with suppress(OSError):
+                connection.close()
+
+    def _connected(self) -> socket.socket:
+        connection: socket.socket | None = getattr(self._of_thread, "connection", None)
+        if connection is None:
+            place = self._access.host, self._access.port
+            plain = socket.create_connection(place, _CONNECT_SECONDS)
+            keep_alive(plain)
+            connection = self._of_thread.connection = self._context.wrap_socket(plain)
+            connection.settimeout(None)
+            self._opened.append(connection)
+            send_frame(connection, self._greeting)
+        return connection
+
+    def _drop(self) -> None:
+        connection = getattr(self._of_thread, "connection", None)
+        if connection is not None:
+            self._of_thread.connection = None
+            with suppress(OSError):
+                connection.close()
+
+    def _no_answer(self, target: str, error: OSError) -> StateUnavailable | CommitUnknown:
+        doing = f"calling the driver at {self._access.host}:{self._access.port}"
+        found = f"it does not answer: {error}"
+        if target == "tables":
+            return CommitUnknown(doing, found)
+        remedy = "Is the driver alive, and can executors reach it there? Set spark.driver.host."
+        return StateUnavailable(doing, found, remedy=remedy)
+
+
+def _method(link: DriverLink, target: str, methods: RemoteMethods, name: str) -> Any:
+    def call(_: object, *positional: Any, **named: Any) -> Any:
+        return link.call(target, methods, name, methods.encoded_arguments(name, positional, named))
+
+    call.__name__ = name
+    return call

@@ -1,0 +1,152 @@
+"""The task of one sync, on an executor: fetches its order from the driver, and runs it as the driver would.
+
+The task needs the same version of this package as the driver, and whatever its connector needs. What it installs and
+logs lies in a home folder of the executor's machine: `AIRBYTE_PROTO_HOME` there, or one in the user's cache.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.loads.storage import is_local
+from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
+from dagster_airbyte_proto.sync.cluster.progress_sender import ProgressSender
+from dagster_airbyte_proto.sync.cluster.remote_calls import Access, DriverLink
+from dagster_airbyte_proto.sync.cluster.sync_order import DriverOfSync, SyncOrder, SyncOutcome, TablesOfDriver
+from dagster_airbyte_proto.sync.cluster.values import as_remote
+from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions, sync_leased
+from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY
+from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
+
+_HOME_VARIABLE = "AIRBYTE_PROTO_HOME"
+_CACHE = "~/.cache/dagster_airbyte_proto/executor"
+
+
+def run_sync_task(accesses: Sequence[Access], number: int, attempt: int) -> None:
+    """Runs the sync of this number. Attempts count from 0; a later one supersedes those before it."""
+    link = DriverLink(accesses[number], attempt)
+    try:
+        driver: DriverOfSync = link.stub("driver", DriverOfSync)
+        order = driver.order(attempt)
+        if order is not None:
+            driver.ended(attempt, _outcome(link, driver, order, attempt))
+    finally:
+        link.close()
+
+
+def _outcome(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> SyncOutcome:
+    try:
+        with _environment_with(order.variables):
+            finished = _sync(link, driver, order, attempt)
+        return SyncOutcome(finished.report, finished.due)
+    except Exception as error:  # noqa: BLE001 - told to the driver, which raises it; Spark would try a bug four times
+        return SyncOutcome(error=as_remote(error))
+
+
+def _sync(link: DriverLink, driver: DriverOfSync, order: SyncOrder, attempt: int) -> FinishedSync:
+    connection = Connection.from_another_process(order.connection)
+    settings = order.settings.at(_home())
+    cancel = threading.Event()
+    with (
+        ProgressSender(driver, cancel) as sender,
+        RunLog(settings.logs_folder / connection.name, order.run_id, on_line=sender.connector_logged) as log,
+        Engine(
+            settings,
+            store=link.stub("store", DeliveryStore),
+            tables=_tables(link, driver, order.tables),
+            answer_cache=link.stub("answers", AnswerCache),
+        ) as engine,
+    ):
+        options = RunOptions(
+            cancel,
+            sender,
+            order.timeouts,
+            commit_listener=driver,
+            run_id=order.run_id,
+            lease_wait_seconds=order.lease_wait_seconds,
+            attempt=order.attempt + attempt,
+        )
+        return sync_leased(engine, connection, order.request, SyncOptions(options, log, NO_TELEMETRY))
+
+
+def _tables(link: DriverLink, driver: DriverOfSync, tables: TablesOfDriver) -> TableWriter:
+    interfaces = [TableWriter]
+    if tables.has_key_lookup:
+        interfaces.append(cast(type[TableWriter], SupportsKeyLookup))
+    if tables.has_branches:
+        interfaces.append(cast(type[TableWriter], SupportsBranches))
+    stub: TableWriter = link.stub(
+        "tables", *interfaces, abilities=tables.abilities, storage=tables.storage, close=lambda _: None
+    )
+    stub.prepare = _prepare_shared(stub.prepare, driver)  # type: ignore[method-assign]  # a stub is one object's class
+    return stub
+
+
+def _prepare_shared(prepare: Callable[[TableSpec], TableTarget], driver: DriverOfSync) -> Callable[..., TableTarget]:
+    """Prepares tables as the driver does, and sees to it that both have the same folder before rows are staged."""
+    is_checked = threading.Event()
+
+    def prepare_shared(spec: TableSpec) -> TableTarget:
+        target = prepare(spec)
+        if is_local(target.location) and not is_checked.is_set():
+            _check_shared(target, driver)
+            is_checked.set()
+        return target
+
+    return prepare_shared
+
+
+def _check_shared(target: TableTarget, driver: DriverOfSync) -> None:
+    probe = Path(target.location) / f".airbyte-proto-{uuid4().hex}"
+    doing = f"staging rows of table {target.name} on an executor"
+    remedy = "Put the warehouse on storage that the driver and all executors share, or set run_on: driver."
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        is_shared = driver.sees(str(probe))
+    except OSError as error:
+        raise ConfigError(doing, f"{probe.parent} cannot be written there: {error.strerror}", remedy=remedy) from error
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    if not is_shared:
+        raise ConfigError(doing, f"{probe.parent} is another folder there than on the driver", remedy=remedy)
+
+
+@contextmanager
+def _environment_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """Adds variables to the environment of this process, which runs one task at a time."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _home() -> Path:
+    named = os.environ.get(_HOME_VARIABLE)
+    home = Path(named or _CACHE).expanduser()
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(
+            "running a sync on an executor",
+            f"its home folder {home} cannot be created: {error.strerror}",
+            remedy=f"Name a folder of its own for each executor with spark.executorEnv.{_HOME_VARIABLE}.",
+        ) from error
+    return home

@@ -1,0 +1,49 @@
+"""Runs functions as tasks of a Spark job: one task a number, on whichever executor has a free core."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.tasks import DriverPlace, Task
+
+_PORT = "spark.airbyteProto.port"
+
+
+class SparkTasks:
+    """The TaskRunner of a Spark session."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    @property
+    def place(self) -> DriverPlace:
+        conf: Any = self._session.sparkContext.getConf()
+        host = conf.get("spark.driver.host")
+        return DriverPlace(host, conf.get("spark.driver.bindAddress", host), int(conf.get(_PORT, "0")))
+
+    def run(self, task: Task, count: int, tag: str) -> str:
+        def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context = TaskContext.get()
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    task(number, context.attemptNumber() if context else 0)
+                yield batch
+
+        self._session.addTag(tag)
+        try:
+            self._session.range(0, count, 1, count).mapInArrow(run_batches, "id bigint").collect()
+        except (PySparkException, *CALL_ERRORS) as error:
+            return first_line(error)
+        finally:
+            self._session.removeTag(tag)
+        return ""
+
+    def interrupt(self, tag: str) -> None:
+        with suppress(PySparkException, *CALL_ERRORS):
+            self._session.interruptTag(tag)
