@@ -4,31 +4,23 @@ The samples are made from the annotations, so a new value is tested as soon as i
 service (a store, a process, a callback) is no value: it stands in `_SERVICES`.
 """
 
-import dataclasses
 import inspect
 import pickle
-import re
-import types
-import typing
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
 
-import msgspec
-import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
 import dagster_airbyte_proto
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.connection.validation import StrictModel
-from dagster_airbyte_proto.errors import ProtoError
-from dagster_airbyte_proto.loads.storage import LOCAL, Storage
+from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.settings import Settings
+from tests.samples import PLAIN_SAMPLES, is_value, made
 
 _ROOMS = ("model", "settings", "connection", "protocols", "launchers", "schema", "loads", "checkpoints", "sync")
 
@@ -40,6 +32,7 @@ _SERVICES = {
     "DeliveryContext": "has the store and the lease's renewal",
     "Exchange": "has the pace that processes share, and the event that cancels the run",
     "Guardian": "has a process and its pipe",
+    "DriverIdentity": "has a context of TLS",
     "InstallerWatch": "has a descriptor and a callback",
     "LaunchOptions": "has callbacks",
     "LaunchableConnector": "has a launcher",
@@ -57,32 +50,13 @@ _SERVICES = {
     "RelayedTo": "has the destination's protocol",
     "RowLander": "has the stage, the loader and the tables",
     "RunOptions": "has an event and a listener",
+    "Served": "has the driver's own objects",
     "ServedValues": "has the store",
     "StoredRowCache": "has the store and the lease's renewal",
+    "SyncOptions": "has the log and a listener",
     "SyncContext": "has the engine and the lease's renewal",
 }
 """Classes that look like values, and why each stays in its process."""
-
-_SCHEMA = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
-_PLAIN_SAMPLES: dict[Any, Any] = {
-    bool: True,
-    int: 7,
-    float: 0.5,
-    str: "text",
-    bytes: b"{}",
-    Any: {"key": [1, None]},
-    object: "text",
-    datetime: datetime(2026, 1, 2, tzinfo=UTC),
-    Path: Path("/lake"),
-    pa.Schema: _SCHEMA,
-    pa.DataType: pa.list_(pa.int64()),
-    pa.Table: _SCHEMA.empty_table(),
-    pa.RecordBatch: pa.RecordBatch.from_pydict({"id": [1]}, _SCHEMA),
-    pa.Scalar: pa.scalar(3),
-    pa.Array: pa.array([1, None]),
-    re.Pattern: re.compile(b"a+"),
-    Storage: LOCAL,
-}
 
 _LAUNCHES: list[dict[str, Any]] = [
     {"kind": "local", "command": ["source"]},
@@ -116,7 +90,7 @@ def _connection(launch: dict[str, Any]) -> Connection:
     )
 
 
-_PLAIN_SAMPLES[Connection] = _connection(_LAUNCHES[0])
+PLAIN_SAMPLES[Connection] = _connection(_LAUNCHES[0])
 
 
 def _push() -> Connection:
@@ -139,11 +113,6 @@ def _relay() -> Connection:
 _MODELS = [*map(_connection, _LAUNCHES), _push(), _relay(), Settings.load(Path("/home"))]
 
 
-def _is_value(found: type) -> bool:
-    is_frozen = dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen  # type: ignore[attr-defined]  # of dataclasses alone
-    return issubclass(found, msgspec.Struct) or is_frozen or hasattr(found, "_fields")
-
-
 def _classes(is_wanted: Callable[[type], bool]) -> Iterator[type]:
     prefix = f"{dagster_airbyte_proto.__name__}."
     for module in walk_packages(dagster_airbyte_proto.__path__, prefix):
@@ -155,46 +124,11 @@ def _classes(is_wanted: Callable[[type], bool]) -> Iterator[type]:
                 yield found
 
 
-def _sample(kind: Any, inside: tuple[type, ...] = ()) -> Any:
-    """A value of a type, with every field filled. A type within itself gets an empty collection."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    plain = origin if origin is re.Pattern else kind
-    if plain in _PLAIN_SAMPLES:
-        return _PLAIN_SAMPLES[plain]
-    if origin is typing.Literal:
-        return arguments[0]
-    if origin is typing.Annotated:
-        return _sample(arguments[0], inside)
-    if origin in (typing.Union, types.UnionType):
-        wanted = [each for each in arguments if each is not types.NoneType and each not in inside]
-        return _sample(wanted[0], inside) if wanted else None
-    if inspect.isclass(kind) and issubclass(kind, Enum):
-        return next(iter(kind))
-    if inspect.isclass(kind) and issubclass(kind, ProtoError):
-        return kind("committing a load", "the table is locked")
-    if inspect.isclass(kind) and _is_value(kind):
-        return _made(kind, inside)
-    if inspect.isclass(origin) and issubclass(origin, tuple) and arguments[1:] != (...,):
-        return tuple(_sample(each, inside) for each in arguments)
-    if inspect.isclass(origin) and issubclass(origin, typing.Mapping):
-        return {_sample(arguments[0], inside): _sample(arguments[1], inside)}
-    if inspect.isclass(origin) and issubclass(origin, typing.Collection):
-        made: Any = tuple if inspect.isabstract(origin) else origin
-        return made(() if arguments[0] in inside else (_sample(arguments[0], inside),))
-    raise AssertionError(f"no sample of {kind}: is this a service?")
-
-
-def _made(value: type, inside: tuple[type, ...] = ()) -> Any:
-    hints = typing.get_type_hints(value)
-    names = inspect.signature(value).parameters
-    return value(**{name: _sample(hints[name], (*inside, value)) for name in names})
-
-
 @pytest.mark.parametrize(
-    "value", [each for each in _classes(_is_value) if each.__name__ not in _SERVICES], ids=lambda value: value.__name__
+    "value", [each for each in _classes(is_value) if each.__name__ not in _SERVICES], ids=lambda value: value.__name__
 )
 def test_a_value_is_the_same_after_it_was_pickled(value: type) -> None:
-    before = _made(value)
+    before = made(value)
     after = pickle.loads(pickle.dumps(before))
     assert type(after) is value
     # Errors are equal to nothing but themselves.
@@ -202,7 +136,7 @@ def test_a_value_is_the_same_after_it_was_pickled(value: type) -> None:
 
 
 def test_every_service_is_still_there() -> None:
-    assert {each.__name__ for each in _classes(_is_value)} >= _SERVICES.keys()
+    assert {each.__name__ for each in _classes(is_value)} >= _SERVICES.keys()
 
 
 @pytest.mark.parametrize("model", _MODELS, ids=lambda model: type(model).__name__)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 from dagster_airbyte_proto.checkpoints.sql import sql_store
+from dagster_airbyte_proto.connection.connection import RunOn
 from dagster_airbyte_proto.dagster_defs.home import home_folder
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
@@ -39,6 +40,9 @@ class ConnectorSettings(Protocol):
     @property
     def compact_after_small_files(self) -> int: ...
 
+    @property
+    def run_on(self) -> str: ...
+
 
 @runtime_checkable
 class TableIOManager(Protocol):
@@ -55,7 +59,17 @@ def engine_settings(connector: ConnectorSettings) -> Settings:
     compact_after = CompactAfter(
         delete_files=connector.compact_after_delete_files, small_files=connector.compact_after_small_files
     )
-    own_fields = {"lease_seconds": connector.lease_seconds, "compact_after": compact_after}
+    if connector.run_on not in get_args(RunOn):
+        raise ConfigError(
+            "reading the config of ConnectorResource",
+            f"run_on is {connector.run_on!r}",
+            remedy=f"Set it to {' or '.join(get_args(RunOn))}.",
+        )
+    own_fields = {
+        "lease_seconds": connector.lease_seconds,
+        "compact_after": compact_after,
+        "run_on": connector.run_on,
+    }
     return Settings.load(home_folder(connector.home)).model_copy(update=own_fields)
 
 

@@ -65,7 +65,8 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     `.airbyte-proto`. If another run holds the connection, a sync waits up to `lease_wait_seconds` for it.
     `shared_state` decides what happens when only some of the streams that share one state are selected: "refuse" fails,
     "whole" syncs the others too. After a sync, each table it wrote to is compacted if it has
-    `compact_after_delete_files` delete files or `compact_after_small_files` small files; 0 means never.
+    `compact_after_delete_files` delete files or `compact_after_small_files` small files; 0 means never. `run_on`
+    "executors" runs the connectors on the executors of the Spark session, unless a connection says otherwise.
     """
 
     state: SqlStateStore | None = None
@@ -76,6 +77,7 @@ class ConnectorResource(dg.ConfigurableResource["ConnectorResource"]):
     compact_after_delete_files: int = 4
     compact_after_small_files: int = 100
     shared_state: str = SharedStatePolicy.REFUSE.value
+    run_on: str = "driver"
     _running_syncs: list[BackgroundSync[Any]] = PrivateAttr(default_factory=list)
 
     def sync(self, context: dg.AssetExecutionContext, connection: Connection | None = None) -> SyncEvents:

@@ -13,14 +13,14 @@ _NAME = "airbyte-proto-driver"
 _DAYS = 3650
 
 
-class Identity(NamedTuple):
-    """What a driver proves itself by: a context for its side of TLS, and the certificate, as text, for the other."""
+class DriverIdentity(NamedTuple):
+    """The proof of a driver: a context for its side of TLS, and the certificate, as text, for the other."""
 
     context: ssl.SSLContext
     certificate: str
 
 
-def new_identity() -> Identity:
+def new_identity() -> DriverIdentity:
     """Makes a key and its certificate. Raises ConfigError if the package for it is missing."""
     try:
         from cryptography import x509  # An extra.
@@ -60,7 +60,7 @@ def new_identity() -> Identity:
         file = Path(folder) / "identity.pem"
         file.write_bytes(secret + certificate)
         context.load_cert_chain(file)
-    return Identity(context, certificate.decode())
+    return DriverIdentity(context, certificate.decode())
 
 
 def trusting(certificate: str) -> ssl.SSLContext:

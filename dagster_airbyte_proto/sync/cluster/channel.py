@@ -17,7 +17,7 @@ import msgspec
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
 from dagster_airbyte_proto.sync.cluster.frames import keep_alive, receive_frame, send_frame
-from dagster_airbyte_proto.sync.cluster.remote_calls import Access, Call, CallResult, Greeting
+from dagster_airbyte_proto.sync.cluster.remote_calls import Access, Greeting, RemoteCall, RemoteResult
 from dagster_airbyte_proto.sync.cluster.values import RemoteMethods, as_remote, decoder, encoded
 
 _GREETING_SECONDS = 10.0
@@ -26,7 +26,7 @@ _MAX_STRANGERS = 64
 """So many connections may be open that have not shown a token yet."""
 
 _GREETINGS = decoder(Greeting)
-_CALLS = decoder(Call)
+_CALLS = decoder(RemoteCall)
 
 
 class Served(NamedTuple):
@@ -111,7 +111,7 @@ class Channel:
             connection.settimeout(None)
             # Looked up for each call: a token may have died since.
             while greeting.token in self._syncs:
-                call: Call = _CALLS.decode(receive_frame(connection))
+                call: RemoteCall = _CALLS.decode(receive_frame(connection))
                 if (sync := self._syncs.get(greeting.token)) is not None:
                     send_frame(connection, encoded(_result(sync.served, call, greeting.attempt)))
         except (OSError, msgspec.MsgspecError):
@@ -121,14 +121,14 @@ class Channel:
             _close(connection)
 
 
-def _result(served: Mapping[str, Served], call: Call, attempt: int) -> CallResult:
+def _result(served: Mapping[str, Served], call: RemoteCall, attempt: int) -> RemoteResult:
     try:
         methods, open_target = served[call.target]
         arguments = methods.arguments(call.method, call.arguments)
         answer = getattr(open_target(attempt), call.method)(**arguments)
-        return CallResult(methods.encoded_answer(call.method, answer))
+        return RemoteResult(methods.encoded_answer(call.method, answer))
     except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised again where the call came from
-        return CallResult(error=as_remote(error))
+        return RemoteResult(error=as_remote(error))
 
 
 def _close(connection: socket.socket) -> None:

@@ -50,7 +50,7 @@ class ExecutorSync:
         self._lock = threading.Lock()
         self.served: Mapping[str, Served] = {
             "driver": Served(_DRIVER, lambda _: self),
-            "store": Served(_STORE, lambda attempt: _StoreOfSync(engine.store, name, attempt, self._holders)),
+            "store": Served(_STORE, lambda attempt: StoreOfSync(engine.store, name, attempt, self._holders)),
             "tables": Served(_TABLES, lambda _: engine.tables),
             "answers": Served(_ANSWERS, lambda _: engine.answer_cache),
         }
@@ -97,7 +97,7 @@ class ExecutorSync:
                 self.outcome = outcome
 
 
-class _StoreOfSync:
+class StoreOfSync:
     """The state store, as far as it is about one connection, for one attempt of its task."""
 
     def __init__(self, store: DeliveryStore, connection: str, attempt: int, holders: dict[str, int]) -> None:

@@ -43,7 +43,7 @@ class Greeting(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class RemoteCall(msgspec.Struct, frozen=True, array_like=True):
     """A call of a method of one of the driver's objects."""
 
     target: str
@@ -51,14 +51,14 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     arguments: bytes
 
 
-class CallResult(msgspec.Struct, frozen=True, array_like=True):
+class RemoteResult(msgspec.Struct, frozen=True, array_like=True):
     """The answer to a call, or its error."""
 
     answer: bytes = b""
     error: RemoteError | None = None
 
 
-_RESULTS = decoder(CallResult)
+_RESULTS = decoder(RemoteResult)
 
 
 class DriverLink:
@@ -79,13 +79,13 @@ class DriverLink:
 
     def call(self, target: str, methods: RemoteMethods, name: str, arguments: bytes) -> Any:
         """Calls a method on the driver. Raises what it raised there, and StateUnavailable without an answer."""
-        request = encoded(Call(target, name, arguments))
+        request = encoded(RemoteCall(target, name, arguments))
         deadline = time.monotonic() + _RETRY_FOR_SECONDS
         while True:
             try:
                 connection = self._connected()
                 send_frame(connection, request)
-                result: CallResult = _RESULTS.decode(receive_frame(connection))
+                result: RemoteResult = _RESULTS.decode(receive_frame(connection))
                 break
             except OSError as error:
                 self._drop()

@@ -73,7 +73,7 @@ class SyncOrder(NamedTuple):
 
 
 class StreamCounts(NamedTuple):
-    """How far a stream has come."""
+    """The progress of a stream."""
 
     stream: StreamId
     emitted: int

@@ -1,7 +1,7 @@
 """The task of one sync, on an executor: fetches its order from the driver, and runs it as the driver would.
 
 The task needs the same version of this package as the driver, and whatever its connector needs. What it installs and
-logs lies in a home folder of the executor's machine: `AIRBYTE_PROTO_HOME` there, or one in the user's cache.
+logs lies in a home folder of the executor's machine: `AIRBYTE_PROTO_EXECUTOR_HOME` there, or one in the user's cache.
 """
 
 import os
@@ -29,7 +29,7 @@ from dagster_airbyte_proto.sync.run_options import RunOptions
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import NO_TELEMETRY
 from dagster_airbyte_proto.tables.writer import SupportsBranches, SupportsKeyLookup, TableWriter
 
-_HOME_VARIABLE = "AIRBYTE_PROTO_HOME"
+_HOME_VARIABLE = "AIRBYTE_PROTO_EXECUTOR_HOME"
 _CACHE = "~/.cache/dagster_airbyte_proto/executor"
 
 

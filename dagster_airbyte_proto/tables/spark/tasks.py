@@ -1,6 +1,6 @@
 """Runs functions as tasks of a Spark job: one task a number, on whichever executor has a free core."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +28,7 @@ class SparkTasks:
         return DriverPlace(host, conf.get("spark.driver.bindAddress", host), int(conf.get(_PORT, "0")))
 
     def run(self, task: Task, count: int, tag: str) -> str:
-        def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def run_batches(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             context = TaskContext.get()
             for batch in batches:
                 for number in batch.column(0).to_pylist():

@@ -55,6 +55,19 @@ def test_rows_are_in_before_the_event_and_the_state_moves_after_it(
     expect(place, 23, 12)
 
 
+def test_a_connector_on_an_executor_materializes_the_same(runs: OpenRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = runs()
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(shop.place.folder / "executor"))
+    shop.place.offer(two(23, 12))
+    run = shop.run(Options(connector={"run_on": "executors"}))
+    assert run.succeeded, run.failures
+    assert run.materialized == ["users", "orders"]
+    assert run.metadata("users")["airbyte_proto/committed"] == 23
+    expect(shop.place, 23, 12)
+    refused = shop.run(Options(connector={"run_on": "moon"}))
+    assert "Set it to driver or executors." in str(refused.failures)
+
+
 def test_only_selected_streams_are_asked_for(runs: OpenRuns) -> None:
     shop = runs()
     shop.place.offer(two(23, 12))

@@ -30,7 +30,7 @@ _IN_RECOVERY = [("load.announced", "recover.begun"), ("load.staged", "recover.sw
 
 @pytest.fixture
 def place(shop: OpenShop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
-    monkeypatch.setenv("AIRBYTE_PROTO_HOME", str(tmp_path / "executor"))
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(tmp_path / "executor"))
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
     opened = shop(settings={"lease_seconds": 3})
     opened.more = {"run_on": "executors"}

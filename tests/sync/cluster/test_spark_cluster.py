@@ -1,0 +1,131 @@
+"""Syncs on the executors of a real cluster, into Iceberg tables, by the command line: whatever dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from dagster_airbyte_proto.testing import fake_source
+from tests.sync.cluster.spark_cluster import SparkCluster, running_cluster
+from tests.sync.shop import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
+_ROWS = 30
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+class Place:
+    """A home whose connection `shop` runs on executors. Its source hangs once after 12 records, if it `hangs`."""
+
+    def __init__(self, folder: Path, cluster: SparkCluster, *, hangs: bool) -> None:
+        self.folder, self.mark = folder, folder / "hung"
+        scenario: dict[str, Any] = {"streams": {"users": {"records": _ROWS}}, "state_every": 5}
+        if hangs:
+            scenario["failure"] = {"kind": "hang", "after": 12, "once": str(self.mark)}
+        connection = {
+            "connector": {
+                "protocol": "airbyte",
+                "launch": {"kind": "local", "command": [sys.executable, fake_source.__file__]},
+            },
+            "config": {"scenario": scenario, "password": "${env:SHOP_PASSWORD}"},
+            "load": {"max_bytes": 1},
+            "run_on": "executors",
+        }
+        (folder / "shop.yaml").write_text(yaml.safe_dump(connection))
+        (folder / "settings.yaml").write_text(yaml.safe_dump({"lease_seconds": 5, "spark": cluster.settings}))
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "dagster_airbyte_proto", "--home", str(self.folder / "home")]
+        return subprocess.Popen(
+            [*command, "--settings", str(self.folder / "settings.yaml"), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SHOP_PASSWORD": "correct-horse"},
+        )
+
+    def run(self, *words: str) -> dict[str, Any]:
+        with self.start(*words, "--json") as process:
+            output, errors = process.communicate(timeout=300)
+        assert output, errors
+        return dict(json.loads(output))
+
+    @property
+    def source(self) -> str:
+        return fake_source.__file__
+
+    def ids(self) -> list[int]:
+        return [row[0] for row in self.run("query", "select id from lake.shop.users order by id")["rows"]]
+
+
+@pytest.fixture
+def place(cluster: SparkCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    return Place(tmp_path, cluster, hangs=getattr(request, "param", False))
+
+
+def _sources() -> list[psutil.Process]:
+    found = []
+    for each in psutil.process_iter(["cmdline"]):
+        if fake_source.__file__ in (each.info["cmdline"] or []):
+            found.append(each)
+    return found
+
+
+def test_a_sync_runs_on_executors_and_goes_on_from_its_state(place: Place) -> None:
+    report = place.run("sync", str(place.folder / "shop.yaml"))
+    assert (report["status"], report["streams"]["users"]["committed"]) == ("complete", _ROWS)
+    again = place.run("sync", str(place.folder / "shop.yaml"))
+    assert (again["status"], again["streams"]["users"]["emitted"]) == ("complete", 0)
+    assert place.ids() == list(range(_ROWS))
+    logged = [each.read_text(errors="replace") for each in place.folder.rglob("*.log")]
+    assert logged
+    assert not any("correct-horse" in text for text in logged)
+
+
+@pytest.mark.parametrize("place", [True], indirect=True, ids=["hangs"])
+@pytest.mark.parametrize("victim", ["python worker", "executor"])
+def test_a_killed_executor_is_replaced_and_every_row_is_there_once(
+    place: Place, cluster: SparkCluster, victim: str
+) -> None:
+    with place.start("sync", str(place.folder / "shop.yaml"), "--json") as driver:
+        until(lambda: place.mark.exists() and bool(cluster.python_workers_with(place.source)), "a source that hangs")
+        [worker] = cluster.python_workers_with(place.source)
+        doomed = (
+            [worker]
+            if victim == "python worker"
+            else [each for each in cluster.executors() if each in worker.parents()]
+        )
+        for each in doomed:
+            each.kill()
+        output, errors = driver.communicate(timeout=300)
+    assert driver.returncode == 0, errors
+    assert json.loads(output)["status"] == "complete"
+    assert place.ids() == list(range(_ROWS))
+    assert _sources() == []
+
+
+@pytest.mark.parametrize("place", [True], indirect=True, ids=["hangs"])
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["cancelled", "killed"])
+def test_executors_end_with_their_driver_and_the_next_sync_goes_on(place: Place, end: signal.Signals) -> None:
+    with place.start("sync", str(place.folder / "shop.yaml"), "--json") as driver:
+        until(lambda: place.mark.exists() and bool(_sources()), "a source that hangs")
+        driver.send_signal(end)
+        output, errors = driver.communicate(timeout=120)
+    if end is signal.SIGINT:
+        assert (driver.returncode, json.loads(output)["status"]) == (130, "cancelled"), errors
+    until(lambda: _sources() == [], "the end of the source")
+    until(lambda: place.run("sync", str(place.folder / "shop.yaml")).get("status") == "complete", "a free connection")
+    assert place.ids() == list(range(_ROWS))
