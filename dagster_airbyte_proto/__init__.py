@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         StateUnavailable,
         TableError,
     )
-    from dagster_airbyte_proto.sync import sync
+    from dagster_airbyte_proto.sync import sync, sync_all
     from dagster_airbyte_proto.sync.enrichment import enrich
     from dagster_airbyte_proto.sync.push import push
 
@@ -103,6 +103,7 @@ __all__ = [
     "push_assets",
     "streams_offered",
     "sync",
+    "sync_all",
 ]
 
 _ERRORS_MODULE = "errors"
@@ -140,6 +141,7 @@ _MODULES = {
     "push_assets": "dagster_defs.push.assets",
     "streams_offered": "dagster_defs.automation.discovery",
     "sync": "sync",
+    "sync_all": "sync",
 }
 
 

@@ -32,6 +32,7 @@ EXAMPLES = {
     "state show": "state show shop users",
     "status": "status",
     "sync": "sync shop.yaml --streams users,orders",
+    "sync-all": "sync-all connections/shop.yaml connections/crm.yaml",
     "table changes": "table changes shop.users",
     "table compact": "table compact shop",
     "table expire": "table expire shop --keep 30d",

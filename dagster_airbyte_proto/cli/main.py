@@ -25,6 +25,7 @@ from dagster_airbyte_proto.cli.commands import (
     state,
     status,
     sync,
+    sync_all,
     table,
 )
 from dagster_airbyte_proto.cli.commands.certification import certify
@@ -47,6 +48,7 @@ COMMANDS = (
     state,
     status,
     sync,
+    sync_all,
     table,
     certify,
     completion,

@@ -1,12 +1,15 @@
-"""The engine that brings connectors' records into tables. `sync` runs one sync in one call, without Dagster."""
+"""The engine that brings connectors' records into tables. `sync` runs one sync in one call, without Dagster, and
+`sync_all` many at once on a cluster."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.sync.report import SyncReport
 
@@ -34,6 +37,29 @@ def sync(
 
     with Engine(Settings.load(Path(home), settings)) as engine:
         return sync_connection(engine, connection, SyncRequest(streams, refresh, merges=merge))
+
+
+def sync_all(
+    connections: "Sequence[Connection]",
+    session: "SparkSession | None" = None,
+    *,
+    home: Path | str = ".airbyte-proto",
+    settings: Path | None = None,
+) -> "list[SyncReport]":
+    """Syncs all streams of these connections at once, each on an executor of a Spark cluster.
+
+    They are the tasks of one job: as many run at a time as there are free cores. Returns a report for each, in their
+    order; one that fails takes no other along. Without a `session`, one is started with the `spark` of the settings.
+    """
+    import threading
+
+    from dagster_airbyte_proto.settings import Settings
+    from dagster_airbyte_proto.sync.cluster.many_syncs import sync_connections
+    from dagster_airbyte_proto.sync.engine import Engine
+    from dagster_airbyte_proto.sync.run_options import RunOptions
+
+    with Engine(Settings.load(Path(home), settings), session=session) as engine:
+        return sync_connections(engine, connections, RunOptions(threading.Event()))
 
 
 class _CallableModule(ModuleType):

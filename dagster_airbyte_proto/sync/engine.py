@@ -39,9 +39,9 @@ class Engine:
     """Runs any number of syncs; a process makes one.
 
     Tables need a Spark session, which takes seconds to start. They are opened when they are first used, or earlier and
-    in the background by `start_opening_tables`. The caller closes `store` and `tables` if it passes them. `deployment`
-    returns what containers get of this deployment's settings. A connector that is stopped may take
-    `stop_grace_seconds` to end by itself.
+    in the background by `start_opening_tables`. The caller closes `store` and `tables` if it passes them, and the Spark
+    `session` that it passes in the place of the tables. `deployment` returns what containers get of this deployment's
+    settings. A connector that is stopped may take `stop_grace_seconds` to end by itself.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Engine:
         deployment: Callable[[], Deployment] = Deployment,
         stop_grace_seconds: float = 5.0,
         answer_cache: AnswerCache | None = None,
+        session: Any = None,
     ) -> None:
         self.settings = settings
         self._deployment = deployment
@@ -60,6 +61,7 @@ class Engine:
         self.answer_cache = answer_cache or AnswerCache(settings.catalogs_folder)
         self._store = store
         self._given_tables = tables
+        self._given_session = session
         self._tables: Future[TableWriter] | None = None
 
     @property
@@ -180,7 +182,7 @@ class Engine:
         from dagster_airbyte_proto.tables.spark.session import start_session
 
         settings = self.spark_settings
-        session = start_session(settings)
+        session = self._given_session or start_session(settings)
         self._format.register(self._format.open_tables(settings, lambda: session), session)
         return session
 
@@ -231,7 +233,8 @@ class Engine:
     def _open_tables(self) -> TableWriter:
         if self._given_tables is not None:
             return self._given_tables
-        tables: TableWriter = self._format.open_tables(self.spark_settings)
+        given = self._given_session
+        tables: TableWriter = self._format.open_tables(self.spark_settings, (lambda: given) if given else None)
         return tables
 
     @property

@@ -154,6 +154,23 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_MAX_NAMED_STREAMS]) + more
 
 
+def failed_report(connection: str, run_id: str, error: Exception, log: str) -> SyncReport:
+    """The report of a sync that ended before its connector ran."""
+    return SyncReport(
+        connection=connection,
+        status=SyncStatus.FAILED,
+        run_id=run_id,
+        recovered_loads=0,
+        streams={},
+        loads=0,
+        lines=LineCounts(),
+        connector=ConnectorReport(),
+        seconds=Seconds(),
+        error=str(error),
+        log=log,
+    )
+
+
 def overall_status(statuses: list[SyncStatus], *, cancelled: bool, connector_failed: bool) -> SyncStatus:
     """The sync's status by those of its streams. It is complete only if nothing at all went wrong."""
     if SyncStatus.UNKNOWN in statuses:

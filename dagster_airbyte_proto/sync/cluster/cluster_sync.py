@@ -30,7 +30,7 @@ def sync_on_executor(
     engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions
 ) -> FinishedSync:
     """Runs one sync as a task of the engine's Spark session. Raises what `sync_leased` would raise here."""
-    sync = ExecutorSync(engine, connection.name, _order(engine, connection, request, following), following)
+    sync = ExecutorSync(engine, connection.name, order_of(engine, connection, request, following), following)
     failure = run_on_executors(engine, [sync], following.options.cancel.is_set)
     return finished(sync, failure)
 
@@ -84,7 +84,7 @@ def finished(sync: ExecutorSync, failure: str) -> FinishedSync:
     return FinishedSync(msgspec.structs.replace(outcome.report, log=str(sync.log.path)), outcome.due)
 
 
-def _order(engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions) -> SyncOrder:
+def order_of(engine: Engine, connection: Connection, request: SyncRequest, following: SyncOptions) -> SyncOrder:
     tables, options = engine.tables, following.options
     return SyncOrder(
         connection.for_another_process(os.environ),

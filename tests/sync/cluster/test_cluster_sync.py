@@ -98,6 +98,7 @@ def test_an_executor_that_dies_is_replaced_and_nothing_is_lost_or_doubled(
     assert place.store.current_leases("shop") == []
 
 
+@pytest.mark.nightly
 def test_a_task_that_always_dies_ends_the_sync_and_the_next_goes_on(place: Shop, tmp_path: Path) -> None:
     place.offer(_USERS)
     deaths = ["load.committed"] * 4
@@ -143,6 +144,7 @@ def test_executors_that_do_not_share_the_warehouse_are_refused_before_rows_are_s
     assert place.column("users") == []
 
 
+@pytest.mark.nightly
 def test_a_stopped_attempt_that_wakes_up_after_its_replacement_changes_nothing(place: Shop) -> None:
     class Stopping(ProcessTasks):
         """Suspends the first attempt once it has sent rows, and starts a second beside it."""

@@ -16,6 +16,7 @@ from tests.sync.cluster.conftest import Serving
 _INTERFACES = (TableWriter, SupportsKeyLookup, SupportsBranches)
 
 
+@pytest.mark.nightly
 class TestRemoteTables(TableWriterConformance, WitnessConformance, SlicedTableConformance, BranchConformance):
     @pytest.fixture
     def bench(self, serving: Serving, tmp_path: Path) -> Bench:

@@ -1,0 +1,85 @@
+"""Syncs many connections at once, as the tasks of one Spark job."""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import msgspec
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError, ProtoError
+from dagster_airbyte_proto.sync.cluster.cluster_sync import finished, order_of, run_on_executors
+from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.leased_run import SyncOptions
+from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact
+from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
+from dagster_airbyte_proto.sync.report import SyncReport, failed_report
+from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
+from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.telemetry.telemetry_choice import installed_telemetry
+
+
+class _Begun(NamedTuple):
+    """One of the syncs: with its tasks' side, or with the error by which it cannot begin."""
+
+    connection: Connection
+    following: SyncOptions
+    sync: ExecutorSync | None
+    error: ProtoError | None
+
+
+def sync_connections(engine: Engine, connections: Sequence[Connection], options: RunOptions) -> list[SyncReport]:
+    """Syncs each connection, and returns a report of each, in their order. One that fails takes no other along.
+
+    Raises ConfigError if two have the same name, or one has a destination that is no table.
+    """
+    _check(connections)
+    with ExitStack() as opened:
+        begun = [_begin(engine, each, options, opened) for each in connections]
+        syncs = [each.sync for each in begun if each.sync is not None]
+        failure = run_on_executors(engine, syncs, options.cancel.is_set) if syncs else ""
+        return [_report(engine, each, failure, options.cancel) for each in begun]
+
+
+def _check(connections: Sequence[Connection]) -> None:
+    doing = "syncing many connections"
+    names = Counter(each.name for each in connections)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(doing, f"{', '.join(twice)}: more than one connection has this name")
+    for each in connections:
+        if each.push is not None or each.to is not None:
+            raise ConfigError(doing, f"{each.name} has a destination that is no table", remedy="Run it by itself.")
+
+
+def _begin(engine: Engine, connection: Connection, options: RunOptions, opened: ExitStack) -> _Begun:
+    run_id = new_run_id()
+    log = opened.enter_context(
+        RunLog(
+            engine.settings.logs_folder / connection.name, run_id, on_line=options.progress_listener.connector_logged
+        )
+    )
+    following = SyncOptions(options._replace(run_id=run_id), log, installed_telemetry())
+    try:
+        order = order_of(engine, connection, SyncRequest(), following)
+        return _Begun(connection, following, ExecutorSync(engine, connection.name, order, following), None)
+    except ProtoError as error:
+        return _Begun(connection, following, None, error)
+
+
+def _report(engine: Engine, begun: _Begun, failure: str, cancel: threading.Event) -> SyncReport:
+    options, log, telemetry = begun.following
+    try:
+        if begun.sync is None:
+            raise begun.error or AssertionError
+        ended = finished(begun.sync, failure)
+    except ProtoError as error:
+        log.write("ERROR", str(error))
+        return failed_report(begun.connection.name, options.run_id or "", error, str(log.path))
+    result = auto_compact(engine, ended.due, log, cancel)
+    warnings = (*ended.report.warnings, *result.warnings)
+    report = msgspec.structs.replace(ended.report, warnings=warnings, compacted=result.compacted)
+    telemetry.ended(report)
+    return report

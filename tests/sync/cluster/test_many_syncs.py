@@ -1,0 +1,42 @@
+"""Many connections at once: a report each, and one that fails takes no other along."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.settings import Settings
+from dagster_airbyte_proto.sync.cluster.many_syncs import sync_connections
+from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.run_options import RunOptions
+from tests.sync.conftest import OpenShop
+
+
+def test_each_has_a_report_and_one_that_fails_takes_no_other_along(
+    shop: OpenShop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRBYTE_PROTO_EXECUTOR_HOME", str(tmp_path / "executor"))
+    place = shop()
+    place.offer({"streams": {"users": {"records": 20}}, "state_every": 5})
+    document = yaml.safe_load(place.connection_file.read_text())
+    failing = {"scenario": {"streams": {"users": {"records": 9}}, "failure": {"kind": "exit", "after": 4}}}
+    changes = {"shop": {}, "secret": {"config": {"password": "${env:NOT_SET}"}}, "crash": {"config": failing}}
+    connections = [
+        Connection.model_validate({**document, "name": name, "destination": {"namespace": name}, **change})
+        for name, change in changes.items()
+    ]
+    with Engine(Settings.load(place.home, place.home / "settings.yaml")) as engine:
+        reports = sync_connections(engine, connections, RunOptions(threading.Event()))
+    assert [(each.connection, each.status.value) for each in reports] == [
+        ("shop", "complete"),
+        ("secret", "failed"),
+        ("crash", "failed"),
+    ]
+    assert "NOT_SET is not set" in str(reports[1].error)
+    assert place.column("users") == list(range(20))
+    assert all(Path(each.log).is_file() for each in reports)
+    with Engine(Settings.load(place.home)) as engine, pytest.raises(ConfigError, match="more than one connection"):
+        sync_connections(engine, [connections[0]] * 2, RunOptions(threading.Event()))
