@@ -6,6 +6,8 @@
     python -m tests.soak --kills 500 --tables folder --through push
                                                           pushes to fake destinations; `--through relay`: relays;
                                                           with `--by command` a command line for each kill
+    python -m tests.soak --kills 100 --tables folder --through executors
+                                                          connectors in tasks of another process, which are killed too
     python -m tests.soak --kills 100 --tables folder --launch docker
                                                           connectors in containers of an engine that is killed too
     python -m tests.soak --kills 0 --matrix               every point, mode and scope, and again in the recovery, on
@@ -139,7 +141,7 @@ def _options(words: list[str]) -> _Options:
     parser.add_argument("--tables", choices=tuple(_CONNECTIONS), default="iceberg")
     parser.add_argument(
         "--through",
-        choices=("engine", "dagster", "push", "relay"),
+        choices=("engine", "executors", "dagster", "push", "relay"),
         default="engine",
         help="all but engine fix --tables",
     )
@@ -152,6 +154,8 @@ def _options(words: list[str]) -> _Options:
         "--at-once", type=int, default=0, metavar="N", help="default: processors; 1 where each has a JVM"
     )
     arguments = parser.parse_args(words)
+    if arguments.tables != "folder" and arguments.through == "executors":
+        parser.error("--through executors takes --tables folder")
     if arguments.tables != "iceberg" and arguments.through == "dagster":
         parser.error("--through dagster takes --tables iceberg")
     if arguments.through in _DELIVERIES and (arguments.tables != "folder" or arguments.launch == "docker"):

@@ -14,9 +14,9 @@ from dagster_airbyte_proto.tables.spark.session import start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.dagster_defs.support.spark_steps import SparkSteps
 from tests.soak.containers import DockerDaemon, ImageConnection, container, fake_source_image, left
-from tests.soak.kill_methods import KillMethod, connector, guardian, jvm, python, tree, words_of
+from tests.soak.kill_methods import KillMethod, connector, executor, guardian, jvm, python, tree, words_of
 from tests.support.fork_server import ForkServer
-from tests.sync.crashes.fake_connection import FakeConnection
+from tests.sync.crashes.fake_connection import ExecutorConnection, FakeConnection
 from tests.sync.crashes.killed_connection import KilledConnection
 from tests.sync.crashes.spark_connections import CommandLine, IcebergConnection, processes_with
 from tests.sync.crashes.sweep import killed_connection_of
@@ -61,7 +61,11 @@ def open_environment(
 ) -> Iterator[Environment]:
     mark = (_MARK, uuid4().hex)
     (folder / "tmp").mkdir(parents=True)
-    variables = {**dict([mark]), "TMPDIR": str(folder / "tmp")}
+    variables = {
+        **dict([mark]),
+        "TMPDIR": str(folder / "tmp"),
+        "AIRBYTE_PROTO_EXECUTOR_HOME": str(folder / "executor-home"),
+    }
     everywhere: tuple[KillMethod, ...] = (python, python, tree, connector, guardian)
     if daemon is not None:
         with fake_source_image() as image:
@@ -71,7 +75,10 @@ def open_environment(
             environment = Environment(runner, connection, kill_methods, (10, 80), mark, folder, left)
     elif session is None:
         runner = SyncForkServer(variables)
-        environment = Environment(runner, FakeConnection, everywhere, (10, 80), mark, folder)
+        on_executors = through == "executors"
+        kill_methods = (*everywhere, executor, executor, executor) if on_executors else everywhere
+        connection = ExecutorConnection if on_executors else FakeConnection
+        environment = Environment(runner, connection, kill_methods, (10, 80), mark, folder)
     else:
         connection = partial(IcebergConnection, session=session, kills_compactions=True)
         is_run = through == "dagster"

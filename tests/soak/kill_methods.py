@@ -81,6 +81,11 @@ def guardian(running: RunningSync, chance: random.Random) -> None:
     _kill_each(running.below("guardian.py"))
 
 
+def executor(running: RunningSync, chance: random.Random) -> None:
+    """Kills the process of the task. Another attempt takes its place."""
+    _kill_each(running.below("spawn_main"))
+
+
 def jvm(running: RunningSync, chance: random.Random) -> None:
     """Kills the JVM. Python notices later, or dies right after."""
     _kill_each(running.below("org.apache.spark"))

@@ -89,7 +89,9 @@ class DriverLink:
                 break
             except OSError as error:
                 self._drop()
-                if (target, name) in _ONCE or time.monotonic() > deadline:
+                # A driver listens for as long as its tasks run: one that refuses is gone.
+                is_gone = isinstance(error, ConnectionRefusedError)
+                if is_gone or (target, name) in _ONCE or time.monotonic() > deadline:
                     raise self._no_answer(target, error) from error
                 time.sleep(_RETRY_SECONDS)
         if result.error is not None:

@@ -38,7 +38,7 @@ class FakeConnection:
 
     format = FOLDER_FORMAT
     protocol = "airbyte"
-    transforms: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    more: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
     def __init__(self, folder: Path, *, write: str = "append", read: str = "incremental", max_bytes: int = 1) -> None:
         self.home = folder / "home"
@@ -67,7 +67,7 @@ class FakeConnection:
             "config": {"scenario": str(self._scenario_file), **self.config},
             "streams": self.modes,
             "load": {"max_bytes": self._max_bytes},
-            **self.transforms,
+            **self.more,
         }
         self.connection_file.write_text(yaml.safe_dump(connection))
 
@@ -152,12 +152,18 @@ class TapConnection(FakeConnection):
 class TransformedConnection(FakeConnection):
     """The same with transforms that every row passes, with a column more."""
 
-    transforms = {  # noqa: RUF012 - never changed
+    more = {  # noqa: RUF012 - never changed
         "transforms": [
             {"sql": "SELECT *, id + 1 AS next FROM input WHERE id IS NOT NULL"},
             {"validate": [{"assert_range": {"next": {"min": 1}}}]},
         ]
     }
+
+
+class ExecutorConnection(FakeConnection):
+    """A connection whose connector runs on an executor."""
+
+    more = {"run_on": "executors"}  # noqa: RUF012 - never changed
 
 
 class ParquetConnection(FakeConnection):
