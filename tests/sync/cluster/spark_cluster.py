@@ -104,8 +104,9 @@ def _started(command: Sequence[str], environment: dict[str, str], log: IO[bytes]
         try:
             yield process.pid
         finally:
-            for each in (*psutil.Process(process.pid).children(recursive=True), process):
-                each.kill()
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
 
 
 def _free_port() -> int:

@@ -11,7 +11,7 @@ import pytest
 from dagster_airbyte_proto.checkpoints.deliveries import DeliveryStore
 from dagster_airbyte_proto.checkpoints.sql.sql_store import SqlStore
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, InternalError, StateConflict, StateUnavailable
-from dagster_airbyte_proto.sync.cluster import remote_calls
+from dagster_airbyte_proto.sync.cluster import frames, remote_calls
 from dagster_airbyte_proto.sync.cluster.certificate import new_identity
 from dagster_airbyte_proto.sync.cluster.executor_sync import StoreOfSync
 from dagster_airbyte_proto.sync.cluster.frames import MAX_FRAME_BYTES
@@ -96,7 +96,7 @@ def test_a_call_without_an_answer_is_repeated_unless_it_may_have_had_an_effect(
             raise failures.pop()
         return kept(*arguments)
 
-    kept = remote_calls.receive_frame
+    kept = frames.receive_frame
     monkeypatch.setattr(remote_calls, "receive_frame", receive)
     target = Answering()
     stub = serving.stub(target, Answering)

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +24,11 @@ def test_each_has_a_report_and_one_that_fails_takes_no_other_along(
     place.offer({"streams": {"users": {"records": 20}}, "state_every": 5})
     document = yaml.safe_load(place.connection_file.read_text())
     failing = {"scenario": {"streams": {"users": {"records": 9}}, "failure": {"kind": "exit", "after": 4}}}
-    changes = {"shop": {}, "secret": {"config": {"password": "${env:NOT_SET}"}}, "crash": {"config": failing}}
+    changes: dict[str, dict[str, Any]] = {
+        "shop": {},
+        "secret": {"config": {"password": "${env:NOT_SET}"}},
+        "crash": {"config": failing},
+    }
     connections = [
         Connection.model_validate({**document, "name": name, "destination": {"namespace": name}, **change})
         for name, change in changes.items()
