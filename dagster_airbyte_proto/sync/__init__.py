@@ -8,8 +8,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from dagster_airbyte_proto.connection import Connection
     from dagster_airbyte_proto.sync.report import SyncReport
 
@@ -41,7 +39,7 @@ def sync(
 
 def sync_all(
     connections: "Sequence[Connection]",
-    session: "SparkSession | None" = None,
+    session: Any = None,
     *,
     home: Path | str = ".airbyte-proto",
     settings: Path | None = None,
@@ -49,7 +47,7 @@ def sync_all(
     """Syncs all streams of these connections at once, each on an executor of a Spark cluster.
 
     They are the tasks of one job: as many run at a time as there are free cores. Returns a report for each, in their
-    order; one that fails takes no other along. Without a `session`, one is started with the `spark` of the settings.
+    order; one that fails takes no other along. `session` is a SparkSession; without it, one is started with the `spark` of the settings.
     """
     import threading
 
