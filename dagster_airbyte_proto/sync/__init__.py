@@ -47,7 +47,8 @@ def sync_all(
     """Syncs all streams of these connections at once, each on an executor of a Spark cluster.
 
     They are the tasks of one job: as many run at a time as there are free cores. Returns a report for each, in their
-    order; one that fails takes no other along. `session` is a SparkSession; without it, one is started with the `spark` of the settings.
+    order; one that fails takes no other along. `session` is a SparkSession; without it, one is started with the `spark`
+    of the settings.
     """
     import threading
 
