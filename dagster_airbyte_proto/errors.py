@@ -36,7 +36,12 @@ class ConfigError(ProtoError):
 
 
 class ConnectorError(ProtoError):
-    """The connector failed, or reported a failure. `retryable` follows its report."""
+    """The connector failed, or reported a failure. `retryable` follows its report.
+
+    `pauses_seconds` are those before each further try, if the connector says more than that it may be tried.
+    """
+
+    pauses_seconds: tuple[float, ...] = ()
 
     def __init__(
         self, doing: str, found: str, *, remedy: str = "", stream: str | None = None, retryable: bool = False

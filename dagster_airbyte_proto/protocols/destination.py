@@ -44,13 +44,22 @@ class DestinationOperation(NamedTuple):
     options_schema: Mapping[str, Any] | None = None
 
 
+class StreamColumn(NamedTuple):
+    """A column of the batches that a destination gets. `kind` is the protocol's own word for its type."""
+
+    name: str
+    kind: str
+    is_nullable: bool = True
+
+
 class PushedStream(NamedTuple):
     """A stream that a destination is to receive.
 
     `generation_id` counts the times that the destination's rows are replaced as a whole. `deletion_column` marks
     removed rows; it is part of the `json_schema` if there may be any. `has_object` is True if the destination's catalog
     has an object of the stream's name. `options` are those of the user for this stream. With `starts_over` nothing
-    counts as delivered: the destination is to forget what it remembers.
+    counts as delivered: the destination is to forget what it remembers. `columns` are those of its batches, for a
+    destination that takes such.
     """
 
     id: StreamId
@@ -61,18 +70,21 @@ class PushedStream(NamedTuple):
     has_object: bool = False
     options: Mapping[str, Any] = {}
     starts_over: bool = False
+    columns: tuple[StreamColumn, ...] = ()
 
 
 class WriteRequest(NamedTuple):
     """A request to write one stream.
 
-    `sync_id` is the number of the run. `asset` names what is delivered; it stays the same from run to run.
+    `sync_id` is the number of the run. `asset` names what is delivered; it stays the same from run to run. `on_error`
+    says what becomes of a row that the destination does not take: `skip`, `fail` or `reject`.
     """
 
     config: Mapping[str, Any]
     stream: PushedStream
     sync_id: int
     asset: str = ""
+    on_error: str = "reject"
 
 
 class SentPosition(NamedTuple):
@@ -92,6 +104,14 @@ class Echo(NamedTuple):
     position: SentPosition | None
     records: float | None = None
     rejected: float | None = None
+
+
+class RejectedRecord(NamedTuple):
+    """A record that the destination did not take, as it wrote it, and why. An empty record is one that it does not
+    show."""
+
+    record: str
+    reason: str
 
 
 class StreamResult(NamedTuple):
@@ -124,6 +144,9 @@ class DestinationProtocol(Conversation, Protocol):
     proves_by_result: bool
     """True if a destination proves all rows of its process at once, by a StreamResult, and none before."""
 
+    takes_batches: bool
+    """True if a destination takes Arrow batches in the place of record lines."""
+
     def operations(self, message: bytes) -> tuple[DestinationOperation, ...]:
         """Parses the JSON of a destination's catalog. An operation that lacks what it needs is left out."""
         ...
@@ -146,12 +169,16 @@ class DestinationProtocol(Conversation, Protocol):
         """Returns the line that names a file of records, gzipped, one a line. Only where connections may ask for it."""
         ...
 
+    def batch_head(self, stream: PushedStream, rows: int, size: int) -> bytes:
+        """Returns what comes before so many bytes of Arrow. Only where destinations take batches."""
+        ...
+
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes: ...
 
     def closing_lines(self, stream: PushedStream, emitted_at_milliseconds: int, *, is_end: bool) -> bytes:
         """Returns the lines after the last record that a process gets. `is_end` says that the stream ends with it."""
         ...
 
-    def reply(self, line: bytes) -> Echo | StreamResult | Event:
+    def reply(self, line: bytes) -> Echo | StreamResult | RejectedRecord | Event:
         """Returns what one line of its output says. Never raises."""
         ...

@@ -83,7 +83,10 @@ class FailureKind(StrEnum):
 
 
 class ErrorEvent(NamedTuple):
-    """The connector reports that it failed, or that one of its streams did."""
+    """The connector reports that it failed, or that one of its streams did.
+
+    `pauses_seconds` are the pauses before each further try, where it says more of them than the kind does.
+    """
 
     message: str
     kind: FailureKind = FailureKind.SYSTEM
@@ -91,6 +94,7 @@ class ErrorEvent(NamedTuple):
     internal_message: str = ""
     stack_trace: str = ""
     emitted_at_milliseconds: float = 0.0
+    pauses_seconds: tuple[float, ...] = ()
 
     @property
     def summary(self) -> str:

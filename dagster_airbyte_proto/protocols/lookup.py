@@ -8,6 +8,7 @@ from dagster_airbyte_proto.protocols.airbyte.source import AirbyteSource
 from dagster_airbyte_proto.protocols.airbyte.states import AirbyteStates
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
+from dagster_airbyte_proto.protocols.rapidbyte.destination import RapidbyteDestination
 from dagster_airbyte_proto.protocols.rapidbyte.source import RapidbyteSource
 from dagster_airbyte_proto.protocols.singer.source import SingerSource
 from dagster_airbyte_proto.protocols.singer.target import SingerTarget
@@ -36,18 +37,16 @@ def source_protocol(name: str) -> SourceProtocol:
 
 
 def destination_protocol(name: str) -> DestinationProtocol:
-    """The protocol of this name, as destinations speak it. Raises ConfigError if it is not built yet."""
+    """The protocol of this name, as destinations speak it."""
     if name == "airbyte":
         return AirbyteDestination()
     if name == "singer":
         return SingerTarget()
     if name == "syncmaven":
         return SyncmavenDestination()
-    raise ConfigError(
-        "opening the connector",
-        f"a connector of protocol {name} is not built yet as a destination",
-        remedy="Use one of the protocol airbyte, singer or syncmaven.",
-    )
+    if name == "rapidbyte":
+        return RapidbyteDestination()
+    raise InternalError("opening the connector", f"protocol {name} is unknown")
 
 
 def state_codec_named(name: str) -> StateCodec:

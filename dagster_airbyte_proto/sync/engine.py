@@ -15,12 +15,15 @@ from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.launchers.docker.deployment import Deployment
 from dagster_airbyte_proto.launchers.process import Launcher
 from dagster_airbyte_proto.protocols.destination import DestinationProtocol
-from dagster_airbyte_proto.protocols.lookup import destination_protocol
 from dagster_airbyte_proto.settings import Settings
 from dagster_airbyte_proto.sync.connector.answer_cache import AnswerCache
 from dagster_airbyte_proto.sync.connector.configured_connector import ConfiguredConnector
 from dagster_airbyte_proto.sync.connector.connector_config import connector_config
-from dagster_airbyte_proto.sync.connector.launcher_choice import launcher_for, source_protocol_of
+from dagster_airbyte_proto.sync.connector.launcher_choice import (
+    destination_protocol_of,
+    launcher_for,
+    source_protocol_of,
+)
 from dagster_airbyte_proto.sync.connector.queries import LaunchableConnector
 from dagster_airbyte_proto.sync.connector.source import Source
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -133,7 +136,7 @@ class Engine:
 
     def destination(self, connection: Connection, log: RunLog) -> ConfiguredConnector[DestinationProtocol]:
         """The connection's connector, as the destination of a push. Raises ConfigError."""
-        protocol = destination_protocol(connection.connector.protocol)
+        protocol = destination_protocol_of(connection)
         connector = LaunchableConnector(self._launcher(connection, log), protocol)
         return ConfiguredConnector(
             connection, connector_config(connection, os.environ, {}), connector, self.answer_cache, log

@@ -30,6 +30,7 @@ from dagster_airbyte_proto.launchers.wasm.compiled_components import (
 from dagster_airbyte_proto.launchers.wasm.composition.compose import ADAPTER_VERSION, without_wasmtime
 from dagster_airbyte_proto.launchers.wasm.host.component_state import ComponentState, MemoryState
 from dagster_airbyte_proto.launchers.wasm.host.host_functions import HostFunctions
+from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox
 from dagster_airbyte_proto.launchers.wasm.requests import OpenedComponent, carried_out
 from dagster_airbyte_proto.launchers.wasm.running_component import PreparedAnswer, RunningComponent
 from dagster_airbyte_proto.launchers.wasm.session import ComponentSession
@@ -90,11 +91,12 @@ class WasmLauncher:
         if not component.is_compiled and self._options.on_notice:
             self._options.on_notice(f"compiling {self._path.name}, once for this machine")
         program = self._started(component, grants)
-        host = HostFunctions(component.role, grants.hosts, self._state or MemoryState())
+        inbox = Inbox() if invocation.takes_input else None
+        host = HostFunctions(component.role, grants.hosts, self._state or MemoryState(), inbox)
         session = ComponentSession(program, component.role, host, grants.timeout_seconds)
         warnings = tuple(filter(None, (connector.manifest.version_warning,)))
         steps = carried_out(invocation, OpenedComponent(program, session, host), warnings)
-        return RunningComponent(program, session, steps)
+        return RunningComponent(program, session, steps, inbox)
 
     def _connector(self) -> _Connector:
         wasmtime_version()
@@ -170,6 +172,8 @@ def _check_role(component: CachedComponent, manifest: ConnectorManifest, verb: V
         raise ConfigError(doing, f"it is a {component.role}, and its manifest says {named}")
     if verb in _SOURCE_VERBS and component.role != "source":
         raise ConfigError(doing, f"it is a {component.role}, and no source: it has no streams to read")
+    if verb is Verb.WRITE and component.role != "destination":
+        raise ConfigError(doing, f"it is a {component.role}, and no destination: it takes no rows")
 
 
 def _wasmtime_folder() -> str:

@@ -56,6 +56,29 @@ def _failure(code: str, message: str, stream: str | None, *, is_retryable: bool 
     return _error(ReportedError(ErrorCategory.INTERNAL, code, message, is_retryable=is_retryable), stream)
 
 
+def _write(invocation: Invocation, session: ComponentSession, host: HostFunctions) -> Steps:
+    """Writes one stream. An error ends what is written, so that nobody takes the end of the program for a good one."""
+    session.has_failed = True
+    opened = yield from _opened(invocation, session)
+    if isinstance(opened, ReportedError):
+        yield _error(opened)
+        return
+    (run,) = RUNS.decode(invocation.files[RUNS_FILE])
+    host.begin(run.stream, run.values)
+    yield messages.line("started", stream=run.stream)
+    answer = yield from session.call_patiently("run", opened, _run_request("write", run.context))
+    if isinstance(answer, ReportedError):
+        yield _error(answer, run.stream)
+    else:
+        counts = answer["write"] or {"records-written": 0, "records-failed": 0}
+        proved = host.inbox.proved_by_end(counts["records-written"], counts["records-failed"], host.rejected)
+        parts = {} if proved is None else {"position": proved}
+        yield messages.line("finished", stream=run.stream, summary=answer, **parts)
+        session.has_failed = False
+    host.stream = None
+    yield from _closed(session, opened)
+
+
 def _error(error: ReportedError, stream: str | None = None) -> bytes:
     named = {} if stream is None else {"stream": stream}
     return messages.line("error", error=error, **named)
@@ -126,4 +149,5 @@ _REQUESTS: Mapping[Verb, Callable[[Invocation, ComponentSession, HostFunctions],
     Verb.CHECK: _check,
     Verb.DISCOVER: _discover,
     Verb.READ: _read,
+    Verb.WRITE: _write,
 }

@@ -31,6 +31,7 @@ Steps = Generator[bytes | None, None, Any]
 _START_SECONDS = 600.0
 """The limit for loading a component. A large one may have to be compiled."""
 _PAUSE_STEP_SECONDS = 0.25
+_IDLE_SECONDS = 0.05
 
 
 class ComponentEnded(Exception):
@@ -47,10 +48,11 @@ class CallTookTooLong(Exception):
 
 
 class ComponentSession:
-    """The calls of one running component."""
+    """The calls of one running component. `has_failed` once what it was asked for did not come to a good end."""
 
     def __init__(self, program: RunningConnector, role: str, host: HostFunctions, timeout_seconds: float) -> None:
         self.wait_seconds = 0.0
+        self.has_failed = False
         self._program, self._host = program, host
         self._functions = {each.name: (number, each) for number, each in enumerate(ROLE_FUNCTIONS[role], start=1)}
         self._timeout_seconds = timeout_seconds
@@ -89,6 +91,9 @@ class ComponentSession:
                     return value.payload if value.case == "ok" else ReportedError.from_wit(value.payload)
                 if isinstance(message, Ready):
                     continue
+                while self._host.has_to_wait(message):
+                    time.sleep(min(self.wait_seconds, _IDLE_SECONDS))
+                    yield None
                 result = self._host.answer(message)
                 while self._host.output:
                     yield self._host.output.popleft()

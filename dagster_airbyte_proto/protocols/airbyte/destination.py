@@ -64,6 +64,7 @@ class AirbyteDestination:
     keeps_values: bool = False
     omits_nulls: bool = False
     proves_by_result: bool = False
+    takes_batches: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return (Invocation(("spec",), verb=Verb.SPEC),)
@@ -135,6 +136,9 @@ class AirbyteDestination:
 
     def batch_line(self, stream: PushedStream, path: str) -> bytes:  # noqa: ARG002 - no connection may ask for it
         raise InternalError("naming a file of records", "the protocol has no such message", stream=str(stream.id))
+
+    def batch_head(self, stream: PushedStream, rows: int, size: int) -> bytes:  # noqa: ARG002 - its records are lines
+        raise InternalError("heading a batch of Arrow", "the protocol has no batches", stream=str(stream.id))
 
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:
         body = {"plan": position.plan_id, "rows": position.rows}

@@ -12,6 +12,10 @@ other. Each line is an object with a `type`:
 | checkpoint | what a source said at a checkpoint, with the `values` that it keeps for the stream |
 | error | a `connector-error`, of the stream that runs or of none |
 | log, metric, rejected | what a connector reports beside that |
+
+A destination's input has lines too, with batches between them: a `batch` says also how many `rows` it has, and a
+`position` is a place in a plan, after the batches before it. In its output a `checkpoint`, and `finished`, have the
+`position` that they prove, if one, and `rejected` has the record.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +26,14 @@ import msgspec
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.model import StreamId
+from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord, SentPosition
 from dagster_airbyte_proto.protocols.events import (
     AnalyticsEvent,
     CatalogEvent,
     CheckEvent,
     ErrorEvent,
     Event,
+    FailureKind,
     LogEvent,
     LogLevel,
     PlainLine,
@@ -42,9 +48,17 @@ from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ReportedErr
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_state
 from dagster_airbyte_proto.protocols.raw_json import MemberError
 
-BATCH = "batch"
+BATCH, POSITION = "batch", "position"
 _LEVELS = (LogLevel.ERROR, LogLevel.WARN, LogLevel.INFO, LogLevel.DEBUG)
 """The levels of `log`, from 0. A higher one is TRACE."""
+
+
+class ProvedPosition(msgspec.Struct, frozen=True):
+    """A position of ours that a destination has proved, with the rows that it says failed and did not show."""
+
+    plan: str
+    rows: int
+    failed: int = 0
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -62,8 +76,20 @@ class _Line(msgspec.Struct, frozen=True):
     name: str = ""
     spec: Mapping[str, Any] = {}
     summary: Mapping[str, Any] = {}
+    record: str = ""
+    position: ProvedPosition | None = None
 
 
+class InputLine(msgspec.Struct, frozen=True):
+    """A line of a destination's input."""
+
+    type: str
+    rows: int = 0
+    bytes: int = 0
+    plan: str = ""
+
+
+INPUT_LINE = msgspec.json.Decoder(InputLine)
 _LINE = msgspec.json.Decoder(_Line)
 
 
@@ -96,6 +122,35 @@ def event(text: bytes) -> Event:
         return read(found, None if found.stream is None else StreamId.of(found.stream))
     except (MemberError, ProtocolViolation) as error:
         return UnknownEvent(found.type, error.found if isinstance(error, ProtocolViolation) else str(error))
+
+
+def destination_reply(text: bytes) -> Echo | RejectedRecord | Event:
+    """Returns the meaning of one line of a destination's output. Never raises."""
+    try:
+        found = _LINE.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return PlainLine(text)
+    if found.type == "rejected":
+        return RejectedRecord(found.record, found.message)
+    if found.type == "error" and found.error is not None:
+        return _destination_error(found.error, None if found.stream is None else StreamId.of(found.stream))
+    if found.position is not None:
+        position = SentPosition(found.position.plan, found.position.rows)
+        return Echo(position, rejected=found.position.failed or None)
+    if found.type in ("started", "finished", "checkpoint"):
+        return LogEvent(LogLevel.DEBUG, f"{found.type} {found.checkpoint}".strip())
+    return event(text)
+
+
+def _destination_error(error: ReportedError, stream: StreamId | None) -> ErrorEvent:
+    """The error of a write. It may be tried again only where it says so, and nothing is committed: rows would be there
+    twice."""
+    pauses = error.pauses()
+    kind = FailureKind.TRANSIENT if pauses else FailureKind.SYSTEM
+    if error.kind is FailureKind.CONFIG:
+        kind = FailureKind.CONFIG
+    said = str(error) if error.commit_outcome is None else f"{error} ({error.commit_outcome})"
+    return ErrorEvent(said, kind, stream, internal_message=error.details_json or "", pauses_seconds=pauses)
 
 
 def specification(message: Mapping[str, Any]) -> SpecEvent:

@@ -113,6 +113,11 @@ class ReportedError(NamedTuple):
             return FailureKind.CONFIG
         return FailureKind.TRANSIENT if self.category in _TRANSIENT or self.is_retryable else FailureKind.SYSTEM
 
+    def pauses(self) -> tuple[float, ...]:
+        """The pauses before each further try; empty if there must be none."""
+        found = (self.pause_seconds(tries) for tries in range(1, MAX_TRIES))
+        return tuple(each for each in found if each is not None)
+
     def pause_seconds(self, tries: int) -> float | None:
         """The pause before the call is tried again, after so many tries; None if it must not be."""
         is_committed = self.commit_outcome not in (None, ReportedCommit.BEFORE_COMMIT)

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.model import PlannedStream, ReadMode, SchemaPolicy, State
+from dagster_airbyte_proto.model import PlannedStream, PushMode, ReadMode, SchemaPolicy, State
+from dagster_airbyte_proto.protocols.destination import PushedStream
 from dagster_airbyte_proto.protocols.rapidbyte.states import checkpoint_of
 from dagster_airbyte_proto.protocols.raw_json import MemberError, value
 
@@ -39,6 +40,17 @@ _CURSOR_TYPES = MappingProxyType(
 """The types of cursors that are not `int64`, by the type of the column."""
 
 
+WRITE_MODES = MappingProxyType(
+    {
+        PushMode.APPEND: "append",
+        PushMode.INSERT: "append",
+        PushMode.UPSERT: "upsert",
+        PushMode.OVERWRITE: "replace",
+    }
+)
+_DATA_ERRORS = MappingProxyType({"reject": "dlq", "skip": "skip", "fail": "fail"})
+
+
 class Overrides(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hints for how fast to read, not for what. None leaves a connector its own choice."""
 
@@ -63,6 +75,22 @@ def stream_context(
         "policies": _policies(planned.schema_policy),
         **_cursor_info(planned, columns, state),
         **selected,
+        **msgspec.to_builtins(overrides),
+    }
+
+
+def written_stream_context(stream: PushedStream, on_error: str, overrides: Overrides) -> Mapping[str, Any]:
+    """The context of one stream's write: its columns are those of the batches that come."""
+    mode = WRITE_MODES[stream.mode]
+    columns = [{"name": each.name, "data_type": each.kind, "nullable": each.is_nullable} for each in stream.columns]
+    return {
+        "stream_name": str(stream.id),
+        "source_stream_name": str(stream.id),
+        "schema": {"format": "columns", "data": columns},
+        "sync_mode": "full_refresh" if mode == "replace" else "incremental",
+        "limits": dict(_LIMITS),
+        "policies": {**_policies(SchemaPolicy.EVOLVE), "on_data_error": _DATA_ERRORS.get(on_error, "dlq")},
+        "write_mode": {"mode": mode, "primary_key": [*stream.keys]},
         **msgspec.to_builtins(overrides),
     }
 

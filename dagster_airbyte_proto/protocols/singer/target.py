@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, InternalError
 from dagster_airbyte_proto.model import Catalog, PushMode
 from dagster_airbyte_proto.protocols.conversation import FileArgument, Invocation, Transcript, Verb, encode_config
 from dagster_airbyte_proto.protocols.destination import (
@@ -46,6 +46,7 @@ class SingerTarget:
     keeps_values: bool = False
     omits_nulls: bool = False
     proves_by_result: bool = False
+    takes_batches: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return tuple(Invocation(words, verb=Verb.SPEC) for words in (("--about", "--format=json"), ("--help",)))
@@ -116,6 +117,9 @@ class SingerTarget:
         # The SDK takes what follows `file://` as it is, without percent-encoding.
         encoding = {"format": "jsonl", "compression": "gzip"}
         return _line({"type": "BATCH", "stream": stream.id.name, "encoding": encoding, "manifest": [f"file://{path}"]})
+
+    def batch_head(self, stream: PushedStream, rows: int, size: int) -> bytes:  # noqa: ARG002 - its records are lines
+        raise InternalError("heading a batch of Arrow", "the protocol has no batches", stream=str(stream.id))
 
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:
         bookmark = {"plan": position.plan_id, "rows": position.rows}

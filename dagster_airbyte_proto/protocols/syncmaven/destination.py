@@ -53,6 +53,7 @@ class SyncmavenDestination:
     keeps_values: bool = True
     omits_nulls: bool = True
     proves_by_result: bool = True
+    takes_batches: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return (_question(Verb.SPEC, messages.describe()),)
@@ -126,6 +127,9 @@ class SyncmavenDestination:
 
     def batch_line(self, stream: PushedStream, path: str) -> bytes:  # noqa: ARG002 - no connection may ask for it
         raise InternalError("naming a file of records", "the protocol has no such message", stream=str(stream.id))
+
+    def batch_head(self, stream: PushedStream, rows: int, size: int) -> bytes:  # noqa: ARG002 - its records are lines
+        raise InternalError("heading a batch of Arrow", "the protocol has no batches", stream=str(stream.id))
 
     def state_line(self, stream: PushedStream, position: SentPosition) -> bytes:  # noqa: ARG002 - it sends none back
         return b""

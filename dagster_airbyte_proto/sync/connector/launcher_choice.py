@@ -16,7 +16,9 @@ from dagster_airbyte_proto.launchers.process import Launcher, LaunchOptions
 from dagster_airbyte_proto.launchers.recordings.replay import ReplayLauncher
 from dagster_airbyte_proto.launchers.wasm.launcher import WasmLauncher
 from dagster_airbyte_proto.protocols.conversation import SourceProtocol
-from dagster_airbyte_proto.protocols.lookup import source_protocol
+from dagster_airbyte_proto.protocols.destination import DestinationProtocol
+from dagster_airbyte_proto.protocols.lookup import destination_protocol, source_protocol
+from dagster_airbyte_proto.protocols.rapidbyte.destination import RapidbyteDestination
 from dagster_airbyte_proto.protocols.rapidbyte.grants import Narrowing
 from dagster_airbyte_proto.protocols.rapidbyte.source import RapidbyteSource
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides
@@ -32,6 +34,13 @@ def source_protocol_of(connection: Connection) -> SourceProtocol:
     if connection.connector.protocol == "rapidbyte":
         return RapidbyteSource(Overrides(**connection.overrides.model_dump()))
     return source_protocol(connection.connector.protocol)
+
+
+def destination_protocol_of(connection: Connection) -> DestinationProtocol:
+    """The same of its destination."""
+    if connection.connector.protocol == "rapidbyte":
+        return RapidbyteDestination(Overrides(**connection.overrides.model_dump()))
+    return destination_protocol(connection.connector.protocol)
 
 
 def launcher_for(

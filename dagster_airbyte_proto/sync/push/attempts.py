@@ -74,7 +74,8 @@ class DeliveryAttempts:
         error = self.error
         if not isinstance(error, ConnectorError) or not error.retryable or self._plan.mode not in IDEMPOTENT:
             return False
-        return attempt < len(_WAIT_SECONDS) and not self._context.options.cancel.wait(_WAIT_SECONDS[attempt])
+        pauses = error.pauses_seconds or _WAIT_SECONDS
+        return attempt < min(len(pauses), MAX_ATTEMPTS - 1) and not self._context.options.cancel.wait(pauses[attempt])
 
 
 def first_position(context: DeliveryContext, plan: SealedPlan) -> int:

@@ -12,18 +12,13 @@
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
-from dagster_airbyte_proto.encoding.record_lines import RecordFrame
-from dagster_airbyte_proto.encoding.sendable import unsendable_rows
 from dagster_airbyte_proto.errors import Cancelled, ConnectorError, ProtoError, StateConflict
 from dagster_airbyte_proto.launchers.process import ExitReport, RunningConnector
-from dagster_airbyte_proto.loads.plan_query import LEFT_OUT
 from dagster_airbyte_proto.loads.push import RejectedRow, SealedPlan
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import PushMode
@@ -31,7 +26,8 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
-from dagster_airbyte_proto.sync.connector.destination_catalog import opened_row_schema
+from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
+from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
 from dagster_airbyte_proto.sync.push.plan_rows import PlanBatch, plan_batches
 from dagster_airbyte_proto.sync.push.push_context import DeliveryContext
@@ -64,12 +60,13 @@ class ProcessDelivery:
         self._protocol = context.destination.protocol
         self._stream = stream
         self._acks = Acknowledgements(plan.plan_id, 0)
-        self._output = DestinationOutput(context.destination, self._acks)
+        self._rejected_records = RejectedRecords(rules, stream.keys)
+        self._output = DestinationOutput(context.destination, self._acks, self._rejected_records)
+        self._encoder = StreamEncoder(self._protocol, stream, rules)
         self._noted_at = 0.0
         self._has_ended_well = False
         self._served = ServedValues()
         self._files: WrittenBatches | None = None
-        self._schema = opened_row_schema(self._protocol, rules.schema, stream)
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
         self.rejected = self._rejected_before = self._dropped = 0
@@ -78,7 +75,7 @@ class ProcessDelivery:
     @property
     def unnamed(self) -> int:
         """The rows that the destination says it rejected, and does not name."""
-        return self._acks.rejected
+        return self._acks.rejected + self._rejected_records.unnamed
 
     def run(self, part: RowRange, *, rejected_before: int = 0) -> None:
         """Sends the rows of a part and waits for the end of the process. Raises ConnectorError if it took not all.
@@ -89,11 +86,18 @@ class ProcessDelivery:
         context, plan = self._context, self._plan
         self.sent = self.acknowledged = self._acks.rows = part.start
         context.store.begin_delivery(context.lease, plan, part.start)
-        request = WriteRequest(context.destination.config.current, self._stream, context.sync_id, _asset(plan))
+        request = WriteRequest(
+            context.destination.config.current,
+            self._stream,
+            context.sync_id,
+            _asset(plan),
+            context.connection.on_error,
+        )
         with (
             served_values(context.destination, context.store, asset_of(plan), context.renewal.check) as self._served,
             written_batches(context.connection) as self._files,
         ):
+            self._encoder.files = self._files
             running = context.destination.connector.launch(self._protocol.write(request), self._served.variables)
             report = self._delivered(running, request, part)
         self._check_end(report, part)
@@ -136,7 +140,9 @@ class ProcessDelivery:
             return error
         text = self._context.destination.mask.text(f"{error.found}: {found}")
         retryable = error.retryable or self._output.is_transient
-        return ConnectorError(error.doing, text, remedy=error.remedy, retryable=retryable)
+        explained = ConnectorError(error.doing, text, remedy=error.remedy, retryable=retryable)
+        explained.pauses_seconds = self._output.pauses_seconds
+        return explained
 
     def _read_on(self, running: RunningConnector, seconds: float) -> None:
         """Takes in what the process still sends before it ends."""
@@ -150,19 +156,16 @@ class ProcessDelivery:
         began_at = time.monotonic()
         for batch in _batches(self._context, self._plan, self._storage, part):
             self._wait_for_rate(running, batch.end - part.start, began_at)
-            refused = self.rejected
-            lines = self._encoded(batch)
-            refused = self.rejected - refused
+            rows, refused = self._encoder.sendable(batch)
+            for each in refused:
+                self._reject(each)
             self._context.store.announce_rows(self._context.lease, self._plan, batch.end)
             reach("push.announced")
             self.sent = batch.end
-            if lines:
-                files = self._files_for(batch)
-                lines = self._protocol.batch_line(self._stream, files.write(lines, batch.end)) if files else lines
-                self._write(running, lines)
-            self._acks.sent(
-                batch.end, batch.end - batch.start - refused
-            )  # Before it is written: it may come back while we still write.
+            for piece in self._encoder.pieces(rows, batch):
+                self._write(running, piece)
+            # Before it is written: it may come back while we still write.
+            self._acks.sent(batch.end, rows.num_rows)
             self._write(running, self._protocol.state_line(self._stream, SentPosition(self._plan.plan_id, batch.end)))
             reach("push.sent")
             self._read(running, 0.0)
@@ -170,36 +173,14 @@ class ProcessDelivery:
         is_end = part.end in (self._plan.rows, self._plan.rows_to_write)
         self._write(running, self._protocol.closing_lines(self._stream, _milliseconds(), is_end=is_end))
 
-    def _encoded(self, batch: PlanBatch) -> memoryview | bytes:
-        """Returns the lines of a batch, without the rows that are refused here."""
-        rows = self._rules.columns_of(batch.rows)
-        numbers: Sequence[int] = range(batch.start, batch.end)
-        if batch.is_removal:
-            deleted_at = pa.array([time.time_ns() // 1000] * rows.num_rows, pa.timestamp("us", "UTC"))
-            rows = rows.append_column(self._protocol.deletion_column, deleted_at)
-        finders: Sequence[Callable[[pa.RecordBatch], dict[int, str]]]
-        finders = (lambda _: _left_out(batch), unsendable_rows, self._misfits)
-        for find_faults in finders:
-            if faults := find_faults(rows):
-                self._reject([RejectedRow(numbers[place], reason) for place, reason in faults.items()])
-                kept = [place for place in range(rows.num_rows) if place not in faults]
-                rows, numbers = rows.take(pa.array(kept, pa.int64())), [numbers[place] for place in kept]
-        framed = ("", "") if self._files_for(batch) else self._protocol.record_frame(self._stream, _milliseconds())
-        return self._rules.lines(rows, RecordFrame(*framed))
-
-    def _files_for(self, batch: PlanBatch) -> WrittenBatches | None:
-        """The files, if the rows of a batch go by them: bare records carry no version, and targets read no deletion."""
-        is_bare = self._plan.mode is not PushMode.OVERWRITE and not batch.is_removal
-        return self._files if is_bare else None
-
-    def _misfits(self, rows: pa.RecordBatch) -> dict[int, str]:
-        return self._schema.faults(self._rules.objects(rows)) if self._schema else {}
-
-    def _reject(self, rows: list[RejectedRow]) -> None:
+    def _note_refused(self, rows: list[RejectedRow]) -> None:
         self._refused += rows
         self.rejected += len(rows)
         for each in rows:
             self.rejections[each.reason] = self.rejections.get(each.reason, 0) + 1
+
+    def _reject(self, rows: list[RejectedRow]) -> None:
+        self._note_refused(rows)
         dropped = sum(each.reason == DROPPED for each in rows)
         self._dropped += dropped
         if dropped == len(rows):
@@ -273,6 +254,7 @@ class ProcessDelivery:
             return  # The rows are shown at the end, if at all.
         if proved <= self.acknowledged or (not force and time.monotonic() - self._noted_at < _ACKNOWLEDGE_SECONDS):
             return
+        self._name_rejected(proved)
         refused = [each for each in self._refused if each.row < proved]
         reach("push.acknowledged")
         acknowledged = AcknowledgedRows(proved, refused, self._served.changes)
@@ -282,6 +264,12 @@ class ProcessDelivery:
         if self._files is not None:
             self._files.remove_until(proved)
         self.acknowledged, self._noted_at = proved, time.monotonic()
+
+    def _name_rejected(self, proved: int) -> None:
+        """Finds the rows that the destination rejected, among those that it proves now."""
+        if self._rejected_records.unnamed:
+            batches = plan_batches(self._plan, self._storage, self.acknowledged, proved)
+            self._note_refused(self._rejected_records.rows(batches))
 
     def _end(self, running: RunningConnector, part: RowRange) -> ExitReport | None:
         """Closes the input, and reads on until the process has ended."""
@@ -337,7 +325,11 @@ class ProcessDelivery:
             raise ConnectorError(doing, self._context.destination.mask.text(error or ""))
         if report is None or not (report.ended_cleanly or self._has_proof_of_all):
             found = error or (report.how_it_ended_and_why if report else "it closed its output and did not end")
-            raise ConnectorError(doing, self._context.destination.mask.text(found), retryable=self._output.is_transient)
+            failure = ConnectorError(
+                doing, self._context.destination.mask.text(found), retryable=self._output.is_transient
+            )
+            failure.pauses_seconds = self._output.pauses_seconds
+            raise failure
         if self.acknowledged < part.end:
             proved = self.acknowledged - part.start
             raise ConnectorError(
@@ -363,14 +355,6 @@ def _batches(context: DeliveryContext, plan: SealedPlan, storage: Storage, part:
         step = max(1, min(max_rows, limits.bytes // row_bytes))
         for place in range(0, batch.rows.num_rows, step):
             yield PlanBatch(batch.start + place, batch.rows.slice(place, step), batch.is_removal)
-
-
-def _left_out(batch: PlanBatch) -> dict[int, str]:
-    """Returns the rows that a transform left out when they were planned, with the reasons."""
-    if LEFT_OUT not in batch.rows.schema.names:
-        return {}
-    reasons = batch.rows.column(LEFT_OUT)
-    return {} if reasons.null_count == len(reasons) else {n: why for n, why in enumerate(reasons.to_pylist()) if why}
 
 
 def _asset(plan: SealedPlan) -> str:

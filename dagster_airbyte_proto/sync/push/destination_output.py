@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
-from dagster_airbyte_proto.protocols.destination import Echo, StreamResult
+from dagster_airbyte_proto.protocols.destination import Echo, RejectedRecord, StreamResult
 from dagster_airbyte_proto.protocols.events import (
     ConfigEvent,
     ErrorEvent,
@@ -14,6 +14,7 @@ from dagster_airbyte_proto.protocols.events import (
     PlainLine,
     UnknownEvent,
 )
+from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
 from dagster_airbyte_proto.sync.push.push_context import Destination
 
 _MAX_LINE_BYTES = 64 << 20
@@ -31,6 +32,7 @@ class ConnectorOutput:
         self._skipped: Counter[str] = Counter()
         self.error: str | None = None
         self.is_transient = False
+        self.pauses_seconds: tuple[float, ...] = ()
 
     def feed(self, chunk: bytes) -> Iterator[object]:
         """Takes in a piece of output, and returns what is in it. Raises ProtocolViolation for a line without an end."""
@@ -75,6 +77,7 @@ class ConnectorOutput:
 
     def _note(self, error: ErrorEvent) -> None:
         self.error = self.error or error.summary
+        self.pauses_seconds = self.pauses_seconds or error.pauses_seconds
         self.is_transient = self.is_transient or error.kind is FailureKind.TRANSIENT
         texts = (error.message, error.internal_message, error.stack_trace)
         self._log.write("ERROR", "\n".join(filter(None, texts)))
@@ -83,8 +86,8 @@ class ConnectorOutput:
 class DestinationOutput:
     """The output of one process of a destination. `result` is its last word on its rows."""
 
-    def __init__(self, destination: Destination, acknowledgements: Acknowledgements) -> None:
-        self._destination = destination
+    def __init__(self, destination: Destination, acknowledgements: Acknowledgements, rejected: RejectedRecords) -> None:
+        self._destination, self._rejected = destination, rejected
         self._acknowledgements = acknowledgements
         self._output = ConnectorOutput(destination, destination.protocol.reply)
         self.result: StreamResult | None = None
@@ -97,6 +100,10 @@ class DestinationOutput:
     @property
     def is_transient(self) -> bool:
         return self._output.is_transient
+
+    @property
+    def pauses_seconds(self) -> tuple[float, ...]:
+        return self._output.pauses_seconds
 
     def feed(self, chunk: bytes) -> None:
         """Takes in a piece of output. Raises ProtocolViolation for a line without an end."""
@@ -112,6 +119,8 @@ class DestinationOutput:
                 self._acknowledgements.received(found)
             elif isinstance(found, StreamResult):
                 self.result = self.result or found
+            elif isinstance(found, RejectedRecord):
+                self._rejected.add(found)
             elif isinstance(found, ConfigEvent):
                 self._destination.try_rewritten_config(found)
             else:

@@ -7,6 +7,7 @@ import msgspec
 import pyarrow as pa
 
 from dagster_airbyte_proto.connection import PushOptions
+from dagster_airbyte_proto.encoding.arrow_frames import stream_columns
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.errors import (
     Cancelled,
@@ -210,7 +211,10 @@ def _described(context: PushContext, plan: SealedPlan, options: PushOptions, fie
     keys = options.key or ()
     schema = json_schema(fields, protocol.dialect, keys)
     has_object = bool(offered_operations(context.delivery.destination))
-    return PushedStream(plan.stream, schema, options.mode, keys, has_object=has_object, options=options.options)
+    columns = stream_columns(fields) if protocol.takes_batches else ()
+    return PushedStream(
+        plan.stream, schema, options.mode, keys, has_object=has_object, options=options.options, columns=columns
+    )
 
 
 def _rules(context: PushContext, stream: StreamId, options: PushOptions) -> RowRules:

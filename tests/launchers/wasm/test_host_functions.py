@@ -12,8 +12,10 @@ from dagster_airbyte_proto.launchers.wasm.host import frames, sockets
 from dagster_airbyte_proto.launchers.wasm.host.component_state import MemoryState
 from dagster_airbyte_proto.launchers.wasm.host.frames import Frames
 from dagster_airbyte_proto.launchers.wasm.host.host_functions import HostFunctions
+from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox
 from dagster_airbyte_proto.launchers.wasm.host.sockets import HostSockets
 from dagster_airbyte_proto.protocols.conversation import Verb
+from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.component.interface import HOST_FUNCTIONS
 from dagster_airbyte_proto.protocols.rapidbyte.component.wire import HostCall
 from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged
@@ -131,7 +133,11 @@ def test_a_source_has_no_batches_to_take(source: Component) -> None:
 
 
 def test_batches_are_taken_and_end() -> None:
-    host = HostFunctions("destination", HostRule(), MemoryState(), [b"abc", b"de"])
+    inbox = Inbox()
+    for content in (b"abc", b"de"):
+        inbox.feed(messages.line("batch", stream="users", rows=1, bytes=len(content)) + content)
+    inbox.is_closed = True
+    host = HostFunctions("destination", HostRule(), MemoryState(), inbox)
     for content in (b"abc", b"de"):
         handle = _called(host, "next-batch").payload
         assert _called(host, "frame-len", handle) == Tagged("ok", len(content))

@@ -38,9 +38,11 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.wasm_binary import (
     section,
     sections,
 )
+from tests.support.wasm.wasi_files import FILE_FUNCTIONS, FILE_IMPORTS
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="components-")
 CONNECTOR = Path(__file__).parent / "connector.c"
+DESTINATION = Path(__file__).parent / "destination.c"
 _FLAGS = ("-target", "wasm32-freestanding", "-O2", "-nostdlib", "-mbulk-memory", "-fno-builtin")
 _LINKED = ("-Wl,--no-entry", "-Wl,--export-memory", "-Wl,-z,stack-size=1048576")
 MANIFEST: Mapping[str, Any] = {
@@ -88,6 +90,19 @@ def built(role: str = "source") -> Path:
     return path
 
 
+@cache
+def _destination() -> bytes:
+    """The destination of `destination.c`, without a manifest."""
+    return as_component(core_module(Path(_FOLDER.name), "destination", DESTINATION), "destination")
+
+
+def destination(folder: Path, **role: Any) -> bytes:
+    """The destination that writes into this folder, with what its manifest says of its role."""
+    permissions = {"fs": {"preopens": [str(folder)]}}
+    manifest = {**MANIFEST, "permissions": permissions, "roles": {"destination": role}}
+    return with_section(_destination(), "rapidbyte_manifest_v1", manifest)
+
+
 def as_component(core: bytes, role: str) -> bytes:
     """Wraps a core module, in the order of sections that wit-component has."""
     found, shell, modules = COMPONENT, bytes(wasmtime.wat2wasm(_component_text(core, role))), 0
@@ -102,17 +117,21 @@ def as_component(core: bytes, role: str) -> bytes:
 
 def _component_text(core: bytes, role: str) -> str:
     used = [each for each in HOST_FUNCTIONS if each.name.encode() in core]
+    files = FILE_FUNCTIONS if b"get-directories" in core else ()
+    beyond = len(used)
     functions = ROLE_FUNCTIONS[role]
     host_types = (CONNECTOR_ERROR, SOCKET_READ_RESULT, SOCKET_WRITE_RESULT)
     imported = "\n".join(f'(export "{each.name}" {signature(each)})' for each in used)
     # A lowered function needs the module's memory, and the module the function: a table of stubs is filled afterwards.
     flat = [[*flattened_parameters(each.parameters), *(["i32"] if each.result else [])] for each in used]
+    flat += [[*each.cores] for each in files]
+    names = [each.name for each in (*used, *files)]
     parameters = [f"(param {' '.join(cores)})" if cores else "" for cores in flat]
     stubs = "\n".join(
-        f'(type $t{number} (func {written})) (func (export "{each.name}") {written} '
+        f'(type $t{number} (func {written})) (func (export "{name}") {written} '
         f"{' '.join(f'(local.get {place})' for place in range(len(cores)))}"
         f" (call_indirect (type $t{number}) (i32.const {number})))"
-        for number, (each, cores, written) in enumerate(zip(used, flat, parameters, strict=True))
+        for number, (name, cores, written) in enumerate(zip(names, flat, parameters, strict=True))
     )
     fixed = "\n".join(f'(import "" "{number}" (func $f{number} {each}))' for number, each in enumerate(parameters))
     lowered = "\n".join(
@@ -120,24 +139,31 @@ def _component_text(core: bytes, role: str) -> str:
         f" (core func $l{number} (canon lower (func $h{number}) {OPTIONS}))"
         for number, each in enumerate(used)
     )
+    lowered += "\n".join(
+        f'(alias export {each.instance} "{each.full_name}" (func $h{number}))'
+        f" (core func $l{number} (canon lower (func $h{number}) {OPTIONS}))"
+        for number, each in enumerate(files, start=beyond)
+    )
     lifted = "\n".join(
         f'(alias core export $m "{each.name}" (core func $c-{each.name}))'
         f" {signature(each, 'e-' + each.name)[:-1]} (canon lift (core func $c-{each.name}) {OPTIONS}))"
         for each in functions
     )
-    elements = " ".join(f"$f{number}" for number in range(len(used)))
-    filled = " ".join(f'(export "{number}" (func $l{number}))' for number in range(len(used)))
+    elements = " ".join(f"$f{number}" for number in range(len(names)))
+    filled = " ".join(f'(export "{number}" (func $l{number}))' for number in range(len(names)))
+    with_files = ' (with "files" (instance $shim))' if files else ""
     types = " ".join(f'(export "{kind.name}" (type {reference(kind)}))' for kind in ROLE_TYPES)
     exported = " ".join(f'(export "{each.name}" (func $e-{each.name}))' for each in functions)
     return f"""(component
 {types_import(interface_name("types"))}{types_aliased(NAMED_TYPES)}
 (import "{interface_name("host")}" (instance $host {types_of_outside(host_types)}
 {imported}))
-(core module $Shim (table (export "t") {len(used)} funcref) {stubs})
-(core module $Fix (import "" "t" (table {len(used)} funcref)) {fixed} (elem (i32.const 0) func {elements}))
+{FILE_IMPORTS if files else ""}
+(core module $Shim (table (export "t") {len(names)} funcref) {stubs})
+(core module $Fix (import "" "t" (table {len(names)} funcref)) {fixed} (elem (i32.const 0) func {elements}))
 (core module $M)
 (core instance $shim (instantiate $Shim))
-(core instance $m (instantiate $M (with "host" (instance $shim))))
+(core instance $m (instantiate $M (with "host" (instance $shim)){with_files}))
 (alias core export $m "memory" (core memory $memory)) (alias core export $m "cabi_realloc" (core func $realloc))
 (alias core export $shim "t" (core table $t))
 {lowered}

@@ -8,6 +8,7 @@ import pytest
 from dagster_airbyte_proto.points import PUSH_POINTS
 from tests.sync.push.push_fork_server import PushForkServer
 from tests.sync.push.pushed_table import PushedTable, is_removal, person
+from tests.sync.push.rapidbyte.component_table import ComponentTable
 
 KILLED = -9
 _ECHOES = ("each", "end")
@@ -29,6 +30,7 @@ _CASES = [
     (protocol, mode, echo) for protocol in ("airbyte", "singer") for mode in ("mirror", "append") for echo in _ECHOES
 ]
 _CASES += [("syncmaven", "upsert", "end"), ("singer", "mirror", "by files")]
+_CASES += [("rapidbyte", mode, "each") for mode in ("upsert", "append")]
 _EVERY_TIME = (("airbyte", "mirror", "each"), ("singer", "append", "end"), ("syncmaven", "upsert", "end"))
 
 
@@ -39,8 +41,11 @@ _EVERY_TIME = (("airbyte", "mirror", "each"), ("singer", "append", "end"), ("syn
 def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
     server: PushForkServer, quick_folder: Path, protocol: str, mode: str, echo: str
 ) -> None:
-    table = PushedTable(quick_folder, protocol=protocol, mode=mode)
-    table.config |= {"keeps": True} if protocol == "syncmaven" else {"echo": echo.replace("by files", "each")}
+    if protocol == "rapidbyte":
+        table: PushedTable = ComponentTable(quick_folder, mode=mode)
+    else:
+        table = PushedTable(quick_folder, protocol=protocol, mode=mode)
+        table.config |= {"keeps": True} if protocol == "syncmaven" else {"echo": echo.replace("by files", "each")}
     batches = quick_folder / "batches"
     if echo == "by files":
         table.connector["batch_folder"] = str(batches)
@@ -85,6 +90,25 @@ def test_nothing_is_skipped_and_nothing_acknowledged_is_sent_again(
         assert len(rows) > before, where
         assert not batches.exists() or not list(batches.iterdir()), where
     assert kills > len(_POINTS) / 2
+
+
+@pytest.mark.everyday("push.sent-2")
+@pytest.mark.parametrize(
+    ("point", "number"), [("push.sealed", 1), ("push.announced", 3), ("push.sent", 2), ("push.noted", 1)]
+)
+def test_rows_of_a_component_are_neither_skipped_nor_sent_again(
+    server: PushForkServer, quick_folder: Path, point: str, number: int
+) -> None:
+    table = ComponentTable(quick_folder)
+    table.config["commit_rows"] = "5"
+    table.fill([person(each) for each in range(23)])
+    assert server.push(table, (point, number)) == KILLED
+    proved, at_death = table.acknowledged_ids(), len(table.received())
+    assert server.push(table) == 0
+    rows = table.received()
+    assert {row["id"] for row in rows} == {*range(23)}
+    assert [row["id"] for row in rows[at_death:] if (row["id"], False) in proved] == []
+    assert table.contacts().planned.to_send == 0
 
 
 @pytest.mark.everyday("push.sealed-1", "push.sent-2")

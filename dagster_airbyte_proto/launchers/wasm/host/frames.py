@@ -42,6 +42,12 @@ class Frames:
             raise refusal(ErrorCategory.FRAME, "FRAME_NEW_FAILED", f"{MAX_FRAMES} frames are open")
         return self._added(_Frame())
 
+    def check_room(self) -> None:
+        """Raises CallRefused if the connector has so many frames that it gets no more."""
+        if len(self._frames) >= MAX_FRAMES or self._held_bytes >= MAX_HELD_BYTES:
+            found = f"it holds {len(self._frames)} frames of {self._held_bytes} bytes: it has to drop some first"
+            raise refusal(ErrorCategory.FRAME, "TOO_MANY_FRAMES", found)
+
     def add_sealed(self, content: bytes) -> int:
         """A frame of our own, for the connector to read."""
         self._held_bytes += len(content)

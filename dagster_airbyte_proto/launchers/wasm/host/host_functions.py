@@ -14,13 +14,14 @@ of the output (`messages.py`), in `output`: whoever serves the calls takes it fr
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from dagster_airbyte_proto.launchers.wasm.host.component_state import CONNECTOR_INSTANCE, PER_STREAM, ComponentState
 from dagster_airbyte_proto.launchers.wasm.host.frames import Frames
+from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox, records_processed
 from dagster_airbyte_proto.launchers.wasm.host.refusals import CallRefused, refusal
 from dagster_airbyte_proto.launchers.wasm.host.sockets import HostSockets
 from dagster_airbyte_proto.protocols.rapidbyte import messages
@@ -28,6 +29,7 @@ from dagster_airbyte_proto.protocols.rapidbyte.component.interface import ROLES
 from dagster_airbyte_proto.protocols.rapidbyte.component.wire import HostCall
 from dagster_airbyte_proto.protocols.rapidbyte.component.wit_types import Tagged
 from dagster_airbyte_proto.protocols.rapidbyte.grants import HostRule
+from dagster_airbyte_proto.protocols.rapidbyte.messages import ProvedPosition
 from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory
 
 MAX_REJECTED = 10_000
@@ -35,6 +37,7 @@ _MAX_TEXT = 64 << 10
 _MAX_CHECKPOINT_BYTES = 16 << 20
 _MAX_KEY_BYTES = 1024
 _MAX_VALUE_BYTES = 1 << 20
+_MAX_RECORD_CHARACTERS = 1 << 20
 _MAX_PUTS = 10_000
 _MAX_STREAM_CHARACTERS = 4 << 20
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
@@ -44,17 +47,18 @@ class HostFunctions:
     """Answers the calls of a connector of this role, and keeps what they leave behind.
 
     `stream` is the one that runs, see `begin`. `effects` counts batches and checkpoints: a call that failed after
-    one of them must not be made again.
+    one of them must not be made again. `inbox` has what comes in for a destination.
     """
 
-    def __init__(self, role: str, rule: HostRule, state: ComponentState, inbox: Iterable[bytes] = ()) -> None:
+    def __init__(self, role: str, rule: HostRule, state: ComponentState, inbox: Inbox | None = None) -> None:
         self.stream: str | None = None
         self.output: deque[bytes] = deque()
         self.effects = 0
         self._kind = ROLES.index(role)
-        self._state, self._inbox = state, iter(inbox)
+        self._state = state
+        self.inbox = inbox or Inbox(is_closed=True)
         self._frames, self._sockets = Frames(), HostSockets(rule)
-        self._rejected = self._puts = self._stream_characters = 0
+        self.rejected = self._puts = self._stream_characters = 0
         self._functions: Mapping[str, Callable[..., Any]] = {
             "emit-batch": self._emit_batch,
             "next-batch": self._next_batch,
@@ -84,6 +88,10 @@ class HostFunctions:
         except CallRefused as refused:
             return Tagged("err", refused.error.to_wit())
 
+    def has_to_wait(self, call: HostCall) -> bool:
+        """True if there is no answer yet: the batch that the connector wants may still come."""
+        return call.function.name == "next-batch" and self.inbox.is_waited_for
+
     def begin(self, stream: str, values: Mapping[str, str]) -> None:
         """Notes that this stream runs from now on, with the values that it kept."""
         self.stream = stream
@@ -107,8 +115,12 @@ class HostFunctions:
         self.effects += 1
 
     def _next_batch(self) -> int | None:
-        content = next(self._inbox, None)
-        return None if content is None else self._frames.add_sealed(content)
+        self._frames.check_room()
+        content = self.inbox.next()
+        if content is None:
+            return None
+        self.effects += 1
+        return self._frames.add_sealed(content)
 
     def _log(self, level: int, text: str) -> None:
         self._write("log", level=level, message=text[:_MAX_TEXT])
@@ -125,19 +137,35 @@ class HostFunctions:
         if len(payload) > _MAX_CHECKPOINT_BYTES:
             raise refusal(ErrorCategory.DATA, "CHECKPOINT_TOO_LARGE", f"it is over {_MAX_CHECKPOINT_BYTES} bytes")
         try:
-            _OBJECT.decode(payload)
+            decoded = _OBJECT.decode(payload)
         except (msgspec.DecodeError, RecursionError):
             raise refusal(ErrorCategory.DATA, "INVALID_CHECKPOINT", "it is no JSON object") from None
         values = self._state.of_stream(self.stream)
-        self._write("checkpoint", checkpoint=payload, **({"values": values} if values else {}))
+        parts: dict[str, Any] = {"values": values} if values else {}
+        if self._is_destination and (position := self._proved_position(decoded)) is not None:
+            parts["position"] = position
+        self._write("checkpoint", checkpoint=payload, **parts)
         self.effects += 1
 
-    def _emit_dlq_record(self, stream: str, record: str, message: str, category: str) -> None:  # noqa: ARG002 - a record is in no line
-        if self._rejected >= MAX_REJECTED:
+    def _proved_position(self, checkpoint: dict[str, Any]) -> ProvedPosition | None:
+        records = records_processed(checkpoint)
+        if self.inbox.is_ahead(records):
+            found = f"{records} records are more than the component was given"
+            raise refusal(ErrorCategory.DATA, "CHECKPOINT_AHEAD", found)
+        return self.inbox.proved(records)
+
+    @property
+    def _is_destination(self) -> bool:
+        return ROLES[self._kind] == "destination"
+
+    def _emit_dlq_record(self, stream: str, record: str, message: str, category: str) -> None:
+        if self.rejected >= MAX_REJECTED:
             found = f"{MAX_REJECTED} records of this run are rejected already"
             raise refusal(ErrorCategory.DATA, "TOO_MANY_REJECTED", found)
-        self._rejected += 1
-        self._write("rejected", name=stream[:_MAX_TEXT], message=f"{category}: {message}"[:_MAX_TEXT])
+        self.rejected += 1
+        # A source's record is in no line, for no log may have it. A destination's is a row of ours, which is looked up.
+        shown = {"record": record} if self._is_destination and len(record) <= _MAX_RECORD_CHARACTERS else {}
+        self._write("rejected", name=stream[:_MAX_TEXT], message=f"{category}: {message}"[:_MAX_TEXT], **shown)
 
     def _state_get(self, scope: int, key: str) -> str | None:
         return self._state.get(scope, self._stream_of(scope, key), key)
