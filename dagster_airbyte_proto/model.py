@@ -316,11 +316,15 @@ TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec
 
 
 class RelayTarget(msgspec.Struct, frozen=True):
-    """The stream of a destination to which a relayed stream goes. `keys` are fields of its records."""
+    """The stream of a destination to which a relayed stream goes. `keys` are fields of its records.
+
+    Records are relayed as they came, or `by_columns` where one of the two ends has Arrow.
+    """
 
     stream: StreamId
     mode: PushMode
     keys: tuple[str, ...] = ()
+    by_columns: bool = False
 
 
 class PlannedStream(msgspec.Struct, frozen=True):

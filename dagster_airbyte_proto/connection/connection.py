@@ -333,8 +333,6 @@ class Connection(StrictModel):
     @model_validator(mode="after")
     def _one_direction(self) -> Self:
         fields = type(self).model_fields
-        if self.to is not None and self.connector.protocol == "rapidbyte":
-            raise ValueError("to: a component is not relayed yet; sync it into tables, and push these")
         if self.push is not None:
             of_others, fits = _OF_SYNCS, "one that reads its connector, and this one has a push"
         elif self.to is not None:

@@ -210,7 +210,7 @@ def stream_columns(planned: PlannedStream) -> Columns:
     """Returns the columns in which the stream is staged. Raises ConfigError as `table_columns` does."""
     if planned.relay is None:
         return table_columns(planned)
-    if planned.shaping is None:
+    if planned.shaping is None and not planned.relay.by_columns:
         return _whole_records(planned, planned.relay)
     return with_record_form(table_columns(planned), planned, planned.relay)
 

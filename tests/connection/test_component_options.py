@@ -58,10 +58,6 @@ overrides: {{effective_parallelism: 4, copy_flush_bytes_override: 16 MiB}}
             f"connector: {{protocol: airbyte, {_PROGRAM}}}\noverrides: {{partition_strategy: mod}}",
             "overrides are for a connector of protocol: rapidbyte",
         ),
-        (
-            f"connector: {{protocol: rapidbyte, {_WASM}}}\nto: {{connector: {{protocol: airbyte, {_PROGRAM}}}}}",
-            "a component is not relayed yet",
-        ),
     ],
 )
 def test_what_does_not_fit_a_component_is_refused(tmp_path: Path, text: str, found: str) -> None:

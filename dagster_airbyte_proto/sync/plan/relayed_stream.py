@@ -49,8 +49,13 @@ def relayed_stream(connection: Connection, planned: PlannedStream, options: Stre
         slice=None,
         types=TypeChoices(),
         sdc_columns=False,
-        relay=RelayTarget(_target_stream(connection, planned, options), mode, keys),
+        relay=RelayTarget(_target_stream(connection, planned, options), mode, keys, _has_arrow(connection)),
     )
+
+
+def _has_arrow(connection: Connection) -> bool:
+    ends = (connection.connector, connection.to.connector if connection.to is not None else None)
+    return any(each is not None and each.protocol == "rapidbyte" for each in ends)
 
 
 def _target_stream(connection: Connection, planned: PlannedStream, options: StreamOptions) -> StreamId:

@@ -27,9 +27,7 @@ class RowRules(NamedTuple):
         if self.form is None:
             return rows.select([name for name in rows.schema.names if name not in OWN_COLUMNS])
         sent = rows.select([self.form.record_column] if self.form.record_column else [*self.form.columns])
-        return sent.cast(
-            pa.schema([_with_json(field) if field.name in self.form.json_columns else field for field in sent.schema])
-        )
+        return sent.cast(pa.schema([sent_field(self.form, field) for field in sent.schema]))
 
     def objects(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns the JSON object of each row."""
@@ -42,6 +40,11 @@ class RowRules(NamedTuple):
         if self.form is not None and self.form.record_column:
             return framed_lines(rows.column(0), frame)
         return record_lines(rows, frame, omits_nulls=self.omits_nulls)
+
+
+def sent_field(form: RecordForm, field: pa.Field) -> pa.Field:
+    """Returns a field of staged rows as it is sent: with JSON in the place of text where it holds such."""
+    return _with_json(field) if field.name in form.json_columns else field
 
 
 def _with_json(field: pa.Field) -> pa.Field:

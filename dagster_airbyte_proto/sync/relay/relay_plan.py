@@ -7,27 +7,37 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.connection.push import RowLimit
+from dagster_airbyte_proto.encoding.arrow_frames import stream_columns
 from dagster_airbyte_proto.encoding.json_types import translated
 from dagster_airbyte_proto.errors import StagingError
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.loads.push import PlanFile, PlannedCounts, SealedPlan
 from dagster_airbyte_proto.loads.storage import LOCAL
 from dagster_airbyte_proto.model import PushMode
-from dagster_airbyte_proto.protocols.destination import DestinationOperation, DestinationProtocol, PushedStream
+from dagster_airbyte_proto.protocols.destination import (
+    DestinationOperation,
+    DestinationProtocol,
+    PushedStream,
+    StreamColumn,
+)
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.sync.connector.destination_catalog import row_schema_of
 from dagster_airbyte_proto.sync.push.attempts import PlanPart, row_ranges
 from dagster_airbyte_proto.sync.push.delivery import RowRange
-from dagster_airbyte_proto.sync.push.row_rules import RowRules
+from dagster_airbyte_proto.sync.push.row_rules import RowRules, sent_field
 
 _ALL_ROWS = RowLimit(share=1.0)
 
 
 class FormedRows(NamedTuple):
-    """The rows of a plan up to a position, from the end of those before on, which have one form."""
+    """The rows of a plan up to a position, from the end of those before on, which have one form.
+
+    `columns` are those that they have as batches.
+    """
 
     end: int
     form: RecordForm
+    columns: tuple[StreamColumn, ...] = ()
 
 
 class RelayedTo(NamedTuple):
@@ -57,7 +67,7 @@ class RelayPlan(NamedTuple):
             for formed in self.formed:
                 end = min(formed.end, rows.end)
                 if end > begin or self.plan.rows == 0:
-                    stream = _described(formed.form, destination)._replace(generation_id=generation_id)
+                    stream = _described(formed, destination)._replace(generation_id=generation_id)
                     yield PlanPart(RowRange(begin, end), stream, _rules(formed.form, destination))
                     begin = end
 
@@ -69,10 +79,10 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[],
     end = 0
     for file in files:
         end += file.rows
-        form = _form_of(file.path)
-        if formed and formed[-1].form == form:
+        found = _form_of(file.path)._replace(end=end)
+        if formed and formed[-1]._replace(end=end) == found:
             formed.pop()
-        formed.append(FormedRows(end, form))
+        formed.append(found)
     formed = formed or [FormedRows(0, form_without_rows())]
     plan = SealedPlan(
         plan_id=load_id,
@@ -88,11 +98,17 @@ def plan_of_part(load_id: str, part: StagedRows, form_without_rows: Callable[[],
     return RelayPlan(plan, formed)
 
 
-def _described(form: RecordForm, destination: RelayedTo) -> PushedStream:
-    target = form.target
-    schema = translated(form.json_schema, destination.protocol.dialect)
-    has_object, options = bool(destination.operations), destination.options
-    return PushedStream(target.stream, schema, target.mode, target.keys, has_object=has_object, options=options)
+def _described(formed: FormedRows, destination: RelayedTo) -> PushedStream:
+    target = formed.form.target
+    return PushedStream(
+        target.stream,
+        translated(formed.form.json_schema, destination.protocol.dialect),
+        target.mode,
+        target.keys,
+        has_object=bool(destination.operations),
+        options=destination.options,
+        columns=formed.columns if destination.protocol.takes_batches else (),
+    )
 
 
 def _rules(form: RecordForm, destination: RelayedTo) -> RowRules:
@@ -102,14 +118,17 @@ def _rules(form: RecordForm, destination: RelayedTo) -> RowRules:
     return RowRules(max_rejected=_ALL_ROWS, form=form, schema=schema)
 
 
-def _form_of(path: str) -> RecordForm:
+def _form_of(path: str) -> FormedRows:
+    """The form of the rows of a file."""
     doing = "reading the staged rows of a relay"
     try:
         filesystem, place = LOCAL.at(path)
         with filesystem.open_input_file(place) as opened:
-            form = RecordForm.of_schema(pq.read_schema(opened))
+            schema = pq.read_schema(opened)
     except (OSError, pa.ArrowInvalid) as error:
         raise StagingError(doing, f"{path}: {error}") from error
+    form = RecordForm.of_schema(schema)
     if form is None:
         raise StagingError(doing, f"{path} was not staged for a relay")
-    return form
+    sent = pa.schema([sent_field(form, schema.field(name)) for name in form.columns])
+    return FormedRows(0, form, stream_columns(sent))

@@ -48,7 +48,7 @@ def _stream(name: str, *modes: str) -> dict[str, Any]:
     }
 
 
-def _rows(*numbers: int) -> list[dict[str, Any]]:
+def rows_of(*numbers: int) -> list[dict[str, Any]]:
     names = [f"n-{number}" if number % 2 else None for number in numbers]
     times = [_AT + datetime.timedelta(number) for number in numbers]
     columns = numbers, names, [number / 4 for number in numbers], times, [b"\xff"] * len(numbers)
@@ -63,7 +63,7 @@ def _ipc(rows: Sequence[dict[str, Any]], schema: pa.Schema = _SCHEMA) -> str:
     return written.getvalue().hex()
 
 
-def _checkpoint(last: int) -> str:
+def checkpoint(last: int) -> str:
     payload = {
         "id": last,
         "kind": "source",
@@ -76,11 +76,11 @@ def _checkpoint(last: int) -> str:
     return f"checkpoint 0 {json.dumps(payload)}"
 
 
-_CONFIG: dict[str, Any] = {
+CONFIG: dict[str, Any] = {
     "catalog": {"streams": [_stream("users"), _stream("orders", "full_refresh")]},
-    "first": _ipc(_rows(1, 2, 3)),
-    "second": _ipc(_rows(4, 5)),
-    "script_users": f"!ipc first;!{_checkpoint(3)};?ipc second;?{_checkpoint(5)};?context",
+    "first": _ipc(rows_of(1, 2, 3)),
+    "second": _ipc(rows_of(4, 5)),
+    "script_users": f"!ipc first;!{checkpoint(3)};?ipc second;?{checkpoint(5)};?context",
     "script_orders": "ipc first;ipc second",
 }
 
@@ -88,7 +88,7 @@ _CONFIG: dict[str, Any] = {
 def _connect(place: Place, written: Mapping[str, Any] = {}, **config: Any) -> str:
     (place.folder / "source.wasm").write_bytes(guests.built().read_bytes())
     connector = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}, **written}
-    return place.connect({}, connector=connector, config={**_CONFIG, **config})
+    return place.connect({}, connector=connector, config={**CONFIG, **config})
 
 
 def _table(place: Place, stream: str) -> list[dict[str, Any]]:
@@ -127,26 +127,26 @@ def test_a_full_refresh_and_an_incremental_sync_land_with_equal_values(place: Pl
     users, orders = report["streams"]["users"], report["streams"]["orders"]
     assert (report["status"], users["emitted"], users["committed"], orders["committed"]) == ("complete", 3, 3, 5)
     assert users["state"]["cursor_value"] == {"type": "int64", "value": 3}
-    assert _table(place, "users") == _rows(1, 2, 3)
-    assert _table(place, "orders") == _rows(1, 2, 3, 4, 5)
+    assert _table(place, "users") == rows_of(1, 2, 3)
+    assert _table(place, "orders") == rows_of(1, 2, 3, 4, 5)
 
     again = place.json("sync", file)["streams"]
     assert (again["users"]["emitted"], again["orders"]["generation"]) == (2, 2)
-    assert _table(place, "users") == _rows(1, 2, 3, 4, 5)
-    assert _table(place, "orders") == _rows(1, 2, 3, 4, 5)
+    assert _table(place, "users") == rows_of(1, 2, 3, 4, 5)
+    assert _table(place, "orders") == rows_of(1, 2, 3, 4, 5)
 
 
 def test_a_stream_that_fails_keeps_what_its_checkpoints_cover(place: Place) -> None:
-    script = f"ipc first;{_checkpoint(3)};ipc second;trap"
+    script = f"ipc first;{checkpoint(3)};ipc second;trap"
     file = _connect(place, script_users=script)
     report = place.json("sync", file, "--streams", "users", code=1)
     users = report["streams"]["users"]
     assert (users["committed"], users["state"]["cursor_value"]["value"]) == (3, 3)
     assert "the component trapped" in users["error"]
-    assert _table(place, "users") == _rows(1, 2, 3)
+    assert _table(place, "users") == rows_of(1, 2, 3)
     # The next run begins from the checkpoint.
     assert place.json("sync", _connect(place), "--streams", "users")["streams"]["users"]["emitted"] == 2
-    assert _table(place, "users") == _rows(1, 2, 3, 4, 5)
+    assert _table(place, "users") == rows_of(1, 2, 3, 4, 5)
 
 
 def test_an_error_of_the_component_fails_its_stream_alone(place: Place) -> None:
@@ -157,7 +157,7 @@ def test_an_error_of_the_component_fails_its_stream_alone(place: Place) -> None:
 
 
 def test_what_it_keeps_for_a_stream_is_there_in_the_next_run(place: Place) -> None:
-    script = f"get 1 page;cas 1 page - a;cas 1 page a b;ipc first;{_checkpoint(3)}"
+    script = f"get 1 page;cas 1 page - a;cas 1 page a b;ipc first;{checkpoint(3)}"
     file = _connect(place, script_users=script)
     for before, answers in (("none", "true"), ("b", "false")):
         shown = place.run("sync", file, "--streams", "users", "--verbose")
@@ -203,7 +203,7 @@ def test_what_a_component_cannot_do_yet_is_an_error(place: Place, words: tuple[s
 def test_after_a_kill_nothing_is_lost_and_nothing_is_there_twice(place: Place, point: str, tmp_path: Path) -> None:
     """A load after each checkpoint; the process is killed at the first load, and all that it started ends with it."""
     Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
-    script = f"!ipc first;!{_checkpoint(3)};ipc second;{_checkpoint(5)}"
+    script = f"!ipc first;!{checkpoint(3)};ipc second;{checkpoint(5)}"
     file = _connect(place, script_users=script)
     written = json.loads(Path(file).read_text())
     Path(file).write_text(json.dumps({**written, "load": {"max_bytes": 1}, "streams": ["users"]}))
@@ -215,7 +215,7 @@ def test_after_a_kill_nothing_is_lost_and_nothing_is_there_twice(place: Place, p
         return place.run("sync", file, "--json").code == 0
 
     until(is_synced)  # The dead run's lease has to run out first.
-    assert _table(place, "users") == _rows(1, 2, 3, 4, 5)
+    assert _table(place, "users") == rows_of(1, 2, 3, 4, 5)
 
 
 @pytest.mark.spark
@@ -226,7 +226,7 @@ def test_values_in_iceberg_are_those_that_the_component_sent(spark: "SparkSessio
         assert (report["status"], report["streams"]["users"]["state"]["id"]) == ("complete", last)
     for stream in ("users", "orders"):
         found = spark.table(f"{pier.catalog}.shop.{stream}").select(*_TYPES).orderBy("id").collect()
-        assert [row.asDict() for row in found] == _rows(1, 2, 3, 4, 5)
+        assert [row.asDict() for row in found] == rows_of(1, 2, 3, 4, 5)
 
 
 def test_values_in_parquet_are_those_that_the_component_sent(place: Place) -> None:
@@ -235,4 +235,4 @@ def test_values_in_parquet_are_those_that_the_component_sent(place: Place) -> No
     versions = sorted((place.folder / ".airbyte-proto/warehouse/shop/orders").glob("v*"))
     files = versions[-1].glob("*.parquet")
     found = pa.concat_tables(pq.ParquetFile(file).read(columns=list(_TYPES)) for file in files).sort_by("id")
-    assert found.to_pylist() == _rows(1, 2, 3, 4, 5)
+    assert found.to_pylist() == rows_of(1, 2, 3, 4, 5)

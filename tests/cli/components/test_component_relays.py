@@ -1,0 +1,104 @@
+"""Relays with a component at one end or at both: from its batches to records, from records to batches, and as Arrow."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dagster_airbyte_proto.testing import crash_points
+from dagster_airbyte_proto.testing.folder import FOLDER_FORMAT
+from tests.cli.components.test_component_syncs import CONFIG, checkpoint, rows_of
+from tests.cli.conftest import Place, until
+from tests.support.wasm import guests
+from tests.sync.push.rapidbyte.component_table import written_batches
+
+pytestmark = pytest.mark.everyday("test_batches_go_from_component_to_component")
+
+_FAKE = [sys.executable, "-m", "dagster_airbyte_proto.testing.fake_destination"]
+
+
+def _to_component(place: Place, **config: str) -> dict[str, Any]:
+    granted = place.folder / "granted"
+    granted.mkdir(exist_ok=True)
+    (place.folder / "destination.wasm").write_bytes(guests.destination(granted))
+    launch = {"kind": "wasm", "path": "destination.wasm"}
+    return {"connector": {"protocol": "rapidbyte", "launch": launch}, "config": {"commit_rows": "2", **config}}
+
+
+def _from_component(place: Place, **more: Any) -> str:
+    (place.folder / "source.wasm").write_bytes(guests.built().read_bytes())
+    connector = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}}
+    file = place.connect({}, connector=connector, config=CONFIG)
+    Path(file).write_text(json.dumps({**json.loads(Path(file).read_text()), **more}))
+    return file
+
+
+def _written(place: Place) -> list[dict[str, Any]]:
+    return [row for run in written_batches(place.folder / "granted") for batch in run for row in batch.to_pylist()]
+
+
+def test_batches_go_from_component_to_component(place: Place) -> None:
+    file = _from_component(place, to=_to_component(place), streams={"users": {"write": "append_dedup"}})
+    report = place.json("sync", file)
+    users = report["streams"]["users"]
+    assert (report["status"], users["committed"], users["state"]["cursor_value"]["value"]) == ("complete", 3, 3)
+    assert _written(place) == rows_of(1, 2, 3)
+    again = place.json("sync", file)["streams"]["users"]
+    assert (again["emitted"], again["state"]["cursor_value"]["value"]) == (2, 5)
+    assert _written(place) == rows_of(1, 2, 3, 4, 5)
+    schemas = {batch.schema for run in written_batches(place.folder / "granted") for batch in run}
+    assert [pa.types.is_timestamp(schema.field("at").type) for schema in schemas] == [True]
+
+
+def test_a_cursor_waits_for_the_checkpoint_of_the_destination(place: Place) -> None:
+    to = _to_component(place, fault="silent")
+    report = place.json("sync", _from_component(place, to=to, streams={"users": {"write": "append_dedup"}}), code=1)
+    users = report["streams"]["users"]
+    assert (users["committed"], users["state"]) == (0, None)
+    assert "acknowledged 0 of 3 rows" in users["error"]
+    file = _from_component(place, to=_to_component(place), streams={"users": {"write": "append_dedup"}})
+    assert place.json("sync", file)["streams"]["users"]["state"]["cursor_value"]["value"] == 3
+
+
+def test_batches_become_records(place: Place) -> None:
+    to = {
+        "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": _FAKE}},
+        "config": {"path": str(place.folder / "out.jsonl")},
+    }
+    assert place.json("sync", _from_component(place, to=to, streams=["users"]))["status"] == "complete"
+    lines = map(json.loads, (place.folder / "out.jsonl").read_text().splitlines())
+    rows = [line["row"] for line in lines if "row" in line]
+    assert [(row["id"], row["name"], row["score"], row["raw"]) for row in rows] == [
+        (1, "n-1", 0.25, "/w=="),
+        (2, None, 0.5, "/w=="),
+        (3, "n-3", 0.75, "/w=="),
+    ]
+
+
+def test_records_become_batches(place: Place) -> None:
+    file = place.connect({"streams": {"users": {"records": 3}}}, to=_to_component(place))
+    report = place.json("sync", file)
+    assert (report["status"], report["streams"]["users"]["committed"]) == ("complete", 3), report
+    assert [(row["id"], row["name"]) for row in _written(place)] == [(0, "users 0"), (1, "users 1"), (2, "users 2")]
+    schemas = {batch.schema for run in written_batches(place.folder / "granted") for batch in run}
+    assert [schema.field("id").type for schema in schemas] == [pa.int64()]
+
+
+@pytest.mark.parametrize("point", ["load.announced:1", "push.sent:1", "push.noted:1", "load.promoted:1"])
+def test_after_a_kill(place: Place, point: str, tmp_path: Path) -> None:
+    Path("airbyte-proto.yaml").write_text(f"lease_seconds: 1\ncatalog: {{format: {FOLDER_FORMAT}}}\n")
+    file = _from_component(place, to=_to_component(place), streams={"users": {"write": "append_dedup"}})
+    written = json.loads(Path(file).read_text())
+    written["config"]["script_users"] = f"!ipc first;!{checkpoint(3)};ipc second;{checkpoint(5)}"
+    Path(file).write_text(json.dumps({**written, "load": {"max_bytes": 1}}))
+    log = tmp_path / "points"
+    died = subprocess.run([*crash_points.command(point, log), "sync", file], cwd=place.folder, check=False)
+    assert died.returncode == -signal.SIGKILL, log.read_text()
+    until(lambda: place.run("sync", file, "--json").code == 0)  # The dead run's lease has to run out first.
+    held = {row["id"]: row for row in _written(place)}
+    assert [held[number] for number in sorted(held)] == rows_of(1, 2, 3, 4, 5)
