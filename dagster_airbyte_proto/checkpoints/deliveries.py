@@ -54,6 +54,10 @@ class DeliveryStore(StateStore, ValueStore, EnrichedRowStore, Protocol):
         """Records how far the destination has the rows, and what it keeps of them, in one transaction."""
         ...
 
+    def keep_values(self, lease: Lease, asset: Asset, changes: ValueChanges) -> None:
+        """Changes values that belong to no rows."""
+        ...
+
     def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
         """The rejected rows of a plan, in their order."""
         ...

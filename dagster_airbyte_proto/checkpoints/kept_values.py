@@ -37,10 +37,10 @@ class KeptValue(NamedTuple):
 
 
 class Asset(NamedTuple):
-    """The owner of kept values."""
+    """The owner of kept values. Without a stream they are the connection's own."""
 
     connection: str
-    stream: StreamId
+    stream: StreamId | None
     partition: str = ""
 
 

@@ -72,7 +72,8 @@ class Transcript(NamedTuple):
 class ReadRequest(NamedTuple):
     """A request to read some `streams` of the `available` ones.
 
-    `fields` names the fields to read of a stream. A stream that is missing from it is read with all its fields.
+    `fields` names the fields to read of a stream. A stream that is missing from it is read with all its fields. `kept`
+    are the values that the connector kept and that belong to no stream, by their scopes.
     """
 
     config: Mapping[str, Any]
@@ -81,6 +82,7 @@ class ReadRequest(NamedTuple):
     sync_id: int
     available: tuple[Stream, ...] = ()
     fields: Mapping[StreamId, frozenset[str]] = {}
+    kept: Mapping[str, Mapping[str, str]] = {}
 
 
 class Conversation(Protocol):
@@ -124,6 +126,8 @@ class SourceProtocol(Conversation, Protocol):
     states: StateCodec
     sends_schemas: bool
     """True if connectors send the schema of each stream before its first record."""
+    keeps_scopes: bool
+    """True if connectors keep values that belong to no stream, and send them at the end of a run."""
     sends_batches: bool
     """True if records come in Arrow batches, between the lines: no line is a record then."""
 

@@ -77,7 +77,8 @@ class WriteRequest(NamedTuple):
     """A request to write one stream.
 
     `sync_id` is the number of the run. `asset` names what is delivered; it stays the same from run to run. `on_error`
-    says what becomes of a row that the destination does not take: `skip`, `fail` or `reject`.
+    says what becomes of a row that the destination does not take: `skip`, `fail` or `reject`. `kept` are the values
+    that it kept, by their scopes.
     """
 
     config: Mapping[str, Any]
@@ -85,6 +86,7 @@ class WriteRequest(NamedTuple):
     sync_id: int
     asset: str = ""
     on_error: str = "reject"
+    kept: Mapping[str, Mapping[str, str]] = {}
 
 
 class SentPosition(NamedTuple):
@@ -98,12 +100,15 @@ class Echo(NamedTuple):
     """A state that a destination sent back.
 
     `position` is None for a state that is none of ours. `records` and `rejected` are the numbers of records since the
-    state before that the destination says it has read, and did not take; None if it does not say.
+    state before that the destination says it has read, and did not take; None if it does not say. `kept` are the values
+    that it keeps as of then, by their scopes, and `is_end` says that its run came to a good end.
     """
 
     position: SentPosition | None
     records: float | None = None
     rejected: float | None = None
+    kept: Mapping[str, Mapping[str, str]] = {}
+    is_end: bool = False
 
 
 class RejectedRecord(NamedTuple):
@@ -143,6 +148,9 @@ class DestinationProtocol(Conversation, Protocol):
 
     proves_by_result: bool
     """True if a destination proves all rows of its process at once, by a StreamResult, and none before."""
+
+    keeps_scopes: bool
+    """True if destinations keep values by scope, with their checkpoints and at the end of a run."""
 
     takes_batches: bool
     """True if a destination takes Arrow batches in the place of record lines."""

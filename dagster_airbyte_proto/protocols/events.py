@@ -134,6 +134,12 @@ class AnalyticsEvent(NamedTuple):
     value: str
 
 
+class KeptValuesEvent(NamedTuple):
+    """The values that the connector keeps and that belong to no stream, by their scopes. It ended well."""
+
+    values: Mapping[str, Mapping[str, str]]
+
+
 class ConfigEvent(NamedTuple):
     """The connector changed its config, for example a rotated token.
 
@@ -184,5 +190,5 @@ class PlainLine(NamedTuple):
 Event = (
     RecordLine | StateEvent | SchemaEvent | VersionEvent | BatchEvent | LogEvent | ErrorEvent | EstimateEvent
     | StatusEvent | AnalyticsEvent | ConfigEvent | SpecEvent | CheckEvent | CatalogEvent | OperationsEvent
-    | UnknownEvent | PlainLine
+    | KeptValuesEvent | UnknownEvent | PlainLine
 )  # fmt: skip

@@ -32,9 +32,10 @@ from dagster_airbyte_proto.sync.preparation import PreparedSync, open_tables_ear
 from dagster_airbyte_proto.sync.read.connector_output import ReadOutcome, read_connector
 from dagster_airbyte_proto.sync.read.pull import Pull
 from dagster_airbyte_proto.sync.relay.relay_engine import LeasedRun, destination_of_run, engine_of_run
-from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, overall_status
+from dagster_airbyte_proto.sync.report import ConnectorReport, Seconds, SyncReport, SyncStatus, overall_status
 from dagster_airbyte_proto.sync.run_log import RunLog
 from dagster_airbyte_proto.sync.run_options import RunOptions
+from dagster_airbyte_proto.sync.state_server.component_values import Kept, source_changes
 from dagster_airbyte_proto.sync.stream_run import nulled_texts, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunTelemetry
@@ -111,6 +112,8 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     report = _report(context, plan, prepared, outcome)
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
+    if report.status is SyncStatus.COMPLETE and outcome.pull.kept:
+        _keep_values(context, outcome.pull.kept)
     _end_run(context, report)
     due = tables_due(prepared.runs.values(), context.engine.settings.compact_after) if not context.destination else ()
     return FinishedSync(report, tuple(due))
@@ -160,6 +163,13 @@ def _report(context: SyncContext, plan: SyncPlan, prepared: PreparedSync, outcom
 def _warnings(context: SyncContext, pull: Pull) -> Sequence[str]:
     error = context.log.write_error
     return [*pull.warnings, *([f"the log is incomplete: {error}"] if error else [])]
+
+
+def _keep_values(context: SyncContext, kept: Kept) -> None:
+    """Keeps what the connector keeps beside its states: it belongs to no rows, so it waited for the end of the run."""
+    store, connection = context.engine.store, context.connection
+    for asset, changes in source_changes(store, connection, kept):
+        store.keep_values(context.lease, asset, changes)
 
 
 def _end_run(context: SyncContext, report: SyncReport) -> None:

@@ -3,7 +3,7 @@
 The caller has begun the transaction and, for changes, checked that the lease holds.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows
+from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.schema import deliveries, rejected_rows
 from dagster_airbyte_proto.checkpoints.store import Lease
 from dagster_airbyte_proto.errors import StateConflict
@@ -18,6 +19,20 @@ from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
 from dagster_airbyte_proto.model import StreamId
 
 _PLAN = msgspec.json.Decoder(SealedPlan)
+
+
+class DeliveryReader:
+    """The part of the SQL store that reads deliveries."""
+
+    _database: Database
+
+    def deliveries(self, connection: str) -> Mapping[StreamId, Delivery]:
+        with self._database.read() as tx:
+            return stored(tx, connection)
+
+    def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
+        with self._database.read() as tx:
+            return rejects(tx, plan)
 
 
 def seal(tx: Connection, lease: Lease, plan: SealedPlan, now: datetime) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from dagster_airbyte_proto.checkpoints.deliveries import AcknowledgedRows, asset_of
+from dagster_airbyte_proto.checkpoints.kept_values import Asset, ValueChanges
 from dagster_airbyte_proto.checkpoints.slot import WHOLE, Slot
 from dagster_airbyte_proto.checkpoints.sql import configs as sql_configs
 from dagster_airbyte_proto.checkpoints.sql import deliveries as sql_deliveries
@@ -24,6 +25,7 @@ from dagster_airbyte_proto.checkpoints.sql import loads as sql_loads
 from dagster_airbyte_proto.checkpoints.sql import profiles as sql_profiles
 from dagster_airbyte_proto.checkpoints.sql import runs as sql_runs
 from dagster_airbyte_proto.checkpoints.sql.database import Clock, Database
+from dagster_airbyte_proto.checkpoints.sql.deliveries import DeliveryReader
 from dagster_airbyte_proto.checkpoints.sql.kept_values import EnrichedRowKeeper, KeptValueReader
 from dagster_airbyte_proto.checkpoints.sql.leases import last_number
 from dagster_airbyte_proto.checkpoints.sql.schema import connections
@@ -54,13 +56,13 @@ from dagster_airbyte_proto.checkpoints.store import (
 from dagster_airbyte_proto.checkpoints.stored_config import ConfigChange, ConfigOwner, StoredConfig
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.loads.load import CommittedRows, Load
-from dagster_airbyte_proto.loads.push import Delivery, RejectedRow, SealedPlan
+from dagster_airbyte_proto.loads.push import SealedPlan
 from dagster_airbyte_proto.model import State, StreamId
 from dagster_airbyte_proto.schema.evolution import SchemaChange
 from dagster_airbyte_proto.schema.stream_profile import StreamProfile
 
 
-class SqlStore(KeptValueReader, EnrichedRowKeeper):
+class SqlStore(KeptValueReader, EnrichedRowKeeper, DeliveryReader):
     """The state store behind a URL: `sqlite:///path/to/state.db` or `postgresql://user:password@host/database`.
 
     The constructor only checks the URL. The first call opens the database, and creates or migrates it. Threads may
@@ -356,10 +358,6 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper):
         with self._fenced(lease) as tx:
             sql_deliveries.seal(tx, lease, plan, self._database.now(tx))
 
-    def deliveries(self, connection: str) -> Mapping[StreamId, Delivery]:
-        with self._database.read() as tx:
-            return sql_deliveries.stored(tx, connection)
-
     def begin_delivery(self, lease: Lease, plan: SealedPlan, position: int) -> None:
         with self._fenced(lease) as tx:
             sql_deliveries.begin(tx, plan, position, self._database.now(tx))
@@ -375,9 +373,10 @@ class SqlStore(KeptValueReader, EnrichedRowKeeper):
             note = ChangeNote("connector", "", lease.run_id, now)
             sql_kept_values.change(tx, asset_of(plan), acknowledged.values, note)
 
-    def rejected_rows(self, plan: SealedPlan) -> Sequence[RejectedRow]:
-        with self._database.read() as tx:
-            return sql_deliveries.rejects(tx, plan)
+    def keep_values(self, lease: Lease, asset: Asset, changes: ValueChanges) -> None:
+        with self._fenced(lease) as tx:
+            note = ChangeNote("connector", "", lease.run_id, self._database.now(tx))
+            sql_kept_values.change(tx, asset, changes, note)
 
     @contextmanager
     def _fenced(self, lease: Lease) -> Iterator[Connection]:

@@ -38,7 +38,7 @@ from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.grants import Grants, Narrowing, granted
 from dagster_airbyte_proto.protocols.rapidbyte.manifest import ConnectorManifest, read_manifest
-from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE
+from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, KEPT, KEPT_FILE
 
 _SOURCE_VERBS = (Verb.DISCOVER, Verb.READ)
 _START_SECONDS = 30.0
@@ -92,7 +92,7 @@ class WasmLauncher:
             self._options.on_notice(f"compiling {self._path.name}, once for this machine")
         program = self._started(component, grants)
         inbox = Inbox() if invocation.takes_input else None
-        host = HostFunctions(component.role, grants.hosts, self._state or MemoryState(), inbox)
+        host = HostFunctions(component.role, grants.hosts, self._state or MemoryState(_kept(invocation)), inbox)
         session = ComponentSession(program, component.role, host, grants.timeout_seconds)
         warnings = tuple(filter(None, (connector.manifest.version_warning,)))
         steps = carried_out(invocation, OpenedComponent(program, session, host), warnings)
@@ -163,6 +163,12 @@ class WasmLauncher:
 def _of_config(manifest: ConnectorManifest) -> list[str]:
     is_wanted = manifest.permissions.network.allow_runtime_config_domains
     return ["hosts of its config: as if it had declared them"] if is_wanted else []
+
+
+def _kept(invocation: Invocation) -> Mapping[str, Mapping[str, str]]:
+    """The values of earlier runs that belong to no stream."""
+    kept: Mapping[str, Mapping[str, str]] = KEPT.decode(invocation.files.get(KEPT_FILE, b"{}"))
+    return kept
 
 
 def _check_role(component: CachedComponent, manifest: ConnectorManifest, verb: Verb, name: str) -> None:

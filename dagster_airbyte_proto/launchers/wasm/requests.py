@@ -16,7 +16,7 @@ from dagster_airbyte_proto.launchers.wasm.session import CallTookTooLong, Compon
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb
 from dagster_airbyte_proto.protocols.rapidbyte import messages
 from dagster_airbyte_proto.protocols.rapidbyte.reported_error import ErrorCategory, ReportedError
-from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, RUNS, RUNS_FILE
+from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, RUNS, RUNS_FILE, STREAM_SCOPE
 
 _END_SECONDS = 10.0
 
@@ -73,7 +73,7 @@ def _write(invocation: Invocation, session: ComponentSession, host: HostFunction
         counts = answer["write"] or {"records-written": 0, "records-failed": 0}
         proved = host.inbox.proved_by_end(counts["records-written"], counts["records-failed"], host.rejected)
         parts = {} if proved is None else {"position": proved}
-        yield messages.line("finished", stream=run.stream, summary=answer, **parts)
+        yield messages.line("finished", stream=run.stream, summary=answer, kept=host.kept(), **parts)
         session.has_failed = False
     host.stream = None
     yield from _closed(session, opened)
@@ -121,15 +121,25 @@ def _read(invocation: Invocation, session: ComponentSession, host: HostFunctions
     if isinstance(opened, ReportedError):
         yield _error(opened)
         return
+    is_well, kept = True, {}
     for run in RUNS.decode(invocation.files[RUNS_FILE]):
-        host.begin(run.stream, run.values)
+        host.begin(run.stream, run.values, json.dumps(run.checkpoint))
         yield messages.line("started", stream=run.stream)
         answer = yield from session.call_patiently("run", opened, _run_request("read", run.context))
         if isinstance(answer, ReportedError):
             yield _error(answer, run.stream)
+            is_well = False
         else:
+            host.end_source_stream()
+            while host.output:
+                yield host.output.popleft()
             yield messages.line("finished", stream=run.stream, summary=answer)
+        if run.context.get("sync_mode") == "full_refresh":
+            kept[f"{STREAM_SCOPE}{run.stream}"] = host.kept().get("stream", {})
         host.stream = None
+    kept |= host.kept()
+    if is_well and any(kept.values()):
+        yield messages.line("kept", kept=kept)
     yield from _closed(session, opened)
 
 

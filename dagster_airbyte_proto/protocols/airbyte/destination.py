@@ -65,6 +65,7 @@ class AirbyteDestination:
     omits_nulls: bool = False
     proves_by_result: bool = False
     takes_batches: bool = False
+    keeps_scopes: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return (Invocation(("spec",), verb=Verb.SPEC),)

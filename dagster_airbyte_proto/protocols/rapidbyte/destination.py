@@ -30,7 +30,13 @@ from dagster_airbyte_proto.protocols.destination import (
 )
 from dagster_airbyte_proto.protocols.events import Event, SpecEvent
 from dagster_airbyte_proto.protocols.rapidbyte import messages
-from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, RUNS_FILE, RapidbyteSource, StreamToRun
+from dagster_airbyte_proto.protocols.rapidbyte.source import (
+    CONFIG_FILE,
+    KEPT_FILE,
+    RUNS_FILE,
+    RapidbyteSource,
+    StreamToRun,
+)
 from dagster_airbyte_proto.protocols.rapidbyte.stream_context import WRITE_MODES, Overrides, written_stream_context
 
 _NOT_TAKEN = {
@@ -79,8 +85,9 @@ class RapidbyteDestination(RapidbyteSource):
 
     def write(self, request: WriteRequest) -> Invocation:
         context = written_stream_context(request.stream, request.on_error, self._hints)
-        runs = [StreamToRun(str(request.stream.id), context)]
+        runs = [StreamToRun(str(request.stream.id), context, request.kept.get("stream", {}))]
         files = {CONFIG_FILE: encode_config(request.config), RUNS_FILE: msgspec.json.encode(runs)}
+        files[KEPT_FILE] = msgspec.json.encode({name: each for name, each in request.kept.items() if name != "stream"})
         return Invocation(("write",), files, verb=Verb.WRITE, takes_input=True)
 
     def opening_lines(self, request: WriteRequest) -> bytes:  # noqa: ARG002 - its context says it all

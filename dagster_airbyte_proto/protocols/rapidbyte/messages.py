@@ -11,6 +11,7 @@ other. Each line is an object with a `type`:
 | batch | a batch of the stream that runs: so many `bytes` of Arrow's IPC stream format follow it |
 | checkpoint | what a source said at a checkpoint, with the `values` that it keeps for the stream |
 | error | a `connector-error`, of the stream that runs or of none |
+| kept | the values that belong to no stream, by scope, after a read that came to a good end |
 | log, metric, rejected | what a connector reports beside that |
 
 A destination's input has lines too, with batches between them: a `batch` says also how many `rows` it has, and a
@@ -34,6 +35,7 @@ from dagster_airbyte_proto.protocols.events import (
     ErrorEvent,
     Event,
     FailureKind,
+    KeptValuesEvent,
     LogEvent,
     LogLevel,
     PlainLine,
@@ -78,6 +80,7 @@ class _Line(msgspec.Struct, frozen=True):
     summary: Mapping[str, Any] = {}
     record: str = ""
     position: ProvedPosition | None = None
+    kept: Mapping[str, Mapping[str, str]] = {}
 
 
 class InputLine(msgspec.Struct, frozen=True):
@@ -134,12 +137,19 @@ def destination_reply(text: bytes) -> Echo | RejectedRecord | Event:
         return RejectedRecord(found.record, found.message)
     if found.type == "error" and found.error is not None:
         return _destination_error(found.error, None if found.stream is None else StreamId.of(found.stream))
-    if found.position is not None:
-        position = SentPosition(found.position.plan, found.position.rows)
-        return Echo(position, rejected=found.position.failed or None)
-    if found.type in ("started", "finished", "checkpoint"):
+    if found.position is not None or found.type == "finished":
+        return _echo(found)
+    if found.type in ("started", "checkpoint"):
         return LogEvent(LogLevel.DEBUG, f"{found.type} {found.checkpoint}".strip())
     return event(text)
+
+
+def _echo(found: _Line) -> Echo:
+    proved = found.position
+    position = None if proved is None else SentPosition(proved.plan, proved.rows)
+    kept = {"stream": found.values} if found.values else found.kept
+    failed = proved.failed if proved is not None else 0
+    return Echo(position, rejected=failed or None, kept=kept, is_end=found.type == "finished")
 
 
 def _destination_error(error: ReportedError, stream: StreamId | None) -> ErrorEvent:
@@ -203,5 +213,6 @@ _READERS: Mapping[str, Callable[[_Line, StreamId | None], Event]] = MappingProxy
         "log": _log,
         "metric": lambda found, _: AnalyticsEvent("metric", found.message),
         "rejected": _rejected,
+        "kept": lambda found, _: KeptValuesEvent(found.kept),
     }
 )

@@ -22,18 +22,25 @@ from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, 
 from dagster_airbyte_proto.protocols.state_codec import StateCodec
 from dagster_airbyte_proto.protocols.wire import RecordWire
 
-CONFIG_FILE, RUNS_FILE = "config.json", "runs.json"
+CONFIG_FILE, RUNS_FILE, KEPT_FILE = "config.json", "runs.json", "kept.json"
+
+
+STREAM_SCOPE = "stream/"
+"""The beginning of the scope of a stream's values, where it has no states that stay: its name follows."""
 
 
 class StreamToRun(msgspec.Struct, frozen=True):
-    """A stream to run, with its context as the connector gets it, and the values that it kept for the stream."""
+    """A stream to run, with its context as the connector gets it, its last checkpoint, and the values that it kept for
+    the stream."""
 
     stream: str
     context: Mapping[str, Any]
     values: Mapping[str, str] = {}
+    checkpoint: Mapping[str, Any] = {}
 
 
 RUNS = msgspec.json.Decoder(tuple[StreamToRun, ...])
+KEPT = msgspec.json.Decoder(Mapping[str, Mapping[str, str]])
 
 
 class RapidbyteSource:
@@ -44,6 +51,7 @@ class RapidbyteSource:
     states: StateCodec = RapidbyteStates()
     sends_schemas: bool = False
     sends_batches: bool = True
+    keeps_scopes: bool = True
 
     def __init__(self, overrides: Overrides = Overrides()) -> None:  # noqa: B008  # frozen
         self._overrides = overrides
@@ -63,11 +71,16 @@ class RapidbyteSource:
             StreamToRun(
                 planned.id.name,
                 stream_context(planned, states.get(planned.id), request.fields.get(planned.id), self._overrides),
-                checkpoint_of(states.get(planned.id)).values,
+                checkpoint_of(states.get(planned.id)).values
+                or request.kept.get(f"{STREAM_SCOPE}{planned.id.name}", {}),
+                checkpoint_of(states.get(planned.id)).payload,
             )
             for planned in request.streams
         ]
-        return Invocation(("read",), {CONFIG_FILE: encode_config(request.config), RUNS_FILE: msgspec.json.encode(runs)})
+        files = {CONFIG_FILE: encode_config(request.config), RUNS_FILE: msgspec.json.encode(runs)}
+        if request.kept:
+            files[KEPT_FILE] = msgspec.json.encode(request.kept)
+        return Invocation(("read",), files)
 
     def events_of_answer(self, verb: Verb, transcript: Transcript) -> Iterator[Event]:  # noqa: ARG002 - a line's type says it
         return map(messages.event, transcript.output.splitlines())

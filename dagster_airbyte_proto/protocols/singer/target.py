@@ -47,6 +47,7 @@ class SingerTarget:
     omits_nulls: bool = False
     proves_by_result: bool = False
     takes_batches: bool = False
+    keeps_scopes: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return tuple(Invocation(words, verb=Verb.SPEC) for words in (("--about", "--format=json"), ("--help",)))

@@ -54,6 +54,7 @@ class SyncmavenDestination:
     omits_nulls: bool = True
     proves_by_result: bool = True
     takes_batches: bool = False
+    keeps_scopes: bool = False
 
     def spec(self) -> tuple[Invocation, ...]:
         return (_question(Verb.SPEC, messages.describe()),)

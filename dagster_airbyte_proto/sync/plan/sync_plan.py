@@ -30,6 +30,7 @@ from dagster_airbyte_proto.sync.plan.stream_clashes import clashing_streams, str
 from dagster_airbyte_proto.sync.plan.stream_plan import refresh_can_change_columns, with_generations
 from dagster_airbyte_proto.sync.plan.stream_schemas import with_stored_schemas
 from dagster_airbyte_proto.sync.plan.transformed_streams import unknown_transformed_streams
+from dagster_airbyte_proto.sync.state_server.component_values import source_values
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.transforms.landed_columns import landed_columns
 
@@ -98,7 +99,13 @@ def plan_sync(context: SyncContext) -> SyncPlan:
         columns=columns,
         specs={each.id: table_spec(each, columns[each.id], rules[each.id], continued.get(each.id)) for each in streams},
         read_request=ReadRequest(
-            source.config.current, streams, states, sync_id, catalog.streams, selected_fields(columns)
+            source.config.current,
+            streams,
+            states,
+            sync_id,
+            catalog.streams,
+            selected_fields(columns),
+            source_values(context.engine.store, context.connection, streams) if context.protocol.keeps_scopes else {},
         ),
         stored_states=stored,
         version_before=version_before,

@@ -26,6 +26,7 @@ from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
 from dagster_airbyte_proto.protocols.conversation import parse_config_file
 from dagster_airbyte_proto.protocols.destination import PushedStream, SentPosition, WriteRequest
+from dagster_airbyte_proto.sync.push.content.kept_scopes import KeptScopes
 from dagster_airbyte_proto.sync.push.content.rejected_records import RejectedRecords
 from dagster_airbyte_proto.sync.push.content.stream_encoder import StreamEncoder
 from dagster_airbyte_proto.sync.push.destination_output import DestinationOutput
@@ -66,6 +67,7 @@ class ProcessDelivery:
         self._noted_at = 0.0
         self._has_ended_well = False
         self._served = ServedValues()
+        self._kept = KeptScopes(context, plan)
         self._files: WrittenBatches | None = None
         self._refused: list[RejectedRow] = []
         self.sent = self.acknowledged = 0
@@ -92,6 +94,7 @@ class ProcessDelivery:
             context.sync_id,
             _asset(plan),
             context.connection.on_error,
+            self._kept.before(),
         )
         with (
             served_values(context.destination, context.store, asset_of(plan), context.renewal.check) as self._served,
@@ -101,6 +104,7 @@ class ProcessDelivery:
             running = context.destination.connector.launch(self._protocol.write(request), self._served.variables)
             report = self._delivered(running, request, part)
         self._check_end(report, part)
+        self._kept.keep_at_end(self._output.kept)
 
     def _delivered(self, running: RunningConnector, request: WriteRequest, part: RowRange) -> ExitReport | None:
         try:
@@ -257,9 +261,12 @@ class ProcessDelivery:
         self._name_rejected(proved)
         refused = [each for each in self._refused if each.row < proved]
         reach("push.acknowledged")
-        acknowledged = AcknowledgedRows(proved, refused, self._served.changes)
+        kept = self._output.kept
+        values = self._kept.changes(kept) if kept else self._served.changes
+        acknowledged = AcknowledgedRows(proved, refused, values)
         self._context.store.acknowledge_rows(self._context.lease, self._plan, acknowledged)
         reach("push.noted")
+        self._kept.noted(kept)
         self._refused = self._refused[len(refused) :]
         if self._files is not None:
             self._files.remove_until(proved)

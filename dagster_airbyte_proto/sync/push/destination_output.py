@@ -1,7 +1,7 @@
 """Takes in the output of a connector that gets rows: acknowledgements, errors, logs, and a config that it rewrote."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.protocols.acknowledgements import Acknowledgements
@@ -91,6 +91,7 @@ class DestinationOutput:
         self._acknowledgements = acknowledgements
         self._output = ConnectorOutput(destination, destination.protocol.reply)
         self.result: StreamResult | None = None
+        self.kept: Mapping[str, Mapping[str, str]] = {}
 
     @property
     def error(self) -> str | None:
@@ -116,7 +117,10 @@ class DestinationOutput:
     def _take(self, events: Iterator[object]) -> None:
         for found in events:
             if isinstance(found, Echo):
-                self._acknowledgements.received(found)
+                # What it keeps goes with the rows that it proves.
+                is_proof = self._acknowledgements.received(found)
+                if found.kept and (is_proof or found.is_end):
+                    self.kept = found.kept
             elif isinstance(found, StreamResult):
                 self.result = self.result or found
             elif isinstance(found, RejectedRecord):

@@ -8,7 +8,7 @@
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from dagster_airbyte_proto.errors import ConfigError, ConnectorError, ProtocolViolation, ProtoError
@@ -25,6 +25,7 @@ from dagster_airbyte_proto.protocols.events import (
     EstimateEvent,
     Event,
     FailureKind,
+    KeptValuesEvent,
     LogEvent,
     LogLevel,
     PlainLine,
@@ -83,6 +84,7 @@ class Pull:
         self.lines = LineCounts()
         self.errors: list[str] = []
         self.warnings: list[str] = []
+        self.kept: Mapping[str, Mapping[str, str]] = {}
         self.was_cancelled = False
         self.exit: ExitReport | None = None
         self.seconds_waiting = 0.0
@@ -200,6 +202,8 @@ class Pull:
         elif isinstance(event, ErrorEvent):
             self.lines.trace += 1
             self._on_error(event)
+        elif isinstance(event, KeptValuesEvent):
+            self.kept = event.values
         elif isinstance(event, EstimateEvent | AnalyticsEvent):
             self.lines.trace += 1
             self._log.write("DEBUG", repr(event))

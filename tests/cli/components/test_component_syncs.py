@@ -166,6 +166,27 @@ def test_what_it_keeps_for_a_stream_is_there_in_the_next_run(place: Place) -> No
     assert place.json("state", "show", "shop", "users")["states"][0]["state"]["values"] == {"page": "b"}
 
 
+def test_what_belongs_to_no_stream_is_kept_at_a_good_end(place: Place) -> None:
+    script = "get 0 page;get 1 page;get 2 page;put 0 page p;put 1 page s;put 2 page i;ipc first"
+    for ending, before in ((";fail", "none"), ("", "none"), ("", "psi")):
+        file = _connect(place, script_orders=script + ending)
+        shown = place.run("sync", file, "--streams", "orders", "--verbose")
+        assert shown.code == (1 if ending else 0)
+        for value in [before] if before == "none" else before:
+            assert f"get {value}" in shown.err
+    assert place.run("state", "reset", "shop").code == 0
+    log = place.run("sync", _connect(place, script_orders=script), "--streams", "orders", "--verbose").err
+    assert log.count("get none") == 3
+
+
+def test_a_stream_without_a_checkpoint_keeps_its_values_with_its_rows(place: Place) -> None:
+    file = _connect(place, script_users="get 1 page;put 1 page s;ipc first")
+    for before in ("none", "s"):
+        assert f"get {before}" in place.run("sync", file, "--streams", "users", "--verbose").err
+    stored = place.json("state", "show", "shop", "users")["states"][0]["state"]
+    assert stored == {"checkpoint": {}, "values": {"page": "s"}}
+
+
 def test_hints_of_the_connection_are_in_the_context(place: Place) -> None:
     file = _connect(place, script_orders="context")
     written = json.loads(Path(file).read_text())

@@ -43,6 +43,21 @@ class KeptValueTests(StoreFixtures):
         assert keeper.deliveries("shop")[USERS].acknowledged == 6
         assert keeper.count_kept_values(ASSET)[0] == 2
 
+    def test_values_that_belong_to_no_rows_are_kept_by_themselves(self, keeper: DeliveryStore, lease: Lease) -> None:
+        whole = Asset("shop", None)
+        for asset, value in ((whole, b"1"), (ASSET, b"2")):
+            keeper.keep_values(lease, asset, ValueChanges({("a",): value}))
+        keeper.keep_values(lease, whole, ValueChanges())
+        version = keeper.history("shop", limit=1)[0].version
+        assert [keeper.kept_value(asset, ("a",)) for asset in (whole, ASSET)] == [b"1", b"2"]
+        # A stream's reset leaves those of the connection alone, a reset of the whole does not.
+        keeper.change_state(lease, USERS, None, who="me")
+        assert [keeper.kept_value(asset, ("a",)) for asset in (whole, ASSET)] == [b"1", None]
+        keeper.change_state(lease, None, None, who="me")
+        assert keeper.kept_value(whole, ("a",)) is None
+        keeper.rollback(lease, version, who="me")
+        assert [keeper.kept_value(asset, ("a",)) for asset in (whole, ASSET)] == [b"1", b"2"]
+
     def test_nothing_is_kept_of_rows_that_were_not_acknowledged(self, keeper: DeliveryStore, lease: Lease) -> None:
         keeper.seal_plan(lease, plan_of(2))
         with pytest.raises(StateConflict, match="another plan has taken its place"):

@@ -1,7 +1,7 @@
 // A destination for tests, in freestanding C: it writes the Arrow batches that it gets into a file of the first folder
 // that it was granted, and takes a checkpoint after so many rows. Each run has a file of its own: 0.arrow, 1.arrow, …
 //
-// Config: commit_rows; failed (rows that it says failed); record (a record that it rejects, shown as it stands);
+// Config: keeps ("yes": it keeps its rows in each scope, and says what it kept before); commit_rows; failed (rows that it says failed); record (a record that it rejects, shown as it stands);
 // fault (error, trap, spin, silent: no checkpoints; liar: a checkpoint of too many rows), at the row fault_at, and only
 // the first time if `once` is "yes"; category, scope, retryable, safe, backoff, commit: those of its error.
 #include "guest.h"
@@ -85,12 +85,24 @@ static int check_in(u64 rows, u64 size) {
     return 0;
 }
 
+static void keep(u32 scope, u64 rows) {
+    text t = number_text(rows);
+    state_put(scope, "rows", 4, t.p, t.n, r);
+}
+
 EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 dry, u32 has_max, u64 max) {
     u32 folder = directory(), file = 0;
     for (u64 number = 0; !created(folder, joined(number_text(number), TEXT(".arrow")), &file); number++) {}
     u64 rows = 0, in = 0, size = 0, batches = 0, every = value(TEXT("commit_rows")), at = value(TEXT("fault_at"));
     text fault = member(config, TEXT("fault")), record = member(config, TEXT("record"));
     log_text(2, ctx, ctx_n);
+    int keeps = says(TEXT("keeps"), TEXT("yes"));
+    for (u32 scope = 0; keeps && scope < 3; scope++) {
+        state_get(scope, "rows", 4, r);
+        text told = joined(joined(TEXT("kept "), number_text(scope)), TEXT(" "));
+        told = joined(told, ((u8 *)r)[8] ? (text){(char *)*(u32 *)((u8 *)r + 12), *(u32 *)((u8 *)r + 16)} : TEXT("none"));
+        log_text(2, told.p, told.n);
+    }
     u8 *mark = top;
     for (;;) {
         next_batch(r);
@@ -123,6 +135,7 @@ EXPORT("run") void *run(u64 session, u32 phase, const char *ctx, u32 ctx_n, u32 
         }
         if (every && rows - in >= every && !same(fault, TEXT("silent"))) {
             sync_data(file, r);
+            if (keeps) for (u32 scope = 0; scope < 3; scope++) keep(scope, rows);
             if (!check_in(rows, size)) return told_error();
             in = rows;
         }

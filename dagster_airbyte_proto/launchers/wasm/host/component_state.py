@@ -1,10 +1,14 @@
 """State that a connector keeps at its host, beside its checkpoints: texts by scope and key."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 PIPELINE, PER_STREAM, CONNECTOR_INSTANCE = range(3)
 """The scopes, by their numbers in the protocol."""
+
+SHARED: Mapping[str, int] = MappingProxyType({"pipeline": PIPELINE, "instance": CONNECTOR_INSTANCE})
+"""The scopes that belong to no stream, by the names that they have outside of this room."""
 
 
 class ComponentState(Protocol):
@@ -14,16 +18,28 @@ class ComponentState(Protocol):
 
     def put(self, scope: int, stream: str, key: str, value: str) -> None: ...
 
+    def shared(self) -> Mapping[str, Mapping[str, str]]:
+        """The values of the two scopes that belong to no stream, by the names of `SHARED`."""
+        ...
+
     def of_stream(self, stream: str) -> Mapping[str, str]:
         """The values of the scope PER_STREAM, by their keys."""
         ...
 
 
 class MemoryState:
-    """Values that live as long as the connector runs."""
+    """Values that live as long as the connector runs. `kept` are those of earlier runs that belong to no stream."""
 
-    def __init__(self) -> None:
-        self.values: dict[tuple[int, str, str], str] = {}
+    def __init__(self, kept: Mapping[str, Mapping[str, str]] = MappingProxyType({})) -> None:
+        self.values: dict[tuple[int, str, str], str] = {
+            (SHARED[name], "", key): text for name in SHARED for key, text in kept.get(name, {}).items()
+        }
+
+    def shared(self) -> Mapping[str, Mapping[str, str]]:
+        return {
+            name: {key: text for (found, _, key), text in self.values.items() if found == scope}
+            for name, scope in SHARED.items()
+        }
 
     def get(self, scope: int, stream: str, key: str) -> str | None:
         return self.values.get((scope, stream, key))

@@ -8,7 +8,7 @@ of the output (`messages.py`), in `output`: whoever serves the calls takes it fr
 | log, metric | a text is cut after 64 KiB |
 | checkpoint | 16 MiB, a JSON object, of the connector's own kind |
 | emit-dlq-record | 10,000 a run |
-| state-… | a key of 1 KiB, a value of 1 MiB, 4 MiB for a stream, 10,000 puts a run |
+| state-… | a key of 1 KiB, a value of 1 MiB, 4 MiB for a stream or another scope, 10,000 puts a run |
 | frame-… | `frames.py` |
 | connect-tcp, socket-… | `sockets.py` |
 """
@@ -19,7 +19,12 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.launchers.wasm.host.component_state import CONNECTOR_INSTANCE, PER_STREAM, ComponentState
+from dagster_airbyte_proto.launchers.wasm.host.component_state import (
+    CONNECTOR_INSTANCE,
+    PER_STREAM,
+    SHARED,
+    ComponentState,
+)
 from dagster_airbyte_proto.launchers.wasm.host.frames import Frames
 from dagster_airbyte_proto.launchers.wasm.host.inbox import Inbox, records_processed
 from dagster_airbyte_proto.launchers.wasm.host.refusals import CallRefused, refusal
@@ -39,7 +44,7 @@ _MAX_KEY_BYTES = 1024
 _MAX_VALUE_BYTES = 1 << 20
 _MAX_RECORD_CHARACTERS = 1 << 20
 _MAX_PUTS = 10_000
-_MAX_STREAM_CHARACTERS = 4 << 20
+_MAX_SCOPE_CHARACTERS = 4 << 20
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -58,7 +63,11 @@ class HostFunctions:
         self._state = state
         self.inbox = inbox or Inbox(is_closed=True)
         self._frames, self._sockets = Frames(), HostSockets(rule)
-        self.rejected = self._puts = self._stream_characters = 0
+        self.rejected = self._puts = 0
+        self._characters = dict.fromkeys(range(CONNECTOR_INSTANCE + 1), 0)
+        for name, scope in SHARED.items():
+            self._characters[scope] = _size(state.shared()[name])
+        self._last_checkpoint, self._has_unsaved = "{}", False
         self._functions: Mapping[str, Callable[..., Any]] = {
             "emit-batch": self._emit_batch,
             "next-batch": self._next_batch,
@@ -92,12 +101,24 @@ class HostFunctions:
         """True if there is no answer yet: the batch that the connector wants may still come."""
         return call.function.name == "next-batch" and self.inbox.is_waited_for
 
-    def begin(self, stream: str, values: Mapping[str, str]) -> None:
-        """Notes that this stream runs from now on, with the values that it kept."""
+    def begin(self, stream: str, values: Mapping[str, str], checkpoint: str = "{}") -> None:
+        """Notes that this stream runs from now on, with the values that it kept, and its last checkpoint."""
         self.stream = stream
-        self._stream_characters = sum(len(key) + len(text) for key, text in values.items())
+        self._last_checkpoint, self._has_unsaved = checkpoint, False
+        self._characters[PER_STREAM] = _size(values)
         for key, text in values.items():
             self._state.put(PER_STREAM, stream, key, text)
+
+    def end_source_stream(self) -> None:
+        """Has what the stream kept since its last checkpoint go with that once more: it ran to a good end."""
+        if self._has_unsaved and self.stream is not None:
+            values = self._state.of_stream(self.stream)
+            self._write("checkpoint", checkpoint=self._last_checkpoint, values=values)
+
+    def kept(self) -> Mapping[str, Mapping[str, str]]:
+        """All that is kept, by the names of the scopes; nothing if there is none."""
+        found = {**self._state.shared(), "stream": self._state.of_stream(self.stream) if self.stream else {}}
+        return {name: values for name, values in found.items() if values}
 
     def close(self) -> None:
         self._sockets.close_all()
@@ -145,6 +166,7 @@ class HostFunctions:
         if self._is_destination and (position := self._proved_position(decoded)) is not None:
             parts["position"] = position
         self._write("checkpoint", checkpoint=payload, **parts)
+        self._last_checkpoint, self._has_unsaved = payload, False
         self.effects += 1
 
     def _proved_position(self, checkpoint: dict[str, Any]) -> ProvedPosition | None:
@@ -176,14 +198,16 @@ class HostFunctions:
             raise refusal(ErrorCategory.CONFIG, "VALUE_TOO_LONG", f"a value has at most {_MAX_VALUE_BYTES} bytes")
         if self._puts >= _MAX_PUTS:
             raise refusal(ErrorCategory.CONFIG, "TOO_MANY_PUTS", f"{_MAX_PUTS} values were put in this run already")
-        if scope == PER_STREAM:
-            before = self._state.get(scope, stream, key)
-            size = self._stream_characters + len(value) + (len(key) if before is None else -len(before))
-            if size > _MAX_STREAM_CHARACTERS:
-                # All of them go with each checkpoint.
-                raise refusal(ErrorCategory.CONFIG, "STATE_TOO_LARGE", "a stream keeps at most 4 MiB")
-            self._stream_characters = size
+        before = self._state.get(scope, stream, key)
+        size = self._characters[scope] + len(value) + (len(key) if before is None else -len(before))
+        if size > _MAX_SCOPE_CHARACTERS:
+            # Those of a stream go with each checkpoint.
+            raise refusal(
+                ErrorCategory.CONFIG, "STATE_TOO_LARGE", "a stream, and each other scope, keeps at most 4 MiB"
+            )
+        self._characters[scope] = size
         self._puts += 1
+        self._has_unsaved = self._has_unsaved or scope == PER_STREAM
         self._state.put(scope, stream, key, value)
 
     def _state_cas(self, scope: int, key: str, expected: str | None, value: str) -> bool:
@@ -202,3 +226,7 @@ class HostFunctions:
         if self.stream is None:
             raise refusal(ErrorCategory.CONFIG, "INVALID_SCOPE", "no stream runs, so it has no state")
         return self.stream
+
+
+def _size(values: Mapping[str, str]) -> int:
+    return sum(len(key) + len(text) for key, text in values.items())
