@@ -312,7 +312,19 @@ class EnrichmentSpec(msgspec.Struct, frozen=True, tag="connector"):
     calls: EnrichmentCalls = EnrichmentCalls()
 
 
-TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec
+class ComponentSpec(msgspec.Struct, frozen=True, tag="component"):
+    """A transform by a component, which fills `columns`, each with the name of its type.
+
+    `number` is its place among the transforms of its connection. `on_error` says what happens to a row that it rejects,
+    or whose values do not fit: skip, fail or reject.
+    """
+
+    number: int
+    columns: tuple[tuple[str, str], ...]
+    on_error: str = "reject"
+
+
+TransformSpec = QuerySpec | RuleSpec | EnrichmentSpec | ComponentSpec
 
 
 class RelayTarget(msgspec.Struct, frozen=True):

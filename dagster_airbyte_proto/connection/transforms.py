@@ -11,6 +11,7 @@ from dagster_airbyte_proto.connection.push import OnError, RateOptions
 from dagster_airbyte_proto.connection.sizes import Seconds
 from dagster_airbyte_proto.connection.validation import AlternativeForm, JsonObject, RelativePath, StrictModel
 from dagster_airbyte_proto.model import (
+    ComponentSpec,
     EnrichmentCalls,
     EnrichmentSpec,
     QuerySpec,
@@ -79,6 +80,9 @@ _OF_CONNECTORS = (
 )  # fmt: skip
 
 
+_OF_ENRICHMENTS = ("options", "key", "one_at_a_time", "checkpoint_rows", "rate", "cache")
+
+
 class CacheOptions(StrictModel):
     """A cache: what came of a row is used again within `ttl`, such as `30 days`, for rows that are the same in the
     columns of `by`. Without it: in all columns."""
@@ -92,10 +96,10 @@ class TransformOptions(StrictModel):
     or to all.
 
     `on_error` is for rules and connectors: what happens to a row that breaks a rule, or whose values do not fit.
-    The others are for a connector, an enrichment of Syncmaven: its config, its `options`, the `columns` that it fills,
-    with their types, and the `key` by which what it sends back finds its row; or it gets one row at a time, and answers
-    each once. A process gets at most `checkpoint_rows`, all together get no more than the `rate`, and with a `cache`
-    no row is sent twice within a time.
+    The others are for a connector, a component or an enrichment of Syncmaven: its config, and the `columns` that it
+    fills, with their types. Those of an enrichment alone: its `options`, and the `key` by which what it sends back
+    finds its row; or it gets one row at a time, and answers each once. A process gets at most `checkpoint_rows`, all
+    together get no more than the `rate`, and with a `cache` no row is sent twice within a time.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -123,8 +127,10 @@ class TransformOptions(StrictModel):
             return QuerySpec(self.sql)
         if self.rules is not None:
             return RuleSpec(tuple(rule for each in self.rules for rule in each.rules), on_error)
-        options = json.dumps(self.options or {}, sort_keys=True)
         columns = tuple((self.columns or {}).items())
+        if self.connector is not None and self.connector.protocol == "rapidbyte":
+            return ComponentSpec(number, columns, on_error)
+        options = json.dumps(self.options or {}, sort_keys=True)
         return EnrichmentSpec(number, columns, self.key or (), options, on_error, self._calls)
 
     @property
@@ -153,8 +159,12 @@ class TransformOptions(StrictModel):
             if stray := [name for name in _OF_CONNECTORS if getattr(self, name)]:
                 raise ValueError(f"{', '.join(stray)}: only for a transform with a `connector`")
             return self
-        if self.connector.protocol != "syncmaven":
-            raise ValueError(f"connector: of {self.connector.protocol}; only enrichments of syncmaven transform rows")
+        protocol = self.connector.protocol
+        if protocol not in ("syncmaven", "rapidbyte"):
+            raise ValueError(f"connector: of {protocol}; only enrichments of syncmaven and components transform rows")
+        stray = [name for name in _OF_ENRICHMENTS if getattr(self, name)] if protocol == "rapidbyte" else []
+        if stray:
+            raise ValueError(f"{', '.join(stray)}: only for enrichments of syncmaven; a component has its config")
         if not self.columns:
             raise ValueError("columns: is missing; name the columns that the connector fills, such as {city: string}")
         if self.one_at_a_time and self.key:

@@ -28,13 +28,14 @@ class FileArgument(NamedTuple):
 
 
 class Verb(StrEnum):
-    """The requests to a connector. All but READ and WRITE are short: they are answered as a whole."""
+    """The requests to a connector. All but READ, WRITE and TRANSFORM are short: they are answered as a whole."""
 
     SPEC = "spec"
     CHECK = "check"
     DISCOVER = "discover"
     READ = "read"
     WRITE = "write"
+    TRANSFORM = "transform"
 
 
 class Invocation(NamedTuple):

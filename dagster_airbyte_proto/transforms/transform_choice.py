@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
-from dagster_airbyte_proto.model import EnrichmentSpec, QuerySpec, TransformSpec
+from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, QuerySpec, TransformSpec
+from dagster_airbyte_proto.transforms.component import BatchTransformer, ComponentTransform
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Enrichment
 from dagster_airbyte_proto.transforms.row_query import RowQuery
 from dagster_airbyte_proto.transforms.row_rules import RowValidation
 from dagster_airbyte_proto.transforms.transform import Transform, TransformChain
 
-Enrichers = Mapping[int, Enricher]
+Enrichers = Mapping[int, Enricher | BatchTransformer]
 """The connectors of a connection's transforms, by their place there."""
 
 NO_ENRICHERS: Enrichers = {}
@@ -30,6 +31,8 @@ def described_transforms(specs: Sequence[TransformSpec]) -> Sequence[Any]:
         if isinstance(spec, EnrichmentSpec):
             each["number"] = 0
             del each["calls"]
+        elif isinstance(spec, ComponentSpec):
+            each["number"] = 0
     return described
 
 
@@ -39,6 +42,8 @@ def transform_text(spec: TransformSpec) -> str:
         return spec.sql
     if isinstance(spec, EnrichmentSpec):
         return f"fill {', '.join(name for name, _ in spec.columns)} by an enrichment"
+    if isinstance(spec, ComponentSpec):
+        return f"fill {', '.join(name for name, _ in spec.columns)} by a component"
     rules = ", ".join(f"{rule.kind} {rule.column}" for rule in spec.rules)
     return f"{rules} (on_error: {spec.on_error})"
 
@@ -47,5 +52,9 @@ def _transform(spec: TransformSpec, enrichers: Enrichers) -> Transform:
     if isinstance(spec, QuerySpec):
         return RowQuery(spec.sql)
     if isinstance(spec, EnrichmentSpec):
-        return Enrichment(spec, enrichers.get(spec.number))
+        enricher = enrichers.get(spec.number)
+        return Enrichment(spec, None if isinstance(enricher, BatchTransformer) else enricher)
+    if isinstance(spec, ComponentSpec):
+        transformer = enrichers.get(spec.number)
+        return ComponentTransform(spec, transformer if isinstance(transformer, BatchTransformer) else None)
     return RowValidation(spec)

@@ -178,6 +178,8 @@ def _check_role(component: CachedComponent, manifest: ConnectorManifest, verb: V
         raise ConfigError(doing, f"it is a {component.role}, and its manifest says {named}")
     if verb in _SOURCE_VERBS and component.role != "source":
         raise ConfigError(doing, f"it is a {component.role}, and no source: it has no streams to read")
+    if verb is Verb.TRANSFORM and component.role != "transform":
+        raise ConfigError(doing, f"it is a {component.role}, and no transform")
     if verb is Verb.WRITE and component.role != "destination":
         raise ConfigError(doing, f"it is a {component.role}, and no destination: it takes no rows")
 

@@ -57,7 +57,7 @@ def _failure(code: str, message: str, stream: str | None, *, is_retryable: bool 
 
 
 def _write(invocation: Invocation, session: ComponentSession, host: HostFunctions) -> Steps:
-    """Writes one stream. An error ends what is written, so that nobody takes the end of the program for a good one."""
+    """Writes or transforms one stream. An error makes the end of the program a bad one, so that no row counts by it."""
     session.has_failed = True
     opened = yield from _opened(invocation, session)
     if isinstance(opened, ReportedError):
@@ -66,11 +66,11 @@ def _write(invocation: Invocation, session: ComponentSession, host: HostFunction
     (run,) = RUNS.decode(invocation.files[RUNS_FILE])
     host.begin(run.stream, run.values)
     yield messages.line("started", stream=run.stream)
-    answer = yield from session.call_patiently("run", opened, _run_request("write", run.context))
+    answer = yield from session.call_patiently("run", opened, _run_request(str(invocation.verb), run.context))
     if isinstance(answer, ReportedError):
         yield _error(answer, run.stream)
     else:
-        counts = answer["write"] or {"records-written": 0, "records-failed": 0}
+        counts = answer.get("write") or {"records-written": 0, "records-failed": 0}
         proved = host.inbox.proved_by_end(counts["records-written"], counts["records-failed"], host.rejected)
         parts = {} if proved is None else {"position": proved}
         yield messages.line("finished", stream=run.stream, summary=answer, kept=host.kept(), **parts)
@@ -160,4 +160,5 @@ _REQUESTS: Mapping[Verb, Callable[[Invocation, ComponentSession, HostFunctions],
     Verb.DISCOVER: _discover,
     Verb.READ: _read,
     Verb.WRITE: _write,
+    Verb.TRANSFORM: _write,
 }

@@ -25,6 +25,7 @@ from dagster_airbyte_proto.errors import ConnectorError, TransformError
 from dagster_airbyte_proto.model import EnrichmentSpec
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.enrichment.component_process import ComponentTransformer, check_component
 from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
     ENRICHING,
     Exchange,
@@ -35,7 +36,9 @@ from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog
+from dagster_airbyte_proto.transforms.component import BatchTransformer
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Replies, RowCache
+from dagster_airbyte_proto.transforms.transform_choice import Enrichers
 
 _MAX_BYTES = 256 << 20
 _DIGEST_BYTES = 16
@@ -45,18 +48,21 @@ def check_enrichers(engine: Engine, connection: Connection, log: RunLog) -> Mapp
     """Returns the connectors of the transforms. Raises ConfigError for one that is no enrichment, or is at fault."""
     connectors = {number: engine.destination(each, log) for number, each in connection.enrichments.items()}
     for each in connectors.values():
-        check_connector(each, f"starting the transforms of connection {each.connection.name}")
+        check = check_component if each.protocol.takes_batches else check_connector
+        check(each, f"starting the transforms of connection {each.connection.name}")
     return connectors
 
 
 def enrichers_of_run(
     engine: Engine, connection: Connection, log: RunLog, renewal: LeaseRenewal, cancel: threading.Event
-) -> Mapping[int, Enricher]:
+) -> Enrichers:
     """Returns the enrichers of the transforms of a run. Raises ConfigError for a connector at fault."""
-    enrichers: dict[int, Enricher] = {}
+    enrichers: dict[int, Enricher | BatchTransformer] = {}
     for number, connector in check_enrichers(engine, connection, log).items():
         spec = connection.transforms[number].spec(number)
-        assert isinstance(spec, EnrichmentSpec)
+        if not isinstance(spec, EnrichmentSpec):
+            enrichers[number] = ComponentTransformer(connector)
+            continue
         cache = None
         if spec.calls.cached_seconds is not None:
             owner = CachedRows(connection.name, _cache_name(connector, spec), spec.calls.cached_seconds)

@@ -79,6 +79,17 @@ static void flood(u64 times, u64 size) {            // batches of nothing but si
         batches++; bytes += size;
     }
 }
+static void upper(u8 *p, u64 n) {                   // the letters in the values of a stream of Arrow's IPC format
+    for (u64 at = 0; at + 8 <= n && *(u32 *)(p + at) == 0xffffffffu && *(u32 *)(p + at + 4);) {
+        u32 size = *(u32 *)(p + at + 4);
+        u8 *message = p + at + 8;
+        u8 *body = field(message + *(u32 *)message, 3);
+        u64 length = body ? *(u64 *)body : 0;
+        at += 8 + size;
+        for (u64 i = at; i < at + length; i++) if (p[i] >= 'a' && p[i] <= 'z') p[i] -= 32;
+        at += length;
+    }
+}
 static void one(text op, text a, text context) {
     text first = a, rest = a;
     if (same(op, TEXT("new"))) { frame_new(number(a), r); if (!went_wrong(op)) say(op, number_text(r[1])); }
@@ -124,6 +135,19 @@ static void one(text op, text a, text context) {
     else if (same(op, TEXT("send"))) { u64 h = number(word(&rest, ' ')); socket_write(h, rest.p, rest.n, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? TEXT("would-block") : number_text(r[2])); }
     else if (same(op, TEXT("shutdown"))) socket_close(number(a));
     else if (same(op, TEXT("ipc"))) ipc(op, a);
+    else if (same(op, TEXT("upper"))) {             // each batch that comes, with its letters changed
+        for (next_batch(r); !went_wrong(op) && ((u8 *)r)[8]; next_batch(r)) {
+            u64 in = r[2];
+            frame_len(in, r);
+            u64 n = r[1];
+            frame_read(in, 0, n, r);
+            u8 *p = (u8 *)*(u32 *)((u8 *)r + 8);
+            frame_drop(in);
+            upper(p, n);
+            frame_new(n, r); u64 h = r[1];
+            frame_write(h, p, n, r); frame_seal(h, r); emit_batch(h, r);
+        }
+    }
     else if (same(op, TEXT("flood"))) { u64 times = number(word(&rest, ' ')); flood(times, number(rest)); }
     else if (same(op, TEXT("context"))) say(op, context);
     else if (same(op, TEXT("opens"))) say(op, number_text(opens));

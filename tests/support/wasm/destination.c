@@ -49,13 +49,6 @@ static int created(u32 folder, text name, u32 *file) {
     return !*(u8 *)r;
 }
 // The rows of a stream of Arrow's IPC format: the lengths of its record batches, out of their flatbuffers.
-static u8 *field(u8 *table, u32 id) {
-    u8 *vtable = table - *(int *)table;
-    u32 at = 4 + 2 * id;
-    if (at >= *(unsigned short *)vtable) return 0;
-    u32 offset = *(unsigned short *)(vtable + at);
-    return offset ? table + offset : 0;
-}
 static u64 rows_of(u8 *p, u64 n) {
     u64 rows = 0, at = 0;
     while (at + 8 <= n && *(u32 *)(p + at) == 0xffffffffu) {

@@ -109,3 +109,11 @@ static void *answer_text(text t) {
     *(u32 *)((u8 *)ret + 8) = (u32)t.p; *(u32 *)((u8 *)ret + 12) = t.n;
     return ret;
 }
+// A field of a table in a flatbuffer; 0 if it has none.
+static u8 *field(u8 *table, u32 id) {
+    u8 *vtable = table - *(int *)table;
+    u32 at = 4 + 2 * id;
+    if (at >= *(unsigned short *)vtable) return 0;
+    u32 offset = *(unsigned short *)(vtable + at);
+    return offset ? table + offset : 0;
+}

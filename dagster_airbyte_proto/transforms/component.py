@@ -1,0 +1,152 @@
+"""The transform by a component: it gets rows as Arrow, and fills columns of them.
+
+- A row keeps all columns that the component does not fill. Those go along by position.
+- Each row that comes back says by its number which row it was, if the component passes that column on. Otherwise as
+  many rows have to come back as were sent, and in their order.
+- A row that does not come back is dropped; one that comes back several times becomes several.
+- A row by which the source deletes its key is not sent.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_airbyte_proto.errors import TransformError
+from dagster_airbyte_proto.model import ComponentSpec
+from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
+from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
+from dagster_airbyte_proto.transforms.transform import DROPPED, Positions, Rejection, Rows, RowShape, TransformedRows
+
+_DOING = "transforming rows by a component"
+
+
+class ComponentReplies(NamedTuple):
+    """The batches that came back, and the reason for each row that the component rejected, by its number."""
+
+    batches: Sequence[pa.RecordBatch]
+    rejected: Mapping[int, str]
+
+
+@runtime_checkable
+class BatchTransformer(Protocol):
+    """Sends rows to a component."""
+
+    def transform(self, batch: pa.RecordBatch, on_error: str) -> ComponentReplies:
+        """Sends all rows, and returns all that comes back. Raises TransformError."""
+        ...
+
+
+class ComponentTransform:
+    """Fills columns of the rows of one stream by a component."""
+
+    def __init__(self, spec: ComponentSpec, transformer: BatchTransformer | None) -> None:
+        self._spec, self._transformer = spec, transformer
+        self._fields = {name: FILLED_TYPES[kind].arrow for name, kind in spec.columns}
+
+    def shape(self, given: RowShape) -> RowShape:
+        kept = [field for field in given.schema if field.name not in self._fields]
+        schema = pa.schema([*kept, *self._fields.items()])
+        return RowShape(schema, {name: of for name, of in given.passed_on.items() if name not in self._fields})
+
+    def transform(self, rows: Rows) -> TransformedRows:
+        batch = rows.batch
+        is_deletion = np.zeros(batch.num_rows, bool)
+        if rows.is_deletion is not None:
+            is_deletion = rows.is_deletion.to_numpy(zero_copy_only=False)
+        sent = np.flatnonzero(~is_deletion)
+        numbered = batch.take(pa.array(sent)).append_column(ROW_NUMBER, pa.array(np.arange(len(sent))))
+        origins, columns, faults = self._transformed(numbered) if len(sent) else (sent, self._nulls(0), {})
+        positions = np.concatenate([sent[origins], np.flatnonzero(is_deletion)])
+        filled = {
+            name: pa.concat_arrays([columns[name], pa.nulls(len(positions) - len(origins), kind)])
+            for name, kind in self._fields.items()
+        }
+        order = np.argsort(positions, kind="stable")
+        which = positions[order]
+        kept = batch.take(pa.array(which))
+        arrays = {
+            **{name: kept.column(name) for name in batch.schema.names if name not in self._fields},
+            **{name: array.take(pa.array(order)) for name, array in filled.items()},
+        }
+        rejections = self._rejections({int(sent[row]): reason for row, reason in faults.items()})
+        return TransformedRows(pa.RecordBatch.from_pydict(arrays), which, rejections)
+
+    def _transformed(self, numbered: pa.RecordBatch) -> tuple[Positions, Mapping[str, pa.Array], dict[int, str]]:
+        """Returns the rows that come back, by their numbers, their filled columns, and the faults of others."""
+        if self._transformer is None:
+            raise TransformError(_DOING, "no component was started for it")
+        replies = self._transformer.transform(numbered, self._spec.on_error)
+        origins = self._origins(replies, numbered.num_rows)
+        columns = {name: self._column(replies.batches, name, kind) for name, kind in self._fields.items()}
+        faults = dict(replies.rejected)
+        for name, (_, misfits) in columns.items():
+            for place in misfits:
+                faults.setdefault(int(origins[place]), f"its {name} does not fit {dict(self._spec.columns)[name]}")
+        if faults and self._spec.on_error == "fail":
+            found = f"{len(faults):,} rows of a batch have faults; the first: {next(iter(faults.values()))}"
+            raise TransformError(_DOING, found, remedy="With on_error: reject, such rows are counted and left out.")
+        kept = np.flatnonzero([int(number) not in faults for number in origins])
+        arrays = {name: array.take(pa.array(kept)) for name, (array, _) in columns.items()}
+        return origins[kept], arrays, faults
+
+    def _origins(self, replies: ComponentReplies, sent: int) -> Positions:
+        batches, rows = replies.batches, sum(batch.num_rows for batch in replies.batches)
+        if batches and all(ROW_NUMBER in batch.schema.names for batch in batches):
+            numbers = [batch.column(ROW_NUMBER).cast(pa.int64()).to_numpy(zero_copy_only=False) for batch in batches]
+            origins: Positions = np.concatenate(numbers).astype(np.int64)
+            if not ((origins >= 0) & (origins < sent)).all():
+                raise TransformError(_DOING, "a row came back that was not sent", remedy=_REMEDY)
+            return origins
+        if rows != sent:
+            found = f"{rows:,} rows came back of {sent:,}, without the column {ROW_NUMBER}"
+            raise TransformError(_DOING, found, remedy=_REMEDY)
+        return np.arange(sent)
+
+    def _column(
+        self, batches: Sequence[pa.RecordBatch], name: str, kind: pa.DataType
+    ) -> tuple[pa.Array, Sequence[int]]:
+        """Returns a column that came back, and the places of values that do not fit its type, which are null."""
+        pieces, misfits, before = [pa.array([], kind)], list[int](), 0
+        for batch in batches:
+            if name not in batch.schema.names:
+                raise TransformError(_DOING, f"it sends no column {name}", remedy="Name columns that it sends.")
+            piece, places = _cast(batch.column(name), kind)
+            pieces.append(piece)
+            misfits += [before + place for place in places]
+            before += batch.num_rows
+        return pa.concat_arrays(pieces), misfits
+
+    def _nulls(self, rows: int) -> Mapping[str, pa.Array]:
+        return {name: pa.nulls(rows, kind) for name, kind in self._fields.items()}
+
+    def _rejections(self, faults: Mapping[int, str]) -> Sequence[Rejection]:
+        by_reason: defaultdict[str, list[int]] = defaultdict(list)
+        for position, reason in sorted(faults.items()):
+            by_reason[DROPPED if self._spec.on_error == "skip" else reason].append(position)
+        return [Rejection(reason, np.array(positions, np.int64)) for reason, positions in by_reason.items()]
+
+
+_REMEDY = f"Let the component pass on the column {ROW_NUMBER} that it gets."
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Sequence[int]]:
+    """Casts the whole, and where that fails value by value."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type) and array.type.tz is None:
+        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
+    try:
+        return array.cast(kind), ()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    values, misfits = [], []
+    for place in range(len(array)):
+        try:
+            values.append(array.slice(place, 1).cast(kind)[0])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            values.append(pa.scalar(None, kind))
+            misfits.append(place)
+    return pa.array(values, kind), misfits
