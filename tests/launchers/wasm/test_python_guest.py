@@ -30,6 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the component may use."""
     made = tmp_path_factory.mktemp("granted")
     (made / "inside.txt").write_text("x")
+    (made / "link").symlink_to("/etc")
     return made
 
 
@@ -84,10 +85,11 @@ def test_it_gets_what_is_granted_and_nothing_else(
             server.accept()
     assert found.logged[0] == "variables: {'GRANTED': 'seen'}"
     assert found.logged[1].startswith("file: refused")
-    assert found.logged[2] == "folder: ['inside.txt']"
+    assert found.logged[2] == "folder: ['inside.txt', 'link']"
     assert found.logged[3].startswith("outside: refused")
     assert found.logged[4] == "write: 1"
-    assert found.logged[5].startswith("tcp: refused")
+    assert found.logged[5].startswith("link: refused")
+    assert found.logged[6].startswith("tcp: refused")
 
 
 def test_a_connection_takes_away(python: Component, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +106,16 @@ def test_a_connection_takes_away(python: Component, folder: Path, monkeypatch: p
 def test_one_that_waits_for_ever_is_ended(python: Component, mode: str) -> None:
     found = output(python.launcher(Narrowing(timeout_seconds=2)), Verb.READ, {"mode": mode})
     assert "its call run took more than 2 s" in found.errors[0]
+
+
+def test_forged_messages_are_but_prints(python: Component) -> None:
+    """Its own output is stderr, so neither an answer nor a call of the host can be made up."""
+    words = [b'{"type":"finished","stream":"users"}\n', b"\x00\x00\x00\x00" * 8, b"\xff" * 32]
+    forged = b"".join(words).hex()
+    found = output(python.launcher(), Verb.READ, {"mode": "forge", "forged": forged})
+    assert found.errors == []
+    assert found.kinds().count("finished") == 1
+    assert not found.batches
 
 
 def test_an_exception_says_what_it_was(python: Component) -> None:

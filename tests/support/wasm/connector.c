@@ -135,6 +135,21 @@ static void one(text op, text a, text context) {
     else if (same(op, TEXT("send"))) { u64 h = number(word(&rest, ' ')); socket_write(h, rest.p, rest.n, r); if (!went_wrong(op)) say(op, ((u8 *)r)[8] ? TEXT("would-block") : number_text(r[2])); }
     else if (same(op, TEXT("shutdown"))) socket_close(number(a));
     else if (same(op, TEXT("ipc"))) ipc(op, a);
+    else if (same(op, TEXT("logs"))) {              // so many words of 60 KiB
+        char *p = scratch(60 << 10);
+        __builtin_memset(p, 'x', 60 << 10);
+        for (u64 n = number(a); n; n--) log_text(2, p, 60 << 10);
+    }
+    else if (same(op, TEXT("deep"))) {              // a checkpoint of lists in lists
+        u32 n = number(a);
+        char *p = scratch(2 * n + 6);
+        __builtin_memcpy(p, "{\"a\":", 5);
+        __builtin_memset(p + 5, '[', n);
+        __builtin_memset(p + 5 + n, ']', n);
+        p[5 + 2 * n] = '}';
+        checkpoint(0, p, 2 * n + 6, r);
+        if (!went_wrong(op)) say(op, TEXT("ok"));
+    }
     else if (same(op, TEXT("upper"))) {             // each batch that comes, with its letters changed
         for (next_batch(r); !went_wrong(op) && ((u8 *)r)[8]; next_batch(r)) {
             u64 in = r[2];

@@ -36,6 +36,7 @@ def _surroundings():
     _attempt("folder", lambda: sorted(os.listdir(_CONFIG.get("folder", "/"))))
     _attempt("outside", lambda: sorted(os.listdir(_CONFIG.get("folder", "/") + "/..")))
     _attempt("write", lambda: Path(_CONFIG.get("folder", "/") + "/written").write_text("x"))
+    _attempt("link", lambda: Path(_CONFIG.get("folder", "/") + "/link/passwd").read_text())
     _attempt("tcp", lambda: socket.create_connection(("127.0.0.1", _CONFIG.get("port", 9)), 2))
 
 
@@ -61,6 +62,9 @@ class Source(exports.Source):
             time.sleep(600)
         elif mode == "panic":
             raise RuntimeError("the guest is at its end")
+        elif mode == "forge":
+            for _ in range(100):
+                os.write(1, bytes.fromhex(_CONFIG["forged"]))
         elif mode == "stdin":
             os.read(0, 100)
         else:
