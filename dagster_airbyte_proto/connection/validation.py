@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -36,9 +37,19 @@ def validated(model: type[AnyModel], document: Document, *, folder: Path) -> Any
     try:
         return model.model_validate(document.data, context={"folder": folder})
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = _without_consequences(error.errors(include_url=False))
         # Not chained: pydantic's own text shows the input, which may be secret.
         raise document.error([_fault(model, document.data, detail) for detail in details]) from None
+
+
+def _without_consequences(details: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Leaves out what is said of a list to be empty whose items have faults: pydantic drops them before it counts."""
+    places = [each["loc"] for each in details]
+
+    def has_inner_fault(loc: tuple[str | int, ...]) -> bool:
+        return any(len(place) > len(loc) and place[: len(loc)] == loc for place in places)
+
+    return [each for each in details if each["type"] != "too_short" or not has_inner_fault(each["loc"])]
 
 
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
@@ -142,8 +153,8 @@ def _models_at(model: type[BaseModel], location: Iterable[str | int]) -> list[ty
 
 
 def _models_of_field(model: type[BaseModel], name: str) -> Iterator[type[BaseModel]]:
-    field = model.model_fields.get(name)
-    return _models_within(field.annotation) if field else iter(())
+    fields = [field for key, field in model.model_fields.items() if name in (field.alias or key, key)]
+    return chain.from_iterable(_models_within(field.annotation) for field in fields)
 
 
 def _models_within(annotation: Any) -> Iterator[type[BaseModel]]:

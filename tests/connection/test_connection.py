@@ -293,6 +293,10 @@ load:
             "connector: {protocol: airbyte, launch: {kind: pypi, package: p, executable: e, python: 3.10}}",
             "line 1, connector.launch.python: must be text; found a number; put it in quotes",
         ),
+        (
+            LOCAL + "transforms: [{validate: [{assert_not_nul: id}]}]",
+            'line 2, transforms[0].validate[0].assert_not_nul: is not a known key; did you mean "assert_not_null"?',
+        ),
     ],
 )  # fmt: skip
 def test_a_fault_is_reported_in_plain_words(tmp_path: Path, text: str, found: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dagster_airbyte_proto.errors import ConfigError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.launchers.docker import images as docker_images
 from dagster_airbyte_proto.launchers.docker.containers import Container, connector_containers
 from dagster_airbyte_proto.launchers.docker.daemon import open_daemon
@@ -247,6 +247,14 @@ def test_an_image_that_is_not_there_is_told_by_name(fake_image: Image) -> None:
     launcher = DockerLauncher(docker_images.Image(name, pull="never"))
     with pytest.raises(ConfigError, match=f"there is no image {name}"):
         launcher.identity()
+
+
+def test_a_registry_that_does_not_answer_is_told_with_the_way_out(fake_image: Image) -> None:
+    name = "127.0.0.1:9/acme/source:1"  # Nobody listens there.
+    with pytest.raises(ConnectorError, match="is not here, and its registry does not answer") as caught:
+        DockerLauncher(docker_images.Image(name)).identity()
+    assert caught.value.retryable
+    assert "docker load" in str(caught.value)
 
 
 @pytest.mark.parametrize(

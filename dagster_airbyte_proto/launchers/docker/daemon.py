@@ -21,6 +21,7 @@ _INVALID_SETTING = re.compile(
     r"^network .* not found|^unable to find (user|group)|^invalid volume specification|invalid reference format"
 )
 _NO_ACCESS = ("pull access denied", "manifest unknown", "unauthorized", "no basic auth credentials")
+_NO_REGISTRY = ("dial tcp", "tls handshake timeout", "client.timeout exceeded")
 _DISK_FULL = ("no space left on device",)
 
 UNREACHABLE = (DockerException, requests.RequestException, OSError)
@@ -83,6 +84,10 @@ def error_from_message(action: str, image: str, message: str) -> ProtoError:
         return ConfigError(action, f"there is no image {image}", remedy=_FIND_IMAGE)
     if any(word in words for word in _NO_ACCESS):
         return ConfigError(action, f"image {image} cannot be pulled: {message}", remedy=_FIND_IMAGE)
+    if any(word in words for word in _NO_REGISTRY):
+        remedy = "Is there a network? Without one, load the image (`docker load`)."
+        found = f"image {image} is not here, and its registry does not answer: {message}"
+        return ConnectorError(action, found, remedy=remedy, retryable=True)
     return ConnectorError(action, message, retryable=True)
 
 

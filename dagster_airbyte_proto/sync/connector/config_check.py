@@ -104,8 +104,9 @@ def _pattern(_: Any, pattern: str, found: Any, __: Any) -> Iterator[ValidationEr
             yield ValidationError("does not match the pattern")
 
 
-# jsonschema has no type for it.
-_SpecValidator: Any = validators.extend(Draft7Validator, {"pattern": _pattern})  # type: ignore[no-untyped-call]
+_SpecValidator: Any = validators.extend(  # type: ignore[no-untyped-call]  # jsonschema has no types for it
+    Draft7Validator, {"pattern": _pattern}
+)
 
 
 def _faults_found_apart(config: Mapping[str, Any], spec_schema: Any, deadline_seconds: float) -> Findings:
