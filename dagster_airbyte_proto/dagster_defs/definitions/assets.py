@@ -12,8 +12,10 @@ from dagster_airbyte_proto.dagster_defs.definitions.asset_streams import AssetSt
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.column_schema import source_asset
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
 from dagster_airbyte_proto.dagster_defs.definitions.translator import StreamTranslator, TableFormat
 from dagster_airbyte_proto.dagster_defs.tables.checks import ONLY_NULLED, StreamChecks, check_specs
+from dagster_airbyte_proto.model import PlannedStream
 
 IncludedMetadata = Literal["column_metadata", "insights"]
 """The same names as in Dagster's other components."""
@@ -64,6 +66,8 @@ def connector_assets(
     partitions are backfilled in a single run by default. Raises ConfigError.
     """
 
+    options = StepOptions(name, partitions_def, backfill_policy, pool, op_tags, retry_policy, required_resource_keys)
+
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
         found = plan_asset_streams(
             connection,
@@ -75,23 +79,14 @@ def connector_assets(
         )
         specs = _specs(connection, found, translator)
         planned = {spec.key: data.planned for spec, data in zip(specs, found.streams, strict=True)}
-        streams = {key: each.id for key, each in planned.items()}
-        definition = ConnectionDefinition(connection, streams, found.catalog, io_manager_key, checks)
-        is_ours = function.__module__ == __name__
-        references = code_references(connection, None if is_ours else function)
-        return dg.multi_asset(
-            name=name,
+        ids = {key: each.id for key, each in planned.items()}
+        definition = ConnectionDefinition(connection, ids, found.catalog, io_manager_key, checks)
+        references = code_references(connection, None if function.__module__ == __name__ else function)
+        return connection_step(
+            connection,
+            options,
             specs=[_completed(spec, definition, references) for spec in specs],
-            check_specs=[check for key, each in planned.items() for check in check_specs(key, each, checks)]
-            if checks
-            else None,
-            can_subset=True,
-            partitions_def=partitions_def,
-            backfill_policy=backfill_policy or default_backfill_policy(partitions_def),
-            pool=pool or f"connector_{connection.name}",
-            op_tags=op_tags,
-            retry_policy=retry_policy,
-            required_resource_keys=set(required_resource_keys or ()),
+            check_specs=_check_specs(planned, checks) if checks else None,
         )(function)
 
     return decorated
@@ -132,6 +127,10 @@ def _specs(connection: Connection, found: AssetStreams, translator: StreamTransl
     return specs
 
 
+def _check_specs(planned: Mapping[dg.AssetKey, PlannedStream], checks: StreamChecks) -> list[dg.AssetCheckSpec]:
+    return [check for key, each in planned.items() for check in check_specs(key, each, checks)]
+
+
 def _completed(
     spec: dg.AssetSpec, definition: ConnectionDefinition, references: dg.CodeReferencesMetadataValue
 ) -> dg.AssetSpec:
@@ -143,9 +142,3 @@ def _completed(
         upstream.setdefault(source, dg.AssetDep(source))
     completed = spec.replace_attributes(metadata=metadata, deps=upstream.values(), skippable=True)
     return completed.with_io_manager_key(definition.io_manager_key)
-
-
-def default_backfill_policy(partitions_def: dg.PartitionsDefinition[Any] | None) -> dg.BackfillPolicy | None:
-    """A single run for time windows, which come in an order; Dagster's own policy for other partitions."""
-    is_time = isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
-    return dg.BackfillPolicy.single_run() if is_time else None

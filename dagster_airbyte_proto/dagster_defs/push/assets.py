@@ -7,9 +7,9 @@ import dagster as dg
 
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.dagster_defs.definitions.asset_keys import check_keys, key_paths
-from dagster_airbyte_proto.dagster_defs.definitions.assets import default_backfill_policy
 from dagster_airbyte_proto.dagster_defs.definitions.code_references import code_references, with_references
 from dagster_airbyte_proto.dagster_defs.definitions.connection_definition import ConnectionDefinition
+from dagster_airbyte_proto.dagster_defs.definitions.connection_step import StepOptions, connection_step
 from dagster_airbyte_proto.dagster_defs.definitions.saved_catalog import asset_error_context
 from dagster_airbyte_proto.dagster_defs.push.push_checks import ONLY_REJECTS, push_check_specs
 from dagster_airbyte_proto.dagster_defs.push.translator import PushTranslator, PushTranslatorData
@@ -64,33 +64,18 @@ def push_assets(
     rows of its partitions. Time windows are backfilled in a single run by default. Raises ConfigError.
     """
 
+    options = StepOptions(name, partitions_def, backfill_policy, pool, op_tags, retry_policy, required_resource_keys)
+
     def decorated(function: Callable[..., Any]) -> dg.AssetsDefinition:
         specs = _specs(connection, translator or PushTranslator(), deps or {})
-        definition = ConnectionDefinition(
-            connection,
-            {spec.key: stream for stream, spec in specs.items()},
-            None,
-            io_manager_key,
-            checks,
-            records_tables,
-        )
+        streams = {spec.key: stream for stream, spec in specs.items()}
+        definition = ConnectionDefinition(connection, streams, None, io_manager_key, checks, records_tables)
         references = code_references(connection, None if function.__module__ == __name__ else function)
-        return dg.multi_asset(
-            name=name,
-            specs=[
-                spec.replace_attributes(
-                    metadata={**with_references(spec, references), **definition.metadata}, skippable=True
-                ).with_io_manager_key(io_manager_key)
-                for spec in specs.values()
-            ],
+        return connection_step(
+            connection,
+            options,
+            specs=[_completed(spec, definition, references) for spec in specs.values()],
             check_specs=list(_check_specs(connection, specs, checks)) if checks else None,
-            can_subset=True,
-            partitions_def=partitions_def,
-            backfill_policy=backfill_policy or default_backfill_policy(partitions_def),
-            pool=pool or f"connector_{connection.name}",
-            op_tags=op_tags,
-            retry_policy=retry_policy,
-            required_resource_keys=set(required_resource_keys or ()),
         )(function)
 
     return decorated
@@ -107,6 +92,14 @@ def build_push_assets(
 
     step.__name__ = connection.name
     return push_assets(connection=connection, required_resource_keys={connector_key}, **options)(step)
+
+
+def _completed(
+    spec: dg.AssetSpec, definition: ConnectionDefinition, references: dg.CodeReferencesMetadataValue
+) -> dg.AssetSpec:
+    metadata = {**with_references(spec, references), **definition.metadata}
+    completed = spec.replace_attributes(metadata=metadata, skippable=True)
+    return completed.with_io_manager_key(definition.io_manager_key)
 
 
 def _check_specs(

@@ -1,0 +1,49 @@
+"""The one step of a connection: all of its assets, each of which can be run alone."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import dagster as dg
+
+from dagster_airbyte_proto.connection import Connection
+
+
+class StepOptions(NamedTuple):
+    """The options of the step that are for Dagster."""
+
+    name: str | None
+    partitions_def: dg.PartitionsDefinition[Any] | None
+    backfill_policy: dg.BackfillPolicy | None
+    pool: str | None
+    op_tags: Mapping[str, Any] | None
+    retry_policy: dg.RetryPolicy | None
+    required_resource_keys: Set[str] | None
+
+
+def connection_step(
+    connection: Connection,
+    options: StepOptions,
+    *,
+    specs: Sequence[dg.AssetSpec],
+    check_specs: Sequence[dg.AssetCheckSpec] | None,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Decorates the function that is the step. Runs of one connection wait for each other in a pool of its own, and
+    time windows are backfilled in one run, unless the options say otherwise."""
+    return dg.multi_asset(
+        name=options.name,
+        specs=specs,
+        check_specs=check_specs,
+        can_subset=True,
+        partitions_def=options.partitions_def,
+        backfill_policy=options.backfill_policy or _default_backfill_policy(options.partitions_def),
+        pool=options.pool or f"connector_{connection.name}",
+        op_tags=options.op_tags,
+        retry_policy=options.retry_policy,
+        required_resource_keys=set(options.required_resource_keys or ()),
+    )
+
+
+def _default_backfill_policy(partitions_def: dg.PartitionsDefinition[Any] | None) -> dg.BackfillPolicy | None:
+    """A single run for time windows, which come in an order; Dagster's own policy for other partitions."""
+    is_time = isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
+    return dg.BackfillPolicy.single_run() if is_time else None
