@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.dagster_server import DagsterServer, running_dagster
+from tests.browser.dagster_server import DagsterServer, Target, running_dagster
 from tests.browser.dagster_ui import CHROMIUM, DagsterUI, new_visitor, start_chromium
 from tests.browser.projects import Project, copied_project
 
@@ -41,7 +41,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Iterator[DagsterServer]:
     environment = {**_NO_NETWORK, "AIRBYTE_PROTO_HOME": f"{project.home}"}
-    with running_dagster(project.workspace, tmp_path_factory.mktemp("dagster"), environment) as started:
+    target = Target(["-w", project.workspace.name], project.workspace.parent)
+    with running_dagster(target, tmp_path_factory.mktemp("dagster"), environment) as started:
         yield started
 
 

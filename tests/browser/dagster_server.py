@@ -27,6 +27,7 @@ _RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 _TAGGED_RUNS = (
     "query($tags: [ExecutionTag!]) { runsOrError(filter: {tags: $tags}) { ... on Runs { results { runId status } } } }"
 )
+_NEWEST_RUN = "{ runsOrError(limit: 1) { ... on Runs { results { runId } } } }"
 _BACKFILL = "query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"
 _MATERIALIZATIONS = "query($path: [String!]!) { assetOrError(assetKey: {path: $path}) { ... on Asset { assetMaterializations { runId } } } }"  # noqa: E501
 _EVENTS = "query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on MessageEvent { message } ... on ErrorEvent { error { message } } } } } }"  # noqa: E501
@@ -39,6 +40,14 @@ class Run(NamedTuple):
 
     run_id: str
     status: str
+
+
+class Target(NamedTuple):
+    """A `dg dev`: its options, the folder to run it in, and the folder of its program."""
+
+    words: Sequence[str]
+    folder: Path
+    programs: Path = Path(sys.executable).parent
 
 
 class DagsterServer:
@@ -82,6 +91,10 @@ class DagsterServer:
         pairs = [{"key": key.replace("__", "/"), "value": value} for key, value in tags.items()]
         found = self.query(_TAGGED_RUNS, tags=pairs)["runsOrError"]["results"]
         return [Run(run["runId"], run["status"]) for run in found]
+
+    def newest_run(self) -> str | None:
+        runs = self.query(_NEWEST_RUN)["runsOrError"]["results"]
+        return str(runs[0]["runId"]) if runs else None
 
     def materializations(self, asset: Sequence[str]) -> list[str]:
         """The run of each materialization of an asset."""
@@ -154,13 +167,13 @@ def until(
 
 
 @contextmanager
-def running_dagster(workspace: Path, folder: Path, environment: Mapping[str, str]) -> Iterator[DagsterServer]:
-    """`dg dev -w workspace`, up, loaded and with healthy daemons; no process of it is left afterwards."""
+def running_dagster(target: Target, folder: Path, environment: Mapping[str, str]) -> Iterator[DagsterServer]:
+    """`dg dev`, up, loaded and with healthy daemons; no process of it is left afterwards."""
     home, log = folder / "dagster_home", folder / "dagster_dev.log"
     home.mkdir()
     (home / "dagster.yaml").write_text(_INSTANCE_CONFIG)
     port = _free_port()
-    process = _start(workspace, port, log, {**os.environ, **environment, "DAGSTER_HOME": f"{home}"})
+    process = _start(target, port, log, {**os.environ, **environment, "DAGSTER_HOME": f"{home}"})
     try:
         server = DagsterServer(f"http://127.0.0.1:{port}", home, log)
         _wait_until_it_serves(server, process)
@@ -169,17 +182,17 @@ def running_dagster(workspace: Path, folder: Path, environment: Mapping[str, str
         _stop(process)
 
 
-def _start(workspace: Path, port: int, log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start(target: Target, port: int, log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     # A shell's background job ignores SIGINT and so do all its children; `dg dev` then outlives SIGINT and
     # SIGTERM both.
-    command = ["env", "--default-signal=INT", f"{Path(sys.executable).with_name('dg')}", "dev"]
-    arguments = ["-w", workspace.name, "-h", "127.0.0.1", "-p", f"{port}"]
+    command = ["env", "--default-signal=INT", f"{target.programs / 'dg'}", "dev"]
+    arguments = [*target.words, "-h", "127.0.0.1", "-p", f"{port}"]
     # `dg dev` starts its parts by the `python` it runs on, but code may look for the venv's programs on the PATH.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+    path = f"{target.programs}{os.pathsep}{environment.get('PATH', '')}"
     with log.open("wb") as output:
         return subprocess.Popen(
             [*command, *arguments],
-            cwd=workspace.parent,
+            cwd=target.folder,
             env={**environment, "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -98,6 +98,18 @@ class DagsterUI:
         self._button("Materialize all").click()
         return self._id_in_toast("Launched run")
 
+    def materialize_all(self) -> str:
+        """Presses Materialize all in the graph of all assets, none of which has partitions."""
+        before = self._server.newest_run()
+        self.open("/asset-groups")
+        self._button("Materialize all").click()
+
+        def launched() -> str | None:
+            newest = self._server.newest_run()
+            return newest if newest != before else None
+
+        return until(launched, "a run of all assets", within_seconds=60)
+
     def backfill(self, asset: AssetPath, partitions: str, *, count: int, picture: str | None = None) -> str:
         """Fills in the dialog of a partitioned asset: `partitions` as one types them there, `[a...b], c`."""
         self.open_asset(asset)
@@ -153,6 +165,11 @@ class DagsterUI:
         table = self.page.get_by_role("table").first
         expect(table).to_be_visible()
         return table
+
+    def sees_metadata(self, asset: AssetPath, label: str, value: str) -> None:
+        """Fails unless the newest event of the asset has this."""
+        row = self.open_events(asset).get_by_role("row", name=label)
+        expect(row.get_by_role("cell").nth(1)).to_have_text(value)
 
     def open_plots(self, asset: AssetPath, labels: Sequence[str]) -> None:
         """Returns when a plot is there for each label, and no other."""
