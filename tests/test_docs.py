@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -263,6 +264,21 @@ def test_every_attribute_of_the_component_is_documented() -> None:
     rows = "".join(line for line in page.splitlines() if line.startswith("| `"))
     for field in fields(ConnectorComponent):
         assert f"`{field.name}`" in rows, field.name
+
+
+def test_the_readme_is_short_and_says_what_the_package_takes() -> None:
+    """Versions and extras as `pyproject.toml` declares them."""
+    readme = (ROOT / "README.md").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert len(readme.splitlines()) < 200
+    assert project["requires-python"] == ">=3.11,<3.14" and "Python 3.11 to 3.13" in readme
+    assert {"dagster>=1.13,<1.14", "pyspark>=4.0.1,<4.2"} <= set(project["dependencies"])
+    assert "PySpark 4.0 or 4.1 and Dagster 1.13" in readme
+    pythons = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3" in each]
+    assert pythons == ["3.11", "3.12", "3.13"]
+    assert [extra for extra in project["optional-dependencies"] if extra != "dev" and f"`{extra}`" not in readme] == []
+    assert project["license"] == "Apache-2.0" and "Apache License" in (ROOT / project["license-files"][0]).read_text()
+    assert project["authors"] and all("Linux" in each for each in project["classifiers"] if "Operating System" in each)
 
 
 def test_links_between_pages_lead_somewhere() -> None:

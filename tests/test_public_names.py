@@ -52,3 +52,13 @@ def test_no_public_name_costs_an_import_of_spark() -> None:
 
     assert "dagster" in loaded
     assert "pyspark" not in loaded
+
+
+def test_on_windows_the_import_says_where_it_runs() -> None:
+    script = "import sys\nsys.platform = 'win32'\nimport dagster_airbyte_proto"
+    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "ImportError: dagster_airbyte_proto does not run on Windows itself. Use it in WSL 2."
+    )

@@ -71,7 +71,7 @@ def without_wasmtime() -> ConfigError:
     return ConfigError(
         "starting a component",
         "wasmtime is not installed",
-        remedy='Install it with `pip install "dagster-airbyte-proto[rapidbyte]"`.',
+        remedy='Install it with `pip install "dagster_airbyte_proto[rapidbyte]"`.',
     )
 
 
