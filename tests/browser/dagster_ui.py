@@ -100,15 +100,17 @@ class DagsterUI:
 
     def materialize_all(self) -> str:
         """Presses Materialize all in the graph of all assets, none of which has partitions."""
-        before = self._server.newest_run()
         self.open("/asset-groups")
-        self._button("Materialize all").click()
+        return self._launched(self._button("Materialize all"))
 
-        def launched() -> str | None:
-            newest = self._server.newest_run()
-            return newest if newest != before else None
-
-        return until(launched, "a run of all assets", within_seconds=60)
+    def launch_job(self, location: str, job: str, *, form: str, picture: str) -> str:
+        """Presses Launch run beside the form of the job as it stands, which holds this text."""
+        self.open(f"/locations/{location}/jobs/{job}/launchpad")
+        self.sees(form)
+        button = self._button("Launch Run")
+        expect(button).to_be_enabled()
+        self.take_picture(picture)
+        return self._launched(button)
 
     def backfill(self, asset: AssetPath, partitions: str, *, count: int, picture: str | None = None) -> str:
         """Fills in the dialog of a partitioned asset: `partitions` as one types them there, `[a...b], c`."""
@@ -210,6 +212,17 @@ class DagsterUI:
 
     def _button(self, name: str) -> Locator:
         return self.page.get_by_role("button", name=re.compile(rf"(^| ){re.escape(name)}$"))
+
+    def _launched(self, button: Locator) -> str:
+        """Presses the button, and returns the run that is new. Its toast is gone before a slow machine has looked."""
+        before = self._server.newest_run()
+        button.click()
+
+        def newer() -> str | None:
+            newest = self._server.newest_run()
+            return newest if newest != before else None
+
+        return until(newer, "a new run", within_seconds=60)
 
     def _id_in_toast(self, text: str) -> str:
         toasts = self.page.get_by_role("region", name="Notifications").get_by_role("listitem")
