@@ -59,6 +59,10 @@ def _mapped(fields: Any) -> Any:
     """Names each field of a mapping. A bare text is the column that the field comes from."""
     if not isinstance(fields, Mapping) or not fields:
         raise ValueError('must be a mapping of fields to columns, such as "email: email_address"')
+    for name, column in fields.items():
+        # Else each form of a column would be found at fault.
+        if not isinstance(column, str) and not (isinstance(column, Mapping) and set(column) in ({"value"}, {"sql"})):
+            raise ValueError(f"{name} must be a column, or {{value: …}}, or {{sql: …}}")
     return fields
 
 
