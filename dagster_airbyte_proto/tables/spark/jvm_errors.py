@@ -1,5 +1,6 @@
 """Classifies failed calls into the JVM. Only this module names Java's exception classes."""
 
+import logging
 import re
 from collections.abc import Iterator
 from enum import Enum
@@ -8,6 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkValueError
 from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.logger import PySparkLogger
 
 CALL_ERRORS = (Py4JError, CapturedException, PySparkValueError, OSError)
 """All that a call into the JVM raises: Java's exceptions in both forms that pyspark gives them, and a lost JVM.
@@ -78,6 +80,12 @@ def is_conflict(error: BaseException) -> bool:
     Iceberg's Spark actions wrap the commit's exception.
     """
     return any(name in _CONFLICTS for name, _ in _causes(error))
+
+
+def log_no_raised_errors() -> None:
+    """Keeps pyspark from logging each exception that it is about to raise to stderr, with the Java stack."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def first_line(error: BaseException) -> str:

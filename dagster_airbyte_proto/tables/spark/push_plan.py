@@ -44,7 +44,8 @@ from dagster_airbyte_proto.loads.plan_query import (
 from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, log_no_raised_errors
+from dagster_airbyte_proto.tables.spark.missing_tables import is_missing_table, where_to_look
 from dagster_airbyte_proto.tables.sql_names import quoted
 
 _CURSOR, _COPIES = "_airbyte_proto_cursor", "_copies"
@@ -77,6 +78,7 @@ class SparkPlanner:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
+        log_no_raised_errors()
 
     def fields(self, query: PlanQuery) -> pa.Schema:
         with _translated(query):
@@ -235,8 +237,13 @@ def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
     if query.sql is not None:
         return session.sql(query.sql)
     table = query.table or ""
-    session.catalog.refreshTable(table)
-    newest = session.read.table(table)
+    try:
+        session.catalog.refreshTable(table)
+        newest = session.read.table(table)
+    except PySparkException as error:
+        if is_missing_table(error):
+            raise _refused(query, "there is no such table", remedy=where_to_look(session, table)) from error
+        raise
     if query.at is None or not query.at.snapshot_id:
         return newest
     then = session.read.option("versionAsOf", query.at.snapshot_id).table(table)

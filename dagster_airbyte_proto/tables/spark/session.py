@@ -6,7 +6,6 @@
 """
 
 import datetime
-import logging
 import math
 import os
 import signal
@@ -24,7 +23,6 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.types import VariantVal
 
@@ -33,7 +31,7 @@ from dagster_airbyte_proto.loads.storage import CATALOG_SETTINGS, HADOOP_SETTING
 from dagster_airbyte_proto.tables.formats import SparkParts, find_format
 from dagster_airbyte_proto.tables.spark.class_archive import class_archive
 from dagster_airbyte_proto.tables.spark.java_home import java_home
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, log_no_raised_errors
 from dagster_airbyte_proto.tables.spark.jvm_output import jvm_output, last_output
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
@@ -147,8 +145,7 @@ def kill_starting_jvm() -> None:
 
 def query(session: SparkSession, sql: str) -> QueryResult:
     """Runs one statement and returns all its rows. Raises TableError with the first line of Spark's message."""
-    # pyspark logs the exception that it is about to raise to stderr, with the Java stack.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    log_no_raised_errors()
     try:
         # Through Arrow: rows from `collect` have timestamps in the time zone of this process.
         answer = session.sql(sql).toArrow()

@@ -160,6 +160,22 @@ def test_a_mapping_that_names_nothing(spark: SparkSession, changed: Mapping[str,
         SparkPlanner(spark).fields(_query()._replace(**changed))
 
 
+def test_a_table_that_is_not_there_is_answered_with_the_nearest_one(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spark.sql("CREATE TABLE lake.looked_for.users (id BIGINT) USING iceberg")
+    remedies = {
+        "lake.looked_for.usrs": "Did you mean lake.looked_for.users?",
+        "lake.looked_for.orders": "lake.looked_for has users.",
+        "lake.nowhere.users": "Correct its name (catalog.namespace.table), or make it first. Is --home right?",
+    }
+    for table, remedy in remedies.items():
+        with pytest.raises(ConfigError) as error:
+            SparkPlanner(spark).fields(_query()._replace(sql=None, table=table))
+        assert (error.value.found, error.value.remedy) == ("there is no such table", remedy)
+    assert "QueryContextLogger" not in capfd.readouterr().err
+
+
 def test_a_plan_leaves_the_settings_of_the_session_alone(spark: SparkSession, plans: _Plans) -> None:
     """Other threads may write with it meanwhile. What it knows, views among it, the plan knows too."""
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
