@@ -239,7 +239,7 @@ def test_commands_in_the_docs_are_taken(snippet: Snippet) -> None:
     for called, *words in _lines(snippet):
         if called == "make":
             assert words[0] in targets
-        elif called not in (".", "cd", "echo", "pip", "python3", "uv"):
+        elif called not in (".", "cd", "echo", "pip", "python3", "uv", "uvx"):
             _accepts(_PROGRAMS[called](), words)
 
 

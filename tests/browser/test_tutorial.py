@@ -117,3 +117,18 @@ def test_its_tables_are_seen_in_the_ui(server: DagsterServer, ui: DagsterUI) -> 
         ui.sees(shown)
     ui.open_lineage(("orders", "customers", "best_customers"), selection="*")
     ui.take_picture("tutorial")
+
+
+def test_a_component_is_scaffolded_as_the_start_page_prints_it(followed: Followed, tmp_path: Path) -> None:
+    printed = [each.values[0] for each in snippets("sh") if each.values[0].page == "docs/index.md"]
+    [script] = [each.text for each in printed if "dg scaffold defs" in each.text]
+    path = f"{followed.programs}{os.pathsep}{_environment()['PATH']}"
+    reader = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path,
+        env={**_environment(), "PATH": path, "VIRTUAL_ENV": str(followed.programs.parent)},
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert reader.returncode == 0, (reader.stdout[-3000:], reader.stderr[-3000:])
+    assert (tmp_path / "shop-lake" / "src" / "shop_lake" / "defs" / "shop" / "connection.yaml").is_file()
+    for stream in ("users", "products", "purchases"):
+        assert f"shop/{stream}" in reader.stdout
