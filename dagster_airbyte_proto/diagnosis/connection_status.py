@@ -8,6 +8,7 @@ import msgspec
 
 from dagster_airbyte_proto.checkpoints.store import LoggedRun, StateStore
 from dagster_airbyte_proto.sync.process_identity import is_dead
+from dagster_airbyte_proto.sync.report import ON_BRANCH, UNCOVERED
 
 RUNS_SHOWN = 10
 
@@ -26,7 +27,18 @@ class _StreamPart(msgspec.Struct):
     acknowledged: int = 0
     rejected: int = 0
     unknown: int = 0
+    filtered: int = 0
+    dropped: int = 0
+    rejections: dict[str, int] = {}
     error: str | None = None
+
+    @property
+    def uncommitted(self) -> int:
+        return self.rejections.get(UNCOVERED, 0) + self.rejections.get(ON_BRANCH, 0)
+
+    @property
+    def refused(self) -> int:
+        return max(0, self.rejected - self.filtered - self.dropped - self.uncommitted)
 
 
 class _ReportPart(msgspec.Struct):
@@ -45,6 +57,7 @@ class ConnectionStatus(NamedTuple):
     that did not complete, with their errors. `complete_at` is the time of the last complete run.
     `stream_complete_at` has for each stream of the last runs when it was last complete, None where it was not.
     `unfinished_loads` are announced by a run that is over: nobody knows yet whether their rows have landed.
+    `rejected` are the rows that nobody wanted left out, and `uncommitted` those that the next run reads again.
     `rows_by_run` are the committed rows of the last runs, oldest first; None for one that has not ended.
     """
 
@@ -55,6 +68,7 @@ class ConnectionStatus(NamedTuple):
     partition: str = ""
     rows: int = 0
     rejected: int = 0
+    uncommitted: int = 0
     unknown: int = 0
     unfinished_loads: int = 0
     error: str | None = None
@@ -93,7 +107,8 @@ def connection_status(store: StateStore, name: str, now: datetime) -> Connection
         ended.ended_at,
         report.partition,
         rows=sum(stream.committed + stream.acknowledged for stream in streams),
-        rejected=sum(stream.rejected for stream in streams),
+        rejected=sum(stream.refused for stream in streams),
+        uncommitted=sum(stream.uncommitted for stream in streams),
         unknown=sum(stream.unknown for stream in streams),
         unfinished_loads=0 if is_held else len(store.announced_loads(name)),
         error=report.error,

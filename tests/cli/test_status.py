@@ -90,6 +90,15 @@ def test_rejected_rows_are_counted(place: Place) -> None:
     assert "shop: 1 row rejected" in place.run("status").out
 
 
+def test_rows_that_are_only_not_committed_yet_are_not_called_rejected(place: Place) -> None:
+    file = place.connect({**TWO, "failure": {"kind": "exit", "after": 5}, "state_every": 100})
+    place.run("sync", file)
+    found = status_of(place)
+    assert (found["rejected"], found["uncommitted"]) == (0, 5)
+    shown = place.run("status").out
+    assert "shop: 5 rows not committed yet" in shown and "rejected" not in shown
+
+
 def test_a_connection_that_never_synced_is_shown_if_its_file_is_named(place: Place) -> None:
     place.json("sync", place.connect(USERS))
     file = place.connect(USERS, "later")

@@ -72,6 +72,8 @@ def _notes(found: "Sequence[ConnectionStatus]", now: datetime) -> Iterator[str]:
             yield f"{name}: {counted(len(failing) - _MAX_STREAMS, 'more stream')} failed; --json has all"
         if each.rejected:
             yield f"{name}: {counted(each.rejected, 'row')} rejected"
+        if each.uncommitted:
+            yield f"{name}: {counted(each.uncommitted, 'row')} not committed yet"
         if each.unfinished_loads:
             loads = counted(each.unfinished_loads, "load")
             yield f"{name}: {loads} of a dead run may have landed; airbyte-proto recover {name} finds out"
@@ -115,6 +117,7 @@ def _value(each: "ConnectionStatus", now: datetime) -> dict[str, Any]:
         "partition": each.partition or None,
         "rows": each.rows,
         "rejected": each.rejected,
+        "uncommitted": each.uncommitted,
         "unknown": each.unknown,
         "unfinished_loads": each.unfinished_loads,
         "error": each.error,
