@@ -107,10 +107,12 @@ def test_it_runs_as_printed(followed: Followed) -> None:
 
 
 @pytest.mark.browser
-def test_its_tables_are_seen_in_the_ui(server: DagsterServer, ui: DagsterUI) -> None:
+def test_its_tables_are_seen_in_the_ui(followed: Followed, server: DagsterServer, ui: DagsterUI) -> None:
+    with (followed.folder / "orders.csv").open("a") as orders:
+        orders.write("5,ada,3.50,2026-11-04\n")
     run_id = ui.materialize_all()
     server.wait_for_run(run_id, "SUCCESS")
-    for asset, rows in ((("orders", "orders"), 4), (("customers", "customers"), 2)):
+    for asset, rows in ((("orders", "orders"), 5), (("customers", "customers"), 2)):
         ui.sees_metadata(asset, "dagster/row_count", f"{rows}")
     ui.open_asset(("orders", "orders"))
     for shown in ("lake.orders.orders", "placed_at", "primary key"):
