@@ -61,7 +61,7 @@ def _validator(schema: Mapping[str, Any], doing: str) -> Any:
     try:
         import jsonschema_rs  # An extra.
     except ImportError as error:
-        remedy = 'pip install "dagster-airbyte-proto[row-schemas]"'
+        remedy = 'pip install "dagster_airbyte_proto[row-schemas]"'
         raise ConfigError(doing, "the package jsonschema-rs is not installed", remedy=remedy) from error
     bounded: dict[str, Any] = {"mask": "its value", "validate_formats": True, "retriever": _refused}
     try:

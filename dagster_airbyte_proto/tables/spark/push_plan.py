@@ -35,7 +35,6 @@ from dagster_airbyte_proto.loads.plan_query import (
     CHANGE,
     HASH,
     PARTITION,
-    PlannedField,
     PlannedRows,
     PlanQuery,
     RowChange,
@@ -45,7 +44,12 @@ from dagster_airbyte_proto.loads.push import TableSnapshot
 from dagster_airbyte_proto.tables.changes.row_events import IS_GONE, STEP, EventsWanted, NoCommonHistory, RowEvents
 from dagster_airbyte_proto.tables.changes.snapshots import changes_since, keep_snapshot, newest_snapshot
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, log_no_raised_errors
-from dagster_airbyte_proto.tables.spark.missing_tables import is_missing_table, where_to_look
+from dagster_airbyte_proto.tables.spark.unknown_names import (
+    field_at_fault,
+    is_missing_table,
+    planned_column,
+    where_to_look,
+)
 from dagster_airbyte_proto.tables.sql_names import quoted
 
 _CURSOR, _COPIES = "_airbyte_proto_cursor", "_copies"
@@ -219,11 +223,7 @@ def _mapped_frame(
 
     A VARIANT is the text of its JSON.
     """
-    if not query.fields:
-        fields = [f.col(quoted(name)) for name in frame.columns if name not in carried]
-    else:
-        fields = [_field(each).alias(each.name) for each in query.fields]
-    mapped = frame.select(*fields, *carried)
+    mapped = _selected(frame, query, carried)
     names = [name.casefold() for name in mapped.columns if name not in carried]
     if lacking := [key for key in query.keys if key not in mapped.columns]:
         raise _refused(query, f"key {', '.join(lacking)} is no field that the destination gets ({', '.join(names)})")
@@ -231,6 +231,16 @@ def _mapped_frame(
         raise _refused(query, f"fields that differ by case at most: {', '.join(twice)}")
     variants = [field.name for field in mapped.schema if isinstance(field.dataType, VariantType)] if as_text else []
     return mapped.withColumns({name: f.to_json(f.col(quoted(name))) for name in variants}) if variants else mapped
+
+
+def _selected(frame: DataFrame, query: PlanQuery, carried: tuple[str, ...]) -> DataFrame:
+    if not query.fields:
+        return frame.select(*(f.col(quoted(name)) for name in frame.columns if name not in carried), *carried)
+    try:
+        return frame.select(*(planned_column(each).alias(each.name) for each in query.fields), *carried)
+    except PySparkException as error:
+        name = field_at_fault(frame, query.fields)
+        raise _refused(query, f"field {name}: {first_line(error)}" if name else first_line(error)) from error
 
 
 def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
@@ -253,12 +263,6 @@ def _origin(session: SparkSession, query: PlanQuery) -> DataFrame:
 
 def _keys(query: PlanQuery) -> list[str]:
     return [quoted(key) for key in query.keys]
-
-
-def _field(field: PlannedField) -> Column:
-    if field.sql is not None:
-        return f.expr(field.sql)
-    return f.lit(field.constant) if field.column is None else f.col(".".join(map(quoted, field.column.split("."))))
 
 
 def _observed(frame: DataFrame, query: PlanQuery, counts: Observation) -> DataFrame:

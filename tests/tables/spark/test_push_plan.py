@@ -147,7 +147,8 @@ def test_keys_that_do_not_tell_rows_apart(plans: _Plans, sql: str, found: str) -
     ("changed", "found"),
     [
         ({"sql": "SELECT nothing FROM nowhere"}, "nowhere"),
-        ({"fields": (PlannedField("id", column="number"),)}, "number"),
+        ({"fields": (PlannedField("id", column="id"), PlannedField("no", column="number"))}, "field no: .*number"),
+        ({"fields": (PlannedField("id", column="id"), PlannedField("no", sql="one ||"))}, "field no: .*end of input"),
         ({"keys": ("number",)}, "key number is no field"),
         ({"partition": PushedPartition("x", "day")}, "it has no column day, by which a partition is picked"),
         ({"cursor": "day", "after": "x"}, "it has no column day, which is the `cursor`"),
