@@ -233,4 +233,6 @@ def _missing_answer_error(
         )
         return ProtocolViolation(doing, found)
     found = f"it gave no answer, and {mask.text(report.how_it_ended_and_why)}"
+    if verb is Verb.SPEC:  # The first question, which a program of another protocol does not understand.
+        remedy = f"Is the connection's `protocol` that of the program? {remedy}"
     return ConnectorError(doing, found, remedy=remedy)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.tables.iceberg.log import TableLog
 from dagster_airbyte_proto.tables.spark.java_values import use_session
-from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line
+from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, first_line, lacks_table
 
 
 class _SnapshotLogEntry(msgspec.Struct, frozen=True, rename="kebab"):
@@ -91,4 +91,6 @@ def table_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except CALL_ERRORS as error:
+        if lacks_table(error):
+            raise TableError(doing, "there is no such table", remedy="Was it dropped, or renamed?") from error
         raise TableError(doing, first_line(error)) from error

@@ -82,6 +82,11 @@ def is_conflict(error: BaseException) -> bool:
     return any(name in _CONFLICTS for name, _ in _causes(error))
 
 
+def lacks_table(error: BaseException) -> bool:
+    """Returns whether the call failed because a table is not there, as Iceberg or as Spark says so."""
+    return any(name.endswith("NoSuchTableException") for name, _ in _causes(error))
+
+
 def log_no_raised_errors() -> None:
     """Keeps pyspark from logging each exception that it is about to raise to stderr, with the Java stack."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
