@@ -113,7 +113,7 @@ def test_its_tables_are_seen_in_the_ui(followed: Followed, server: DagsterServer
     run_id = ui.materialize_all()
     server.wait_for_run(run_id, "SUCCESS")
     for asset, rows in ((("orders", "orders"), 5), (("customers", "customers"), 2)):
-        ui.sees_metadata(asset, "dagster/row_count", f"{rows}")
+        ui.sees_metadata(asset, "airbyte_proto/committed", f"{rows}")
     ui.open_asset(("orders", "orders"))
     for shown in ("lake.orders.orders", "placed_at", "primary key"):
         ui.sees(shown)
