@@ -37,6 +37,7 @@ _FOLDER = _HERE.parent.parent / ".bench" / "syncmaven"
 _MARK = "syncmaven"
 _COLUMNS = "id, concat('p', id, '@example.com') AS email, concat('city ', id % 97) AS city"
 _WARM_ROWS = 1_000
+_ENRICHED_ROWS = 100_000
 
 
 def _children_cpu(work: Callable[[], object]) -> float:
@@ -148,9 +149,9 @@ def _enrichments(session: SparkSession, rows: int) -> Iterator[Figure]:
     yield Figure("the enrichment alone, CPU s", alone)
     schema = "id bigint, email string, city string"
     for partitions in (1, 2):
-        frame = session.sql(f"SELECT {_COLUMNS} FROM range(0, {rows}, 1, {partitions})")
+        few, frame = (session.sql(f"SELECT {_COLUMNS} FROM range(0, {count}, 1, {partitions})") for count in (10, rows))
+        enrich(few, geo, schema=schema, home=_FOLDER / "home").collect()  # Starts Spark's workers of Python.
         made = enrich(frame, geo, schema=schema, home=_FOLDER / "home")
-        made.limit(1).collect()  # Starts Spark's workers of Python.
         began = time.perf_counter()
         spent = cpu_of(made.write.format("noop").mode("overwrite").save)
         seconds = time.perf_counter() - began
@@ -161,7 +162,7 @@ def _enrichments(session: SparkSession, rows: int) -> Iterator[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.pushes.syncmaven", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the pushes")
     parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
     chosen = parser.parse_args()
     shutil.rmtree(_FOLDER, ignore_errors=True)
@@ -172,7 +173,7 @@ def main() -> None:
     with Engine(Settings.load(_FOLDER / "home")) as engine:
         engine.settings.make_home()
         session = engine.open_session()
-        for figures in (_pushes(engine, session, script, chosen.rows), _enrichments(session, chosen.rows)):
+        for figures in (_pushes(engine, session, script, chosen.rows), _enrichments(session, _ENRICHED_ROWS)):
             for figure in figures:
                 print("  ".join(figure.row), file=sys.stderr, flush=True)
                 found.append(figure.row)
