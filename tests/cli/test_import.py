@@ -229,6 +229,23 @@ def test_options_of_meltano_are_refused_for_a_syncmaven_project(place: Place) ->
     assert (result.code, "takes --into and --force only" in result.err) == (2, True)
 
 
+def test_a_pipeline_of_rapidbyte_becomes_a_relay(place: Place) -> None:
+    pipeline = {
+        "pipeline": "shop",
+        "source": {"use": "source-pg", "config": {"password": "${PG}"}, "streams": [{"name": "users"}]},
+        "destination": {"use": "dest-pg", "write_mode": "replace"},
+    }
+    (place.folder / "pipeline.yml").write_text(json.dumps(pipeline))
+    [made] = place.json("import", "pipeline.yml", "--into", "connections")["connections"]
+    assert (made["file"], made["variables"]) == ("connections/shop.yaml", ["PG"])
+    assert made["components"] == ["connectors/source_pg.wasm", "connectors/dest_pg.wasm"]
+    connection = Connection.from_file(place.folder / "connections/shop.yaml")
+    assert connection.to is not None and connection.streams is not None
+    assert connection.streams["users"].write == "overwrite"
+    result = place.run("import", "pipeline.yml", "--tap", "users")
+    assert (result.code, "takes --into and --force only" in result.err) == (2, True)
+
+
 def test_a_file_without_taps_is_doubted(place: Place) -> None:
     (place.folder / "other.yml").write_text("version: 1\n")
     failed = place.run("import", "other.yml")

@@ -6,6 +6,7 @@ import click
 
 from dagster_airbyte_proto.cli.call import Call, command_in
 from dagster_airbyte_proto.cli.commands.imports.meltano import MeltanoChoice, imported_taps
+from dagster_airbyte_proto.cli.commands.imports.rapidbyte import imported_pipeline_file, pipeline_in
 from dagster_airbyte_proto.cli.commands.imports.syncmaven import imported_syncs
 from dagster_airbyte_proto.cli.output import Answer
 from dagster_airbyte_proto.cli.program import program
@@ -31,10 +32,10 @@ def import_project(
     call: Call, file: Path, into: Path | None, environment: str | None, taps: tuple[str, ...],
     loader: str | None, states: tuple[str, ...], force: bool,
 ) -> Answer:  # fmt: skip
-    """Writes connection files from a project of another program: PROJECT is a meltano.yml, or a folder.
+    """Writes connection files from a project of another program: PROJECT is a file or a folder.
 
     From Meltano: a file for each tap, with its state. With --loader each is a relay. From Syncmaven: a push file for
-    each sync.
+    each sync. From a pipeline of Rapidbyte (its YAML file): a relay.
 
     If a tap's selection rules need its catalog, the tap is started to discover it. The output lists what could not be
     carried over.
@@ -49,4 +50,9 @@ def import_project(
             remedy = "A project of Meltano has a meltano.yml, one of Syncmaven a folder `syncs`."
             raise ConfigError(f"importing {file}", "the folder is no project that is known", remedy=remedy)
         file = file / "meltano.yml"
+    pipeline = pipeline_in(file)
+    if pipeline is not None:
+        if choice != MeltanoChoice():
+            raise click.UsageError("a pipeline of Rapidbyte takes --into and --force only")
+        return imported_pipeline_file(file, pipeline, folder, force=force)
     return imported_taps(call, file, folder, choice, force=force)

@@ -1,0 +1,194 @@
+"""Turns a pipeline of Rapidbyte into a connection file: a relay from its source to its destination.
+
+1. A pipeline names its connectors (`use: source-postgres`), and Rapidbyte finds their files. Here each is a file that
+   the user puts into the folder `connectors`.
+2. Its variables, `${NAME}`, become references to the environment.
+3. Its sizes are powers of 1,024, whether they end in `mb` or in `mib`. They become numbers of bytes.
+4. What else it says, such as the place of its state, is named, never guessed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dagster_airbyte_proto.errors import ConfigError
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
+_WRITES = {"append": "append", "upsert": "append_dedup", "replace": "overwrite"}
+_READS = {"full_refresh": "full_refresh", "incremental": "incremental", "cdc": "incremental"}
+_ON_ERROR = {"dlq": "reject", "skip": "skip", "fail": "fail"}
+_PERMISSIONS = (("network", "allowed_hosts"), ("env", "allowed_vars"), ("fs", "allowed_preopens"))
+_OF_PIPELINE = frozenset(("version", "pipeline", "source", "transforms", "destination", "resources"))
+_OF_SOURCE = frozenset(("use", "config", "streams", "permissions", "limits"))
+_OF_DESTINATION = frozenset(("use", "config", "write_mode", "primary_key", "on_data_error", "permissions", "limits"))
+_OF_STREAM = frozenset(("name", "sync_mode", "cursor_field", "primary_key", "columns"))
+_OF_TRANSFORM = frozenset(("use", "config", "permissions", "limits"))
+_OF_AUTOTUNE = {
+    "pin_parallelism": "effective_parallelism",
+    "pin_source_partition_mode": "partition_strategy",
+    "pin_copy_flush_bytes": "copy_flush_bytes_override",
+}
+
+
+class ImportedPipeline(NamedTuple):
+    """A connection file to write: its parts by their key. `left` says what could not be carried over, `variables` are
+    those that its configs name, and `components` the files that it needs."""
+
+    name: str
+    document: Mapping[str, Any]
+    variables: tuple[str, ...]
+    components: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def is_pipeline(document: Mapping[str, Any]) -> bool:
+    """True for the content of a pipeline's file: both of its ends name a connector by `use`."""
+    ends = (document.get("source"), document.get("destination"))
+    return all(isinstance(end, Mapping) and "use" in end for end in ends)
+
+
+def imported_pipeline(document: Mapping[str, Any], name: str) -> ImportedPipeline:
+    """Returns the connection file of a pipeline. Raises ConfigError for a part that is not of its form."""
+    return _Import(document, name).imported()
+
+
+class _Import:
+    def __init__(self, document: Mapping[str, Any], name: str) -> None:
+        self._document, self._name = document, str(document.get("pipeline") or name)
+        self._left: list[str] = []
+        self._variables: list[str] = []
+        self._components: list[str] = []
+
+    def imported(self) -> ImportedPipeline:
+        source, destination = self._document["source"], self._document["destination"]
+        self._leave(self._document, _OF_PIPELINE, "")
+        self._leave(source, _OF_SOURCE, "source.")
+        self._leave(destination, _OF_DESTINATION, "destination.")
+        overrides, load = self._resources()
+        origin = {"connector": self._connector(source, "source"), "config": self._config(source, "source")}
+        transforms = [self._transform(each, number) for number, each in enumerate(self._listed("transforms"))]
+        on_error = _ON_ERROR.get(str(destination.get("on_data_error", "dlq")))
+        document = {
+            **origin,
+            "streams": dict(self._streams(source, destination)),
+            **({"transforms": transforms} if transforms else {}),
+            "to": {
+                "connector": self._connector(destination, "destination"),
+                "config": self._config(destination, "destination"),
+            },
+            **({"on_error": on_error} if on_error else {}),
+            **overrides,
+            **load,
+        }
+        self._left.append("its state: the first sync begins with the first row")
+        lists = (tuple(dict.fromkeys(each)) for each in (self._variables, self._components, self._left))
+        return ImportedPipeline(self._name, document, *lists)
+
+    def _connector(self, part: Mapping[str, Any], place: str) -> dict[str, Any]:
+        file = f"{str(part['use']).rpartition('/')[2].partition('@')[0].replace('-', '_')}.wasm"
+        self._components.append(f"connectors/{file}")
+        permissions = self._mapping(part.get("permissions"), f"{place}.permissions")
+        narrowed = {
+            room: {word: list(permissions[room][word])}
+            for room, word in _PERMISSIONS
+            if isinstance(permissions.get(room), Mapping) and permissions[room].get(word) is not None
+        }
+        limits = dict(self._mapping(part.get("limits"), f"{place}.limits"))
+        if "max_memory" in limits:
+            limits["max_memory"] = self._bytes(limits["max_memory"], f"{place}.limits.max_memory")
+        return {
+            "protocol": "rapidbyte",
+            "launch": {"kind": "wasm", "path": f"connectors/{file}"},
+            **({"permissions": narrowed} if narrowed else {}),
+            **({"limits": limits} if limits else {}),
+        }
+
+    def _streams(
+        self, source: Mapping[str, Any], destination: Mapping[str, Any]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        mode = str(destination.get("write_mode", "append"))
+        write = _WRITES.get(mode)
+        if write is None:
+            raise self._fault(f"destination.write_mode is {mode!r}", f"It is one of {', '.join(_WRITES)}.")
+        for number, stream in enumerate(source.get("streams") or ()):
+            if not isinstance(stream, Mapping) or not stream.get("name"):
+                raise self._fault(f"source.streams.{number} has no name", "Give it one.")
+            place = f"source.streams.{stream['name']}"
+            self._leave(stream, _OF_STREAM, f"{place}.")
+            read = _READS.get(str(stream.get("sync_mode", "full_refresh")))
+            key = stream.get("primary_key") or destination.get("primary_key")
+            yield (
+                str(stream["name"]),
+                {
+                    **({"read": read} if read else {}),
+                    "write": write,
+                    **({"cursor": stream["cursor_field"]} if stream.get("cursor_field") else {}),
+                    **({"primary_key": [key] if isinstance(key, str) else list(key)} if key else {}),
+                    **({"select": list(stream["columns"])} if stream.get("columns") else {}),
+                },
+            )
+
+    def _transform(self, part: Any, number: int) -> dict[str, Any]:
+        place = f"transforms.{number}"
+        if not isinstance(part, Mapping) or not part.get("use"):
+            raise self._fault(f"{place} names no connector (`use`)", "Give it one.")
+        self._leave(part, _OF_TRANSFORM, f"{place}.")
+        name, config = str(part["use"]), self._config(part, place)
+        if name == "transform-sql":
+            return {"sql": str(config.get("query", ""))}
+        if name == "transform-validate":
+            return {"validate": list(config.get("rules") or ())}
+        self._left.append(f"the columns that {name} fills: add them to its step, as in columns: {{email: string}}")
+        return {"connector": self._connector(part, place), "config": config}
+
+    def _resources(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        resources = dict(self._mapping(self._document.get("resources"), "resources"))
+        autotune = dict(self._mapping(resources.pop("autotune", None), "resources.autotune"))
+        overrides = {ours: autotune.pop(theirs) for theirs, ours in _OF_AUTOTUNE.items() if autotune.get(theirs)}
+        if isinstance(resources.get("parallelism"), int):
+            overrides.setdefault("effective_parallelism", resources.pop("parallelism"))
+        if "copy_flush_bytes_override" in overrides:
+            size = overrides["copy_flush_bytes_override"]
+            overrides["copy_flush_bytes_override"] = self._bytes(size, "resources.autotune.pin_copy_flush_bytes")
+        interval = resources.pop("checkpoint_interval_bytes", None)
+        size = None if interval is None else self._bytes(interval, "resources.checkpoint_interval_bytes")
+        self._left += [f"resources.{name}" for name in resources]
+        self._left += [f"resources.autotune.{name}" for name in autotune if name != "enabled"]
+        return {"overrides": overrides} if overrides else {}, {"load": {"max_bytes": size}} if size else {}
+
+    def _config(self, part: Mapping[str, Any], place: str) -> dict[str, Any]:
+        config = self._filled(self._mapping(part.get("config"), f"{place}.config"))
+        assert isinstance(config, dict)
+        return config
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(name): self._filled(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._filled(each) for each in value]
+        if not isinstance(value, str):
+            return value
+        self._variables += _VARIABLE.findall(value)
+        return _VARIABLE.sub(r"${env:\1}", value)
+
+    def _bytes(self, size: Any, place: str) -> int:
+        found = _SIZE.fullmatch(str(size))
+        if found is None:
+            raise self._fault(f"{place} is {size!r}, and no size", "Write it as 128mb.")
+        return int(float(found[1]) * 1024 ** (" kmgt".index(found[2].lower()) if found[2] else 0))
+
+    def _listed(self, name: str) -> list[Any]:
+        found = self._document.get(name) or []
+        return found if isinstance(found, list) else [found]
+
+    def _mapping(self, found: Any, place: str) -> Mapping[str, Any]:
+        if found is not None and not isinstance(found, Mapping):
+            raise self._fault(f"{place} is no mapping of keys to values", "Look at the file.")
+        return found or {}
+
+    def _leave(self, part: Mapping[str, Any], known: frozenset[str], place: str) -> None:
+        self._left += [f"{place}{name}" for name in part if name not in known]
+
+    def _fault(self, found: str, remedy: str) -> ConfigError:
+        return ConfigError(f"importing pipeline {self._name}", found, remedy=remedy)
