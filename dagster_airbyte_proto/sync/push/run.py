@@ -8,11 +8,12 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 import msgspec
 
+from dagster_airbyte_proto.checkpoints.store import Lease, StateStore
 from dagster_airbyte_proto.connection import Connection, PushOptions
 from dagster_airbyte_proto.connection.stream_names import streams_named
 from dagster_airbyte_proto.errors import ConfigError, InternalError, ProtoError, StateConflict
@@ -76,13 +77,8 @@ def _run_push(
         reach("run.leased")
         recovered = len(committer.recover())
         destination = _checked_destination(engine, connection, log)
-        sync_id, partition = 0, request.partition_key or ""
-        if not request.only_plans:
-            engine.store.note_protocol(renewal.lease, PUSH)
-            sync_id = engine.store.begin_run(
-                renewal.lease, refreshed=(), streams=list(streams), partition=partition
-            ).sync_id
-            reach("run.begun")
+        partition = request.partition_key or ""
+        sync_id = 0 if request.only_plans else _begun(engine.store, renewal.lease, streams, partition)
         delivery = DeliveryContext(destination, options, renewal, engine.store, sync_id)
         enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
         context = PushContext(engine, delivery, request, committer, log, enrichers)
@@ -109,6 +105,14 @@ def _run_push(
             engine.store.end_run(renewal.lease, status=report.status, report=encoded)
         reach("run.ended")
         return report
+
+
+def _begun(store: StateStore, lease: Lease, streams: Collection[StreamId], partition: str) -> int:
+    """Notes in the store that the push has begun. Returns its sync id."""
+    store.note_protocol(lease, PUSH)
+    run = store.begin_run(lease, refreshed=(), streams=list(streams), partition=partition)
+    reach("run.begun")
+    return run.sync_id
 
 
 def _checked_destination(engine: Engine, connection: Connection, log: RunLog) -> Destination:
