@@ -1,4 +1,5 @@
-"""Health checks of what starts connectors: Docker, bubblewrap, Node, uv, Python's interpreters, and installed packages.
+"""Health checks of what starts connectors: Docker, bubblewrap, Node, uv, Python's interpreters, installed packages, and
+our own extras.
 
 Not everybody needs each of these. What is absent is a warning that says who needs it, and fails if a connection that
 was named does.
@@ -8,16 +9,30 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from dagster_airbyte_proto.connection import Connection
+from dagster_airbyte_proto.connection.launch import Connector
 from dagster_airbyte_proto.diagnosis.health_check import Finding, HealthCheck, Verdict, ok
 from dagster_airbyte_proto.errors import ConfigError
 from dagster_airbyte_proto.settings import Settings
 
 _DOCKER, _BUBBLEWRAP, _NODE, _UV, _PYTHONS, _PACKAGES = "Docker", "bubblewrap", "Node", "uv", "Pythons", "packages"
+_EXTRAS = "extras"
+_MODULES = {
+    "aws": "boto3",
+    "cluster": "cryptography",
+    "otel": "opentelemetry",
+    "postgres": "psycopg",
+    "rapidbyte": "wasmtime",
+    "syncmaven": "jsonschema_rs",
+    "transforms": "datafusion",
+    "vault": "hvac",
+}
+"""The module by which an extra is known to be installed."""
 _DOCKER_SECONDS = 10
 _PROGRAM_SECONDS = 10.0
 _MINORS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -29,11 +44,28 @@ class Needs(NamedTuple):
     docker: bool = False
     sandbox: bool = False
     node: bool = False
+    extras: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, connections: Sequence[Connection]) -> "Needs":
-        kinds = {connection.connector.launch.kind for connection in connections}
-        return cls("docker" in kinds, any(connection.sandbox for connection in connections), "npm" in kinds)
+        connectors = [each for connection in connections for each in _connectors(connection)]
+        kinds = {each.launch.kind for each in connectors}
+        needed = {
+            "cluster": any(connection.run_on == "executors" for connection in connections),
+            "rapidbyte": "wasm" in kinds,
+            "syncmaven": any(each.protocol == "syncmaven" for each in connectors),
+            "transforms": any(each.sql is not None for connection in connections for each in connection.transforms),
+        }
+        is_sandboxed = any(connection.sandbox for connection in connections)
+        return cls("docker" in kinds, is_sandboxed, "npm" in kinds, tuple(name for name in needed if needed[name]))
+
+
+def _connectors(connection: Connection) -> Iterator[Connector]:
+    """All that a run starts: the connector, the destination of a relay, and enrichments."""
+    yield connection.connector
+    if connection.to is not None:
+        yield connection.to.connector
+    yield from (each.connector for each in connection.transforms if each.connector is not None)
 
 
 def connector_checks(settings: Settings, needs: Needs) -> Sequence[HealthCheck]:
@@ -47,6 +79,7 @@ def connector_checks(settings: Settings, needs: Needs) -> Sequence[HealthCheck]:
         HealthCheck(
             _PACKAGES, lambda: _packages(settings), seconds=60.0, late="Move the home folder to a faster disk."
         ),
+        HealthCheck(_EXTRAS, lambda: _extras(needs)),
     ]
 
 
@@ -138,6 +171,17 @@ def _packages(settings: Settings) -> Sequence[Finding]:
     if findings:
         return findings
     return [ok(_PACKAGES, f"{len(installed)} installed, and their interpreters run" if installed else "none installed")]
+
+
+def _extras(needs: Needs) -> Sequence[Finding]:
+    installed = [extra for extra, module in _MODULES.items() if find_spec(module) is not None]
+    lacking = [extra for extra in needs.extras if extra not in installed]
+    if lacking:
+        found = (
+            f"a named connection needs {', '.join(lacking)}, which {'is' if len(lacking) == 1 else 'are'} not installed"
+        )
+        return [Finding(_EXTRAS, Verdict.FAILS, found, f"pip install 'dagster_airbyte_proto[{','.join(lacking)}]'")]
+    return [ok(_EXTRAS, f"installed: {', '.join(installed) or 'none'}")]
 
 
 def _version(program: str) -> str:

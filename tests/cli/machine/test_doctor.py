@@ -17,7 +17,7 @@ from tests.support.postgres import PostgresServer
 
 PARTS = {
     "Python", "home folder", "warehouse", "disk", "state store", "clock", "Spark", "Docker", "bubblewrap", "Node", "uv",
-    "Pythons", "packages",
+    "Pythons", "packages", "extras",
 }  # fmt: skip
 
 
@@ -122,6 +122,25 @@ def test_without_docker_only_a_connection_that_needs_it_fails(place: Place) -> N
     assert "kind: docker" in found["Docker"]["found"] and "dead.sock" in found["Docker"]["found"]
     code, found = examine(place, file)
     assert (code, found["Docker"]["verdict"]) == (1, "fails")
+
+
+def test_extras_are_looked_for_where_a_named_connection_needs_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("datafusion", "wasmtime"):
+        monkeypatch.setitem(sys.modules, module, None)
+    code, found = examine(place)
+    assert (code, found["extras"]["verdict"]) == (0, "ok")
+    assert "vault" in found["extras"]["found"] and "transforms" not in found["extras"]["found"]
+    component = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "shop.wasm"}}
+    code, found = examine(
+        place,
+        place.connect(USERS, transforms=[{"sql": "SELECT id FROM input"}]),
+        place.connect(USERS, "component", connector=component),
+    )
+    assert (code, found["extras"]["verdict"]) == (1, "fails")
+    assert found["extras"]["found"] == "a named connection needs rapidbyte, transforms, which are not installed"
+    assert found["extras"]["remedy"] == "pip install 'dagster_airbyte_proto[rapidbyte,transforms]'"
 
 
 def test_programs_that_are_not_there_are_warnings(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
