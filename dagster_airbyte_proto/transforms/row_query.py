@@ -8,6 +8,7 @@ its plan is built once more on a table with one column more, the position of the
 """
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ _POSITION = "_airbyte_position"
 _PROJECTION, _FILTER, _ALIAS = "Projection", "Filter", "SubqueryAlias"
 _DOING = "planning the query of a transform"
 _LONGEST_MESSAGE = 300
+# The parser's own words stand in a value of Rust, as its debugger shows it.
+_OF_THE_PARSER = re.compile(r'(DataFusion error: )?SQL error: \w+\("(?P<said>.*)"\)')
 
 
 class _Step(NamedTuple):
@@ -184,6 +187,8 @@ def _too_much(step: str) -> ConfigError:
 
 def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
+    if found := _OF_THE_PARSER.fullmatch(text):
+        text = found["said"].replace('\\"', '"')
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
 

@@ -92,7 +92,7 @@ def test_a_query_whose_result_depends_on_the_batch_is_refused(sql: str) -> None:
     [
         ("SELECT nam FROM input", "nam"),
         ("SELECT id FROM other", "other"),
-        ("SELEC id FROM input", "SELEC"),
+        ("SELEC id FROM input", r": Expected: an SQL statement, found: SELEC at Line: 1, Column: 1\n"),
         ("CREATE TABLE other AS SELECT * FROM input", "DDL"),
         ("SET datafusion.execution.batch_size = 1", "(?i)statement"),
     ],
