@@ -8,6 +8,8 @@ import hashlib
 import os
 import platform
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,8 @@ from dagster_airbyte_proto.launchers.wasm.composition.compose import ADAPTER_VER
 from dagster_airbyte_proto.launchers.wasm.composition.connector_header import read_header
 
 _FOLDER = "components"
+_START_MINUTES = 10
+"""A component that is starting has its name and not yet its bytes. So none goes that was used just now."""
 
 
 class CachedComponent(NamedTuple):
@@ -69,7 +73,45 @@ def cached_component(binary: bytes, name: str, cache: Path) -> CachedComponent:
             raise StagingError(
                 f"keeping the component {name}", f"{error.strerror or error} ({folder})", remedy="Make room there."
             ) from error
+    with suppress(OSError):  # A cache that is not ours has its own care.
+        os.utime(composed)
     return CachedComponent(composed, folder / f"{key}.cwasm", role)
+
+
+class KeptComponent(NamedTuple):
+    """A component in the cache: its composed form, and what was compiled of it for each runtime and machine."""
+
+    files: tuple[Path, ...]
+    size_bytes: int
+    used_at: datetime
+
+
+def kept_components(cache: Path) -> list[KeptComponent]:
+    """The components in the cache, by the digests of their bytes."""
+    files: dict[str, list[tuple[Path, os.stat_result]]] = {}
+    for path in sorted((cache / _FOLDER).glob("*wasm")):
+        with suppress(OSError):  # Another process removes it.
+            files.setdefault(path.name.partition("-")[0], []).append((path, path.lstat()))
+    return [
+        KeptComponent(
+            tuple(path for path, _ in each),
+            sum(about.st_size for _, about in each),
+            datetime.fromtimestamp(max(about.st_mtime for _, about in each), UTC),
+        )
+        for each in files.values()
+    ]
+
+
+def unused_components(cache: Path, before: datetime) -> list[KeptComponent]:
+    """Those that were not used since then, and are not starting now. A running one needs its files no more."""
+    newest = min(before, datetime.now(UTC) - timedelta(minutes=_START_MINUTES))
+    return [each for each in kept_components(cache) if each.used_at <= newest]
+
+
+def remove_component(component: KeptComponent) -> None:
+    """Removes it; the next run composes and compiles it again."""
+    for path in component.files:
+        path.unlink(missing_ok=True)
 
 
 def _make_private(folder: Path) -> None:

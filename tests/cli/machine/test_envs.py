@@ -8,6 +8,7 @@ import pytest
 
 from dagster_airbyte_proto.testing import fake_source
 from tests.cli.conftest import Place
+from tests.support.wasm import guests
 
 _LAUNCH = {"kind": "pypi", "package": "source-fake==1.0", "working_folder": "."}
 
@@ -66,3 +67,21 @@ def test_only_what_was_not_used_for_so_long_goes(place: Place, shop: str) -> Non
 def test_a_name_that_is_no_environment_is_refused(place: Place) -> None:
     error = place.json("envs", "prune", "nothing", code=2)["error"]
     assert "no environment or package is called nothing" in error["message"]
+
+
+def test_compiled_components_go_with_the_packages(place: Place) -> None:
+    (place.folder / "source.wasm").write_bytes(guests.built().read_bytes())
+    connector = {"protocol": "rapidbyte", "launch": {"kind": "wasm", "path": "source.wasm"}}
+    file = place.connect({}, connector=connector, config={"catalog": {"streams": []}})
+    assert place.run("check", file).code == 0
+    kept = place.json("envs", "list")["components"]
+    assert kept["count"] == 1 and kept["size_bytes"] > 10_000
+    # One that was used just now may be starting.
+    assert place.json("envs", "prune", "--all")["components"]["count"] == 0
+    folder = place.folder / ".airbyte-proto" / "venvs" / "components"
+    for each in folder.iterdir():
+        os.utime(each, (1.0, 1.0))
+    assert place.json("envs", "prune", "--dry-run")["components"] == kept
+    assert "1 component removed" in place.run("envs", "prune").out
+    assert list(folder.iterdir()) == []
+    assert place.run("check", file).code == 0

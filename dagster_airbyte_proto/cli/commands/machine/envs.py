@@ -14,6 +14,7 @@ from dagster_airbyte_proto.errors import ConfigError
 
 if TYPE_CHECKING:
     from dagster_airbyte_proto.launchers.packages.installed import InstalledEnvironment
+    from dagster_airbyte_proto.launchers.wasm.compiled_components import KeptComponent
 
 _LIST = ("environment", "package", "runs on", "size", "last use", "connections", "now")
 
@@ -22,14 +23,17 @@ _LIST = ("environment", "package", "runs on", "size", "last use", "connections",
 def list_environments(call: Call) -> Answer:
     """Lists the installed packages of connectors: their size, their last use, and the connections that use them."""
     from dagster_airbyte_proto.launchers.packages.installed import is_in_use
+    from dagster_airbyte_proto.launchers.wasm.compiled_components import kept_components
 
     rows = [(each, each.size_bytes(), is_in_use(each)) for each in _installed(call)]
     total = f"{counted(len(rows), 'environment')}, {size_text(sum(size for _, size, _ in rows))}"
+    components = kept_components(call.settings().environments_folder)
     value = {
         "environments": [{**_value(each, size), "in_use": in_use} for each, size, in_use in rows],
         "size_bytes": sum(size for _, size, _ in rows),
+        "components": _components_value(components),
     }
-    return Answer(value, (*([_grid(rows)] if rows else []), total))
+    return Answer(value, (*([_grid(rows)] if rows else []), total, *_components_line(components, "compiled")))
 
 
 @command_in(envs, "prune")
@@ -47,8 +51,10 @@ def prune(call: Call, names: tuple[str, ...], unused_days: int, takes_all: bool,
     """Removes packages of connectors that were not used for a while, or the named ones; never one in use.
 
     The next sync that needs a package installs it again, with the same versions. NAME is a package or an environment.
+    Without a name, compiled components that were not used go as well.
     """
     from dagster_airbyte_proto.launchers.packages.installed import is_in_use, remove_environment
+    from dagster_airbyte_proto.launchers.wasm.compiled_components import remove_component, unused_components
 
     before = datetime.now(UTC) - timedelta(days=0 if takes_all else unused_days)
     chosen = _named(_installed(call), names) if names else [each for each in _installed(call) if each.used_at <= before]
@@ -58,17 +64,31 @@ def prune(call: Call, names: tuple[str, ...], unused_days: int, takes_all: bool,
         size = each.size_bytes()
         is_removed = not is_in_use(each) if dry_run else remove_environment(each)
         (removed if is_removed else in_use).append((each, size, not is_removed))
+    components = [] if names else unused_components(call.settings().environments_folder, before)
+    for component in components if not dry_run else ():
+        remove_component(component)
     freed = sum(size for _, size, _ in removed)
     word = "would be removed" if dry_run else "removed"
     lines = [f"{counted(len(removed), 'environment')} {word}, {size_text(freed)}"]
     lines += [f"{each.name} is in use, and stays" for each, _, _ in in_use]
+    lines += _components_line(components, word)
     value = {
+        "components": _components_value(components),
         "removed": [_value(each, size) for each, size, _ in removed],
         "in_use": [each.name for each, _, _ in in_use],
         "size_bytes": freed,
         "dry_run": dry_run,
     }
     return Answer(value, (*([_grid(removed)] if removed else []), *lines))
+
+
+def _components_value(components: "Sequence[KeptComponent]") -> dict[str, int]:
+    return {"count": len(components), "size_bytes": sum(each.size_bytes for each in components)}
+
+
+def _components_line(components: "Sequence[KeptComponent]", word: str) -> list[str]:
+    size = size_text(sum(each.size_bytes for each in components))
+    return [f"{counted(len(components), 'component')} {word}, {size}"] if components else []
 
 
 def _installed(call: Call) -> "list[InstalledEnvironment]":
