@@ -208,6 +208,9 @@ def _start_context(settings: SparkSettings, config: Mapping[str, str]) -> None:
     cache = settings.cache.expanduser()
     home = java_home(cache, os.environ)
     os.environ["JAVA_HOME"] = str(home)
+    if named := config.get("spark.pyspark.python"):
+        # Spark reads this setting only where it starts the driver's Python itself.
+        os.environ["PYSPARK_PYTHON"] = named
     if config["spark.master"].startswith("local"):
         # Else Spark's workers are the first python3 of the PATH, which need not have our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

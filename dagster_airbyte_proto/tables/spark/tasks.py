@@ -39,7 +39,7 @@ class SparkTasks:
         try:
             self._session.range(0, count, 1, count).mapInArrow(run_batches, "id bigint").collect()
         except (PySparkException, *CALL_ERRORS) as error:
-            return first_line(error)
+            return _reason(error)
         finally:
             self._session.removeTag(tag)
         return ""
@@ -47,3 +47,10 @@ class SparkTasks:
     def interrupt(self, tag: str) -> None:
         with suppress(PySparkException, *CALL_ERRORS):
             self._session.interruptTag(tag)
+
+
+def _reason(error: Exception) -> str:
+    """The last line of the Python of a task, or the first of Spark's own message."""
+    _, is_python, trace = str(error).partition("Traceback (most recent call last):")
+    plain = [line for line in trace.splitlines() if line.strip() and not line.startswith((" ", "\t", "JVM stacktrace"))]
+    return plain[-1] if is_python and plain else first_line(error)

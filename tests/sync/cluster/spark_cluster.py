@@ -52,20 +52,33 @@ class SparkCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs of its executors."""
-        return [each for each in self._processes() if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+        return [each for each in self._processes() if "CoarseGrainedExecutorBackend" in _command(each)]
 
     def python_workers_with(self, word: str) -> list[psutil.Process]:
         """The Python processes of executors among whose children is a command with this word."""
         return [
             each
             for each in self._processes()
-            if "pyspark.daemon" in " ".join(each.cmdline())
-            and any(word in " ".join(child.cmdline()) for child in each.children())
+            if "pyspark.daemon" in _command(each) and any(word in _command(child) for child in _children(each))
         ]
 
     def _processes(self) -> Iterator[psutil.Process]:
         for pid in self._pids:
             yield from psutil.Process(pid).children(recursive=True)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # It has just ended.
+        return ""
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.Error:
+        return []
 
 
 @contextmanager

@@ -86,7 +86,8 @@ def _sources() -> list[psutil.Process]:
 
 def test_a_sync_runs_on_executors_and_goes_on_from_its_state(place: Place) -> None:
     report = place.run("sync", str(place.folder / "shop.yaml"))
-    assert (report["status"], report["streams"]["users"]["committed"]) == ("complete", _ROWS)
+    assert report.get("status") == "complete", report
+    assert report["streams"]["users"]["committed"] == _ROWS
     again = place.run("sync", str(place.folder / "shop.yaml"))
     assert (again["status"], again["streams"]["users"]["emitted"]) == ("complete", 0)
     assert place.ids() == list(range(_ROWS))
