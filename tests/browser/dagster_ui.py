@@ -21,6 +21,7 @@ _MOST_ZOOM_STEPS = 12
 _GROUP_HEAD_PIXELS = 70
 # Below 60 % the nodes of a graph are drawn without their contents.
 _LARGE_WINDOW: ViewportSize = {"width": 1440, "height": 1560}
+WINDOW: ViewportSize = {"width": 1440, "height": 900}
 # Two looks at a canvas that agree are this far apart: more than a frame of an animation.
 _CANVAS_IS_STILL = """async canvas => {
     const look = () => canvas.toDataURL();
@@ -44,7 +45,7 @@ def start_chromium(playwright: Playwright) -> Browser:
 def new_visitor(browser: Browser) -> BrowserContext:
     """A browser that was never here: empty storage, and pictures that come out alike on every machine."""
     context = browser.new_context(
-        viewport={"width": 1440, "height": 900},
+        viewport=WINDOW,
         locale="en-US",
         timezone_id="UTC",
         color_scheme="light",
@@ -181,9 +182,9 @@ class DagsterUI:
         for label in labels:
             expect(self.page.get_by_text(label, exact=True)).to_be_visible()
 
-    def open_lineage(self, names: Sequence[str], *, selection: str) -> None:
+    def open_lineage(self, names: Sequence[str], *, selection: str, window: ViewportSize = _LARGE_WINDOW) -> None:
         """The graph of a selection with every group open, zoomed out until the nodes of these names are in sight."""
-        self.page.set_viewport_size(_LARGE_WINDOW)
+        self.page.set_viewport_size(window)
         self.open(f"/asset-groups~{quote(selection)}/")
         graph = self.page.locator("svg foreignObject")
         expect(graph.first).to_be_visible()

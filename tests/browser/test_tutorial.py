@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.browser.dagster_server import DagsterServer, Target, running_dagster
-from tests.browser.dagster_ui import DagsterUI
+from tests.browser.dagster_ui import WINDOW, DagsterUI
 from tests.test_docs import ROOT, TUTORIAL, Snippet, snippets
 
 _MINUTES = 15
@@ -117,7 +117,7 @@ def test_its_tables_are_seen_in_the_ui(followed: Followed, server: DagsterServer
     ui.open_asset(("orders", "orders"))
     for shown in ("lake.orders.orders", "placed_at", "primary key"):
         ui.sees(shown)
-    ui.open_lineage(("orders", "customers", "best_customers"), selection="*")
+    ui.open_lineage(("orders", "customers", "best_customers"), selection="*", window=WINDOW)
     ui.take_picture("tutorial")
 
 
