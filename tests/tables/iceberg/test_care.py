@@ -371,3 +371,8 @@ def test_a_dropped_branch_leaves_no_snapshot_and_no_file(
     assert spark.table(f"{target.qualified}.snapshots").count() == 1
     assert not any(Path(file.path).exists() for file in load.files)
     assert names(iceberg_rows(target)) == [(0, "old")]
+
+
+def test_a_table_that_is_not_there_is_said_to_be_gone(care: IcebergCare) -> None:
+    with pytest.raises(TableError, match="there is no such table"):
+        care.facts(TableName("nowhere", "users"))
