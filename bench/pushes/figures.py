@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import environments
 from bench.meter import peak_bytes
 from bench.pushes.peers import beside_peers
-from bench.pushes.pushed_rows import FOLDER, Pushed, cpu_of
+from bench.pushes.pushed_rows import FEW_COLUMNS, FOLDER, Pushed, cpu_of
 from bench.report import Figure, put_into, table
 from dagster_airbyte_proto.encoding.json_types import json_schema
 from dagster_airbyte_proto.encoding.record_lines import RecordFrame, record_lines
@@ -87,10 +87,23 @@ def _whole(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figure]
 
 def _changes(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figure]:
     """Pushes of what has changed, by the table's snapshots and by a comparison of all rows."""
-    size = _size(rows)
     _warm(engine, session)
     pushed = Pushed(engine, session, "changing", rows)
     pushed.push()
+    yield from _changed(pushed, _size(rows))
+
+
+def _growing(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figure]:
+    """The same with rows of three columns, for tables of ten million rows."""
+    size = f"{_size(rows)} of 3 columns"
+    _warm(engine, session)
+    pushed = Pushed(engine, session, "growing", rows, columns=FEW_COLUMNS)
+    yield Figure(f"first push of {size} by key, CPU s", cpu_of(pushed.push))
+    yield from _changed(pushed, size)
+    yield Figure(f"peak memory of the driver's Python, {size}, MiB", peak_bytes() / (1 << 20), 512)
+
+
+def _changed(pushed: Pushed, size: str) -> Iterator[Figure]:
     yield Figure(f"push with nothing new, {size}, by `snapshots`, CPU s", cpu_of(pushed.push), 3)
     yield Figure(f"push with nothing new, {size}, by `diff`, CPU s", cpu_of(lambda: pushed.push(**_BY_DIFF)))
     pushed.change()
@@ -169,7 +182,7 @@ def _beside_peers(engine: Engine, session: SparkSession, rows: int) -> Iterator[
 
 
 _SMALL = {"scripts": _beside_scripts, "peers": _beside_peers}
-_PARTS = {**_SMALL, "whole": _whole, "changes": _changes}
+_PARTS = {**_SMALL, "whole": _whole, "changes": _changes, "growing": _growing}
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ _COLUMNS = """id, concat('name ', id) AS name, concat('user', id, '@example.com'
                  'zip', cast(id % 99999 AS int), 'geo', named_struct('lat', id * 0.01, 'lon', id * 0.02)) AS address,
     array('alpha', 'beta') AS tags,
     IF(id % 10 = 0, NULL, concat('a "note" of nine words or so \\\\ ', sha2(cast(id AS string), 224))) AS note"""
+FEW_COLUMNS = "id, concat('name ', id) AS name, id * 0.37 AS score"
 _ON_READ = (
     "'write.update.mode'='merge-on-read', 'write.delete.mode'='merge-on-read', 'write.merge.mode'='merge-on-read'"
 )
@@ -33,13 +34,12 @@ _ON_READ = (
 class Pushed:
     """A table of so many rows, and its push."""
 
-    def __init__(self, engine: Engine, session: SparkSession, name: str, rows: int) -> None:
+    def __init__(self, engine: Engine, session: SparkSession, name: str, rows: int, *, columns: str = _COLUMNS) -> None:
         self.table, self.rows = f"{engine.settings.catalog.name}.bench.{name}", rows
-        self._engine, self._session, self._name = engine, session, name
+        self._engine, self._session, self._name, self._columns = engine, session, name, columns
         session.sql(f"CREATE NAMESPACE IF NOT EXISTS {engine.settings.catalog.name}.bench")
         session.sql(
-            f"CREATE TABLE {self.table} USING iceberg TBLPROPERTIES ({_ON_READ})"
-            f" AS SELECT {_COLUMNS} FROM range({rows})"
+            f"CREATE TABLE {self.table} USING iceberg TBLPROPERTIES ({_ON_READ}) AS SELECT {columns} FROM range({rows})"
         )
 
     def push(
@@ -78,7 +78,9 @@ class Pushed:
         changed, added, removed = self.rows * 8 // 1000, self.rows * 2 // 1000, max(1, self.rows // 2000)
         step = self.rows // changed
         self._session.sql(f"UPDATE {self.table} SET name = 'changed' WHERE id % {step} = 0 AND id > {removed}")
-        self._session.sql(f"INSERT INTO {self.table} SELECT {_COLUMNS} FROM range({self.rows}, {self.rows + added})")
+        self._session.sql(
+            f"INSERT INTO {self.table} SELECT {self._columns} FROM range({self.rows}, {self.rows + added})"
+        )
         self._session.sql(f"DELETE FROM {self.table} WHERE id < {removed}")
         return added
 
