@@ -1,8 +1,10 @@
 """Finds the changed rows of an Iceberg table by its files: those that a snapshot has and an earlier one had not.
 
 - A row that is new or changed stands in a file that is new. So new files are read, whoever wrote them and however.
-- A row that is gone stood in a file that is gone, or that has more deletes than it had. Such files are read as they
-  were, unless all those deletes name the key: then the deletes are read, which follow the size of the change.
+- A row that is gone stood in a file that is gone, or that has more deletes than it had. Of these files the key is read,
+  as it was and as it is; what is left out in between is gone. Where all new deletes name the key, they are read alone.
+- A file that has lost a delete may have rows again. Mostly the delete went into a larger one: Spark keeps one for each
+  data file. So the positions are compared, and only a file that really has rows again is read.
 - A compaction (a `replace` snapshot) makes files new whose rows are not. So the way from one snapshot to the other is
   cut there into stretches, and each is compared by itself. A key counts as of the last stretch that has it.
 - Two snapshots can also be compared where one does not descend from the other: after a rollback, or where snapshots in
@@ -24,6 +26,7 @@ from dagster_airbyte_proto.tables.iceberg.log import Snapshot, TableLog, lineage
 from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items
 
 _EQUALITY_DELETES = "EQUALITY_DELETES"
+_POSITION_DELETES = "POSITION_DELETES"
 
 
 class _Deletes(NamedTuple):
@@ -61,22 +64,42 @@ class DataFileChanges:
         first, last = int(since), int(until)
         self._check(first, last)
         stretches = _stretches(self._log, first, last)
-        rows: list[DataFrame] = []
-        gone_keys: list[DataFrame] = []
-        most = 0
+        found = RowEvents([], [], [], 0)
         # A row of one stretch may be gone in a later one, also where nobody asks for rows that are gone.
         finds_gone = wanted.finds_gone or len(stretches) > 1
         for step, stretch in enumerate(stretches):
             change = self._compared(stretch, wanted.key_columns, finds_gone=finds_gone)
-            for files, is_gone in ((change.there, False), (change.gone, True)):
-                if files:
-                    rows.append(at_step(self._rows(files.values(), stack), step, is_gone=is_gone))
-                    most += sum(file.rows for file in files.values())
-            if change.key_deletes and wanted.key_columns:
-                keys = self._keys(change.key_deletes.values(), stack).select(*map(_quoted, wanted.key_columns))
-                gone_keys.append(at_step(keys, step, is_gone=True))
-                most += sum(int(each.recordCount()) for each in change.key_deletes.values())
-        return RowEvents(rows, gone_keys, most)
+            found = found.joined(self._events(change, step, wanted.key_columns, stack))
+        return found
+
+    def _events(
+        self, change: "_FileChanges", step: int, key_columns: tuple[str, ...] | None, stack: ExitStack
+    ) -> RowEvents:
+        there, gone, keys = [], [], []
+        most = sum(file.rows for file in (*change.there.values(), *change.gone.values()))
+        if change.there:
+            there.append(self._rows(change.there.values(), stack))
+        if change.gone:
+            gone.append(self._rows(change.gone.values(), stack))
+        if change.trimmed:
+            old, now = (self._rows(files, stack) for files in zip(*change.trimmed.values(), strict=True))
+            if key_columns is None:
+                gone.append(old)
+                there.append(now)
+                most += 2 * sum(file.old.rows for file in change.trimmed.values())
+            else:
+                columns = [*map(_quoted, key_columns)]
+                keys.append(old.select(*columns).join(now.select(*columns), [*key_columns], "left_anti"))
+                most += _most_trimmed(change.trimmed)
+        if change.key_deletes and key_columns:
+            keys.append(self._keys(change.key_deletes.values(), stack).select(*map(_quoted, key_columns)))
+            most += sum(int(each.recordCount()) for each in change.key_deletes.values())
+        return RowEvents(
+            [at_step(each, step, is_gone=False) for each in there],
+            [at_step(each, step, is_gone=True) for each in keys],
+            [at_step(each, step, is_gone=True) for each in gone],
+            most,
+        )
 
     def _check(self, first: int, last: int) -> None:
         known = {snapshot.snapshot_id: snapshot for snapshot in self._log.snapshots}
@@ -87,9 +110,9 @@ class DataFileChanges:
 
     def _compared(self, stretch: _Stretch, key_columns: tuple[str, ...] | None, *, finds_gone: bool) -> "_FileChanges":
         before, after = self._files(stretch.first), self._files(stretch.last)
-        found = _FileChanges({}, {}, {})
+        found = _FileChanges({}, {}, {}, {})
         for path, file in after.items():
-            if path not in before or _may_have_regained(before[path], file, stretch):
+            if path not in before or self._has_regained(before[path], file, stretch):
                 found.there[path] = file
         for path, old in before.items() if finds_gone else ():
             if path not in after:
@@ -100,8 +123,28 @@ class DataFileChanges:
                 if key_columns is not None and all(self._names_key(now.deletes[each], key_columns) for each in new):
                     found.key_deletes.update({each.location: now.deletes[each] for each in new})
                 else:
-                    found.gone[path], found.there[path] = old, now
+                    found.trimmed[path] = _Deleted(old, now)
         return found
+
+    def _has_regained(self, old: _ScannedFile, now: _ScannedFile, stretch: _Stretch) -> bool:
+        """True if a file has rows again which deletes had taken, or may have."""
+        lost = old.deletes.keys() - now.deletes.keys()
+        if all(stretch.is_linear and each.place for each in lost):
+            return False  # While one snapshot follows the other a vector only gains rows.
+        if any(str(old.deletes[each].content()) != _POSITION_DELETES for each in lost):
+            return True
+        before, after = self._positions(old), self._positions(now)
+        if before is None or after is None:
+            return before is not None
+        count = after.cardinality()
+        after.merge(before)
+        return bool(after.cardinality() != count)
+
+    def _positions(self, file: _ScannedFile) -> Any:
+        """The positions of a file's rows (Java's) that deletes by position take; None if no such delete applies."""
+        schema = self._table.schema()
+        deletes = self._jvm.org.apache.iceberg.data.GenericDeleteFilter(self._table.io(), file.task, schema, schema)
+        return deletes.deletedRowPositions()
 
     def _names_key(self, deletes: Any, key_columns: tuple[str, ...]) -> bool:
         """True for deletes in the whole table by exactly the key."""
@@ -146,22 +189,41 @@ class DataFileChanges:
     def _read(self, tasks: Any, stack: ExitStack) -> DataFrame:
         frame = stack.enter_context(staged_tasks(self._session, self._table, tasks, str(uuid4())))
         # Tables of format 3 have two columns more here: Iceberg's row lineage.
-        return frame.select(*(_quoted(str(field["name"])) for field in self._log.columns["fields"]))
+        return frame.select(*self._columns)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [_quoted(str(field["name"])) for field in self._log.columns["fields"]]
+
+
+class _Deleted(NamedTuple):
+    """A data file as an earlier snapshot has it, and as a later one has it with other deletes."""
+
+    old: _ScannedFile
+    now: _ScannedFile
 
 
 class _FileChanges(NamedTuple):
-    """The files with rows that are there after a stretch, those with rows that were there before it, and deletes by
-    key."""
+    """The files with rows that are there after a stretch, those with rows that were there before it, those from which
+    deletes have taken rows, and deletes by key."""
 
     there: dict[str, _ScannedFile]
     gone: dict[str, _ScannedFile]
+    trimmed: dict[str, _Deleted]
     key_deletes: dict[str, Any]
 
 
-def _may_have_regained(before: _ScannedFile, after: _ScannedFile, stretch: _Stretch) -> bool:
-    """True if rows of a file may be back. While one snapshot follows the other a vector only gains rows."""
-    lost = before.deletes.keys() - after.deletes.keys()
-    return any(not stretch.is_linear or not each.place for each in lost)
+def _most_trimmed(files: Mapping[str, _Deleted]) -> int:
+    """The rows that deletes can have taken at most: each position one, a delete by other columns all of a file."""
+    by_position: dict[_Deletes, int] = {}
+    most = 0
+    for old, now in files.values():
+        new = now.deletes.keys() - old.deletes.keys()
+        if any(str(now.deletes[each].content()) == _EQUALITY_DELETES for each in new):
+            most += now.rows
+        else:
+            by_position.update({each: int(now.deletes[each].recordCount()) for each in new})
+    return most + sum(by_position.values())
 
 
 def _named(deletes: Any) -> _Deletes:

@@ -26,13 +26,28 @@ class NoCommonHistory(Exception):
 class RowEvents(NamedTuple):
     """Rows that were there, or were gone, at steps on the way from one snapshot to another.
 
-    `rows` have the columns of the table, `gone_keys` those of the key only; both have STEP and IS_GONE. `most_rows` is
-    an upper bound for all of them, None where it is not known.
+    `rows` have the columns of the table, `gone_keys` those of the key only. `gone_rows` have the columns of the table
+    too, and only the key is asked for. All have STEP and IS_GONE. `most_rows` is an upper bound for all of them, None
+    where it is not known.
     """
 
     rows: Sequence[DataFrame]
     gone_keys: Sequence[DataFrame] = ()
+    gone_rows: Sequence[DataFrame] = ()
     most_rows: int | None = None
+
+    @property
+    def are_none(self) -> bool:
+        return not (self.rows or self.gone_keys or self.gone_rows)
+
+    def joined(self, other: "RowEvents") -> "RowEvents":
+        """Returns these events and others. Both have a bound."""
+        return RowEvents(
+            [*self.rows, *other.rows],
+            [*self.gone_keys, *other.gone_keys],
+            [*self.gone_rows, *other.gone_rows],
+            (self.most_rows or 0) + (other.most_rows or 0),
+        )
 
 
 class EventsWanted(NamedTuple):

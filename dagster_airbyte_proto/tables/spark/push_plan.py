@@ -11,7 +11,7 @@ The guards that need no second look at the rows (keys that are null or not uniqu
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -154,36 +154,54 @@ def _write_changes(session: SparkSession, query: PlanQuery, folder: str) -> Plan
     assert query.since is not None
     assert query.at is not None
     wanted = EventsWanted(query.key_columns, query.finds_removed)
-    with changes_since(session, query.since, query.at, wanted) as events:
-        if not events.rows and not events.gone_keys:
+    with changes_since(session, query.since, query.at, wanted) as events, ExitStack() as stack:
+        if events.are_none:
             return PlannedRows(0, has_compared_all=False)
-        last, counts = _last_events(query, events), Observation("rows")
+        is_small = events.most_rows is not None and events.most_rows <= _BROADCAST_KEYS
+        last = stack.enter_context(_computed_once(_last_events(query, events), is_small=is_small))
+        counts = Observation("rows")
         rows = _observed(last.filter(~f.col(IS_GONE)).drop(STEP, IS_GONE), query, counts)
-        known = _delivered(session, query)
+        delivered = _delivered(session, query)
         keys = last.select(*_keys(query)).distinct()
-        if events.most_rows is not None and events.most_rows <= _BROADCAST_KEYS:
-            keys = f.broadcast(keys)
-        known = known.join(keys, list(query.keys), "left_semi")
+        known = delivered.join(f.broadcast(keys) if is_small else keys, list(query.keys), "left_semi")
+        known = stack.enter_context(_computed_once(known, is_small=is_small))
         _changed(rows, known, query).drop(_COPIES).write.mode("overwrite").parquet(f"{folder}/rows")
         seen: dict[str, Any] = counts.get
         if seen["without_key"] or seen["copies"]:
             raise _refused_keys(last.filter(~f.col(IS_GONE)), query, seen)
-        delivered = 0
+        had = 0
         if query.finds_removed:
             gone = last.filter(IS_GONE).select(*_keys(query)).join(_there(known, query), list(query.keys), "left_semi")
             removed = Observation("removed")
             gone = gone.distinct().observe(removed, f.count(f.lit(1)).alias("rows"))
             gone.write.mode("overwrite").parquet(f"{folder}/removed")
             if removed.get["rows"]:
-                delivered = _there(_delivered(session, query), query).count()
-        return PlannedRows(int(seen["rows"]), delivered, has_compared_all=False)
+                had = _there(delivered, query).count()
+        return PlannedRows(int(seen["rows"]), had, has_compared_all=False)
+
+
+@contextmanager
+def _computed_once(frame: DataFrame, *, is_small: bool) -> Iterator[DataFrame]:
+    """Has Spark keep the rows of a frame that several jobs read, if it is small."""
+    if not is_small:
+        yield frame
+        return
+    kept = frame.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
 
 
 def _last_events(query: PlanQuery, events: RowEvents) -> DataFrame:
     """Returns the mapped rows with the last event of each key; of a key that is twice in the last step, both."""
-    frames = [_mapped_frame(frame, query, carried=(STEP, IS_GONE)) for frame in events.rows]
+    carried = (STEP, IS_GONE)
+    frames = [_mapped_frame(frame, query, carried=carried) for frame in events.rows]
     names = dict(zip(query.key_columns or (), query.keys, strict=False))
     frames += [frame.withColumnsRenamed(names) for frame in events.gone_keys]
+    frames += [
+        _mapped_frame(frame, query, carried=carried).select(*_keys(query), *carried) for frame in events.gone_rows
+    ]
     found = frames[0]
     for frame in frames[1:]:
         found = found.unionByName(frame, allowMissingColumns=True)

@@ -184,6 +184,22 @@ def test_only_what_is_new_is_looked_at(origin: _Origin) -> None:
     assert origin.changes(looks_at=0) == ({}, set())
 
 
+@pytest.mark.parametrize("kind", ["on read", "vectors"])
+@pytest.mark.everyday("on read")
+def test_of_a_file_that_lost_rows_only_these_are_looked_at(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Each round of deletes takes the one before into its own file: that gives no row back."""
+    origin = _Origin(spark, tmp_path, f"lake.changes.trimmed_{uuid.uuid4().hex[:8]}", _ICEBERG[kind])
+    _filled(origin)
+    for number in range(3):
+        origin.sql(f"UPDATE {origin.table} SET name = 'new' WHERE id % 10 = {number}")
+        origin.sql(f"DELETE FROM {origin.table} WHERE id % 10 = {number + 5}")
+        rows, removed = origin.changes(looks_at=4)
+        assert rows.keys() == set(range(number, 40, 10))
+        assert removed == set(range(number + 5, 40, 10))
+        origin.deliver()
+    spark.sql(f"DROP TABLE {origin.table}")
+
+
 @pytest.mark.everyday("copies", "delta")
 def test_a_table_that_went_back_sends_what_it_was(origin: _Origin) -> None:
     _filled(origin)
