@@ -28,6 +28,7 @@ _MODULES = {
     "otel": "opentelemetry",
     "postgres": "psycopg",
     "rapidbyte": "wasmtime",
+    "row-schemas": "jsonschema_rs",
     "syncmaven": "jsonschema_rs",
     "transforms": "datafusion",
     "vault": "hvac",
