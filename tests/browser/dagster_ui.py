@@ -104,15 +104,6 @@ class DagsterUI:
         self.open("/asset-groups")
         return self._launched(self._button("Materialize all"))
 
-    def launch_job(self, location: str, job: str, *, form: str, picture: str) -> str:
-        """Presses Launch run beside the form of the job as it stands, which holds this text."""
-        self.open(f"/locations/{location}/jobs/{job}/launchpad")
-        self.sees(form)
-        button = self._button("Launch Run")
-        expect(button).to_be_enabled()
-        self.take_picture(picture)
-        return self._launched(button)
-
     def backfill(self, asset: AssetPath, partitions: str, *, count: int, picture: str | None = None) -> str:
         """Fills in the dialog of a partitioned asset: `partitions` as one types them there, `[a...b], c`."""
         self.open_asset(asset)

@@ -156,12 +156,6 @@ def test_five_days_of_orders_are_backfilled(
     ui.take_picture("backfill")
 
 
-@pytest.mark.nightly
-def test_a_job_is_launched_with_its_form_as_it_stands(server: DagsterServer, ui: DagsterUI) -> None:
-    run_id = ui.launch_job("example_project", "reset_customers", form="streams: []", picture="launchpad")
-    server.wait_for_run(run_id, "SUCCESS")
-
-
 def test_lineage_shows_the_streams_and_what_is_made_of_them(ui: DagsterUI) -> None:
     ui.open_lineage(ASSETS, selection='code_location:"example_project"')
     ui.take_picture("lineage")
