@@ -68,7 +68,6 @@ def _needs_others(item: pytest.Item) -> bool:
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
     """Settings of the tests' one session: catalog `lake` in a warehouse of this run, and Delta's catalog beside it."""
     # Importing pyspark takes most of a second, which tests without it need not wait for.
-    from dagster_airbyte_proto.tables.iceberg.format import ICEBERG_VERSION
     from dagster_airbyte_proto.tables.spark.session import spark_config
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
@@ -90,7 +89,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> "SparkSettings":
         # A session has its packages from its start, and tests of other catalogs add those to this one.
         "spark.jars.packages": ",".join(
             (
-                f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}",
+                spark_config(SparkSettings("s3://bucket"))["spark.jars.packages"],
                 "org.postgresql:postgresql:42.7.8",
                 "org.xerial:sqlite-jdbc:3.50.3.0",
                 delta["spark.jars.packages"],

@@ -43,10 +43,18 @@ Tables = TypeVar("Tables", bound="TableWriter")
 
 
 class SparkPackage(NamedTuple):
-    """A package of Maven Central. `{spark}` in the version stands for the minor version of Spark."""
+    """A package of Maven Central. `{spark}` in a version stands for the minor version of Spark.
+
+    `versions_by_spark` has those of minor versions of Spark for which `version` was not published.
+    """
 
     name: str
     version: str
+    versions_by_spark: Mapping[str, str] = {}
+
+    def coordinates(self, spark: str) -> str:
+        """Returns the package's name and version for a minor version of Spark."""
+        return self.name + self.versions_by_spark.get(spark, self.version).format(spark=spark)
 
 
 class SparkParts(NamedTuple):

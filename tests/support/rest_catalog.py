@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dagster_airbyte_proto.tables.iceberg.format import ICEBERG_VERSION
-
+# The last version whose test fixtures were published.
+_ICEBERG = "1.11.0"
 _JETTY = "12.1.4"
 _CLASSES = (
-    ("org.apache.iceberg", "iceberg-open-api", ICEBERG_VERSION, "test-fixtures"),
-    ("org.apache.iceberg", "iceberg-core", ICEBERG_VERSION, ""),
-    ("org.apache.iceberg", "iceberg-core", ICEBERG_VERSION, "tests"),
+    ("org.apache.iceberg", "iceberg-open-api", _ICEBERG, "test-fixtures"),
+    ("org.apache.iceberg", "iceberg-core", _ICEBERG, ""),
+    ("org.apache.iceberg", "iceberg-core", _ICEBERG, "tests"),
     ("org.apache.hadoop", "hadoop-client-api", "3.4.2", ""),
     ("org.apache.hadoop", "hadoop-client-runtime", "3.4.2", ""),
     ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", _JETTY, ""),

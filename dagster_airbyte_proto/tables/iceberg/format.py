@@ -15,10 +15,21 @@ if TYPE_CHECKING:
     from dagster_airbyte_proto.tables.newest_snapshot import SnapshotReader
     from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 
-ICEBERG_VERSION = "1.11.0"
-_RUNTIME = SparkPackage("org.apache.iceberg:iceberg-spark-runtime-", "{spark}_2.13:" + ICEBERG_VERSION)
-_S3_FILES = SparkPackage("org.apache.iceberg:iceberg-aws-bundle:", ICEBERG_VERSION)
+_VERSION = "1.12.0"
+# The last version that was published for an older Spark.
+_OLDER_VERSIONS = {"4.0": "1.11.0"}
+_RUNTIME = SparkPackage(
+    "org.apache.iceberg:iceberg-spark-runtime-",
+    "{spark}_2.13:" + _VERSION,
+    {spark: "{spark}_2.13:" + version for spark, version in _OLDER_VERSIONS.items()},
+)
+_S3_FILES = SparkPackage("org.apache.iceberg:iceberg-aws-bundle:", _VERSION, _OLDER_VERSIONS)
 _S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+
+
+def iceberg_version(pyspark: str) -> str:
+    """Returns the version of Iceberg that goes with a version of pyspark."""
+    return _OLDER_VERSIONS.get(".".join(pyspark.split(".")[:2]), _VERSION)
 
 
 class IcebergFormat:

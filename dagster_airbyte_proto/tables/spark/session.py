@@ -195,7 +195,7 @@ def _jars(parts: SparkParts, config: Mapping[str, str]) -> dict[str, str]:
     theirs = [package for package in config.get("spark.jars.packages", "").split(",") if package]
     version = ".".join(pyspark.__version__.split(".")[:2])
     ours = [
-        each.name + each.version.format(spark=version)
+        each.coordinates(version)
         for each in parts.packages
         if not any(package.startswith(each.name) for package in theirs)
     ]

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import ConfigError, TableError
+from dagster_airbyte_proto.tables.iceberg.format import FORMAT
 from dagster_airbyte_proto.tables.spark.session import query, spark_config, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 from tests.support.fork_server import has_ended
@@ -20,7 +21,15 @@ from tests.support.fork_server import has_ended
 def test_the_iceberg_runtime_fits_the_running_spark() -> None:
     minor = ".".join(pyspark.__version__.split(".")[:2])
     packages = spark_config(SparkSettings("warehouse"))["spark.jars.packages"]
-    assert packages == f"org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13:1.11.0"
+    assert packages == f"org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13:1.12.0"
+
+
+def test_an_older_spark_gets_the_last_iceberg_that_was_made_for_it() -> None:
+    packages = FORMAT.spark_parts(SparkSettings("s3://bucket/lake")).packages
+    assert [package.coordinates("4.0") for package in packages] == [
+        "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+        "org.apache.iceberg:iceberg-aws-bundle:1.11.0",
+    ]
 
 
 def jars(warehouse: str, **config: str) -> dict[str, str]:
@@ -37,9 +46,9 @@ def test_packages_that_the_user_names_come_beside_what_tables_need() -> None:
     [runtime] = jars("w").values()
     named = {"jars.packages": "org.xerial:sqlite-jdbc:3.50.3.0"}
     assert jars("w", **named) == {"spark.jars.packages": f"{runtime},org.xerial:sqlite-jdbc:3.50.3.0"}
-    aws = "org.apache.iceberg:iceberg-aws-bundle:1.11.0"
+    aws = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
     assert jars("s3://b/w", **named) == {"spark.jars.packages": f"{runtime},{aws},org.xerial:sqlite-jdbc:3.50.3.0"}
-    older = runtime.replace("1.11.0", "1.10.0")
+    older = runtime.replace("1.12.0", "1.10.0")
     assert jars("w", **{"jars.packages": older}) == {"spark.jars.packages": older}
 
 
@@ -145,6 +154,7 @@ def test_a_query_that_fails_says_so_in_one_line(
 _SESSION = """
 import os, signal, sys
 from pathlib import Path
+from dagster_airbyte_proto.tables.iceberg.format import FORMAT
 from dagster_airbyte_proto.tables.spark.session import query, start_session
 from dagster_airbyte_proto.tables.spark.settings import SparkSettings
 ours = signal.getsignal(signal.SIGINT)

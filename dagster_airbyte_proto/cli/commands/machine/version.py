@@ -40,10 +40,11 @@ def _package(name: str) -> str | None:
         return None
 
 
-def _iceberg_runtime() -> str:
-    from dagster_airbyte_proto.tables.iceberg.format import ICEBERG_VERSION
+def _iceberg_runtime() -> str | None:
+    from dagster_airbyte_proto.tables.iceberg.format import iceberg_version
 
-    return ICEBERG_VERSION
+    pyspark = _package("pyspark")
+    return iceberg_version(pyspark) if pyspark else None
 
 
 def _java() -> str | None:
