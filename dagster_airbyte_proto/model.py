@@ -99,13 +99,16 @@ BY_KEY = frozenset((ChangesBy.DIFF, ChangesBy.SNAPSHOTS))
 
 
 class MergeMode(StrEnum):
-    """The ways to replace rows by newer ones of their key, as Iceberg names them.
+    """The ways to replace rows by newer ones of their key.
 
-    ON_READ writes delete files, which readers merge with the data files. COPY_ON_WRITE rewrites the data files without
-    the old rows.
+    ON_READ leaves deletes of the kind that the format chooses, which readers merge with the data files. POSITIONS
+    leaves the positions of the old rows, EQUALITY_DELETES their keys. COPY_ON_WRITE rewrites the data files without the
+    old rows.
     """
 
     ON_READ = "merge_on_read"
+    POSITIONS = "positions"
+    EQUALITY_DELETES = "equality_deletes"
     COPY_ON_WRITE = "copy_on_write"
 
 

@@ -20,6 +20,17 @@ from dagster_airbyte_proto.schema.evolution import IcebergSchema, IcebergType
 FIELD_ID = b"PARQUET:field_id"
 COMMENT = b"comment"
 
+# The field ids that Iceberg's specification reserves for the columns of position deletes.
+_FILE_PATH_ID = 2147483546
+_POSITION_ID = 2147483545
+POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={FIELD_ID: str(_FILE_PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={FIELD_ID: str(_POSITION_ID)}),
+    ]
+)
+"""The columns of a file of position deletes."""
+
 _PLAIN: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int8(): "int",

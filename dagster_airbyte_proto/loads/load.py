@@ -136,11 +136,16 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class TableTotals(msgspec.Struct, frozen=True):
-    """The files that a reader of the whole table opens."""
+    """The files that a reader of the whole table opens.
+
+    Deletion vectors do not count: a data file has one at most, which costs a reader little. `deleted_share` is the
+    share of the stored rows that vectors delete.
+    """
 
     data_files: int
     delete_files: int
     size_bytes: int
+    deleted_share: float = 0.0
 
 
 class CommittedRows(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage
-from dagster_airbyte_proto.model import Ordering, PartitionField, TableName
+from dagster_airbyte_proto.model import MergeMode, Ordering, PartitionField, TableName
 from dagster_airbyte_proto.schema.columns import RecordForm
 from dagster_airbyte_proto.schema.evolution import (
     ColumnMismatch,
@@ -42,7 +42,8 @@ class TableSpec(NamedTuple):
 
     A stream that `replaces` all rows may change the columns in the same step (`schema/replacement.py`), in formats that
     can do so. `resumed_branch` is the branch of an incomplete generation that this run continues,
-    `resumed_schema_id` the schema with which this run began its generation, before the stream gained columns.
+    `resumed_schema_id` the schema with which this run began its generation, before the stream gained columns. A new
+    table is made fit for `merge`, the way that its rows are merged by key, if they are.
     """
 
     name: TableName
@@ -57,6 +58,7 @@ class TableSpec(NamedTuple):
     resumed_branch: str | None = None
     resumed_schema_id: int | None = None
     record_form: RecordForm | None = None
+    merge: MergeMode | None = None
 
 
 def spec_digest(spec: TableSpec, place: str) -> str:
@@ -64,7 +66,7 @@ def spec_digest(spec: TableSpec, place: str) -> str:
     fields = [
         (field.name, str(field.type), field.nullable, sorted((field.metadata or {}).items())) for field in spec.schema
     ]
-    values = (place, fields, spec._replace(schema=None, resumed_branch=None)[:-2])  # No digest ever had the last two.
+    values = (place, fields, spec._replace(schema=None, resumed_branch=None)[:-3])  # No digest ever had the last three.
     return hashlib.sha256(msgspec.msgpack.encode(values, order="deterministic")).hexdigest()[:16]
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from dagster_airbyte_proto.model import WriteMode
+from dagster_airbyte_proto.model import MergeMode, WriteMode
 
 MODES = frozenset((WriteMode.APPEND, WriteMode.OVERWRITE, WriteMode.APPEND_DEDUP, WriteMode.OVERWRITE_DEDUP))
 """The write modes that tables support."""
@@ -23,7 +23,7 @@ class Abilities(NamedTuple):
     has_slices: bool = True
     has_renames: bool = True
     transforms: frozenset[str] = frozenset()
-    has_copy_on_write: bool = False
+    merges: frozenset[MergeMode] = frozenset((MergeMode.ON_READ,))
     has_clustering: bool = False
     has_new_columns_with_rows: bool = False
     is_local: bool = False

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dagster_airbyte_proto.errors import InternalError, TableError
 from dagster_airbyte_proto.loads.load import FileContent, HighWaterMark, StagedFile, StagedRows
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, Freshness
-from dagster_airbyte_proto.model import DEDUPLICATING, REPLACING, MergeMode
+from dagster_airbyte_proto.model import DEDUPLICATING, REPLACING
 from dagster_airbyte_proto.tables.abilities import Abilities
 
 
@@ -73,8 +73,8 @@ def check_mode(doing: str, abilities: Abilities, part: StagedRows) -> None:
     if part.write not in abilities.modes:
         found = f"write mode {part.write} is not supported by tables of the format {abilities.format}"
         raise TableError(doing, found, stream=str(part.stream))
-    if part.merge is MergeMode.COPY_ON_WRITE and not abilities.has_copy_on_write:
-        found = f"merge: copy_on_write is not supported by tables of the format {abilities.format}"
+    if part.merge not in abilities.merges:
+        found = f"merge: {part.merge} is not supported by tables of the format {abilities.format}"
         raise TableError(doing, found, stream=str(part.stream))
 
 

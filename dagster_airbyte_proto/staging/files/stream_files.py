@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import InternalError
+from dagster_airbyte_proto.loads.column_ids import POSITION_DELETES
 from dagster_airbyte_proto.loads.load import FileContent, StagedFile
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, SortField
@@ -18,7 +19,6 @@ from dagster_airbyte_proto.staging.files.staging_folder import (
     remove_file,
     run_staging_folder,
 )
-from dagster_airbyte_proto.staging.keys.dedup import POSITION_DELETES
 from dagster_airbyte_proto.staging.rows.schema_policy import apply_schema_policy
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dagster_airbyte_proto.loads.column_ids import POSITION_DELETES
 from dagster_airbyte_proto.loads.load import HighWaterMark
 from dagster_airbyte_proto.model import PlannedStream
 from dagster_airbyte_proto.schema.columns import Columns
@@ -23,16 +24,6 @@ from dagster_airbyte_proto.staging.keys.ranking import (
     key_names,
     losing_rows,
     remaining_rows,
-)
-
-# The field ids that Iceberg's specification reserves for the columns of position deletes.
-FILE_PATH_ID = 2147483546
-POSITION_ID = 2147483545
-POSITION_DELETES = pa.schema(
-    [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH_ID)}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
-    ]
 )
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dagster_airbyte_proto.checkpoints.store import LandedTable, Lease, OpenGeneration
 from dagster_airbyte_proto.errors import Cancelled, TableError
 from dagster_airbyte_proto.loads.table import SLICE_COLUMN, TableSpec, TableTarget, spec_digest
-from dagster_airbyte_proto.model import PlannedStream, StreamId
+from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream, StreamId
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
@@ -185,4 +185,5 @@ def table_spec(
         replaces=may_land_on_branch(planned),
         resumed_branch=open_generation.branch if open_generation else None,
         record_form=columns.record_form,
+        merge=planned.merge if planned.write in DEDUPLICATING else None,
     )

@@ -20,6 +20,8 @@ from dagster_airbyte_proto.sync.stream_run import StreamRun
 from dagster_airbyte_proto.tables.formats import care_of
 
 _COMPACT_ONLY = CareOptions(keep_seconds=None)
+# As in Iceberg's own compaction (`delete-ratio-threshold`).
+_DELETED_SHARE = 0.3
 _FULL_FILE_BYTES = 128 << 20
 _POLL_SECONDS = 0.2
 
@@ -53,11 +55,12 @@ def auto_compact(engine: Engine, due: Iterable[TableName], log: RunLog, cancel: 
 
 
 def is_due(totals: TableTotals, after: CompactAfter, *, has_slices: bool) -> bool:
-    """True when a reader of the table has to open too many files.
+    """True when a reader of the table has to open too many files, or to read too many rows that are deleted.
 
     Small files of slices do not count: each slice is replaced whole, so they do not pile up.
     """
-    if after.delete_files and totals.delete_files >= after.delete_files:
+    has_deletes = totals.delete_files >= after.delete_files or totals.deleted_share >= _DELETED_SHARE
+    if after.delete_files and has_deletes:
         return True
     small_files = totals.data_files - totals.size_bytes // _FULL_FILE_BYTES
     return bool(after.small_files) and not has_slices and small_files >= after.small_files

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dagster_airbyte_proto.errors import ConfigError
-from dagster_airbyte_proto.model import MergeMode, PlannedStream, Shaping
+from dagster_airbyte_proto.model import PlannedStream, Shaping
 from dagster_airbyte_proto.schema.partitioning import transform_of
 from dagster_airbyte_proto.tables.abilities import Abilities
 from dagster_airbyte_proto.tables.formats import formats
@@ -48,5 +48,5 @@ def _misfits(planned: PlannedStream, abilities: Abilities) -> Iterator[_Misfit]:
         yield _Misfit(found, "Name a column that has few values, such as a date, or leave it out")
     if shaping.cluster and not abilities.has_clustering:
         yield _Misfit(f"{tables} have no cluster", "Leave it out, or use sort_by")
-    if planned.merge is MergeMode.COPY_ON_WRITE and not abilities.has_copy_on_write:
+    if planned.merge not in abilities.merges:
         yield _Misfit(f"{tables} have no merge: {planned.merge}", "Leave it out")

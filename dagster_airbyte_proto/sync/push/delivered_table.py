@@ -23,7 +23,7 @@ from dagster_airbyte_proto.loads.load import FileContent, Load, StagedFile, Stag
 from dagster_airbyte_proto.loads.plan_query import HASH, OWN_COLUMNS, PARTITION
 from dagster_airbyte_proto.loads.push import Delivery, PushPosition, RejectedRow, SealedPlan, push_basis
 from dagster_airbyte_proto.loads.table import TableSpec, TableTarget
-from dagster_airbyte_proto.model import SchemaPolicy, State, StreamId, TableName, WriteMode
+from dagster_airbyte_proto.model import MergeMode, SchemaPolicy, State, StreamId, TableName, WriteMode
 from dagster_airbyte_proto.protocols.lookup import PUSH, state_codec_named
 from dagster_airbyte_proto.schema.evolution import EvolutionRules
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
@@ -76,6 +76,7 @@ def delivered_spec(connection: str, stream: StreamId, fields: pa.Schema, keys: S
         tuple(keys),
         comment="What a push has delivered",
         evolution_rules=EvolutionRules(SchemaPolicy.FREEZE),
+        merge=MergeMode.ON_READ,
     )
 
 

@@ -28,6 +28,7 @@ from dagster_airbyte_proto.errors import CommitUnknown
 from dagster_airbyte_proto.loads.load import BranchPosition, CommittedRows, StagedRows
 from dagster_airbyte_proto.tables.iceberg.jvm import JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import HIGH_WATER_MARK, History, Snapshot, TableLog, lineage
+from dagster_airbyte_proto.tables.iceberg.positions.position_merge import PositionMerge, needs_positions
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
 from dagster_airbyte_proto.tables.part_checks import check_branch, effective_files, high_water_mark_after
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, NO_OUTCOME, Failure, failure_of, first_line
@@ -41,10 +42,12 @@ class LandedLoad(NamedTuple):
     snapshot: Snapshot
     was_there: bool
     shown: Snapshot | None
+    format_version: int = 2
     replaced_rows: int = 0
 
     def committed_rows(self, part: StagedRows) -> CommittedRows:
-        rows, totals = (self.shown.rows, self.shown.totals) if self.shown else (0, None)
+        rows = self.shown.rows if self.shown else 0
+        totals = self.shown.totals_for_readers(self.format_version) if self.shown else None
         snapshot_id = str(self.snapshot.snapshot_id)
         return CommittedRows(part.stream, snapshot_id, self.was_there, self.replaced_rows, rows, totals)
 
@@ -68,8 +71,8 @@ class _TableView(NamedTuple):
 class TableBranches:
     """The branches of one table, apart from `main`."""
 
-    def __init__(self, table: JavaTable) -> None:
-        self._table = table
+    def __init__(self, table: JavaTable, merge: PositionMerge | None = None) -> None:
+        self._table, self._merge = table, merge
 
     def last_load_ids(self) -> Mapping[str, str]:
         """Returns the branches that end with a load, each with the id of that load."""
@@ -92,7 +95,7 @@ class TableBranches:
         self._table.refresh()
         view = self._read(_position(part))
         if known := view.snapshot_of(load_id):
-            return LandedLoad(known, was_there=True, shown=view.main.current)
+            return LandedLoad(known, was_there=True, shown=view.main.current, format_version=view.log.format_version)
         check(view.log)
         check_branch(doing, part, view.last_load_id)
         if mark := high_water_mark_after(part, view.branch.freshness):
@@ -115,11 +118,13 @@ class TableBranches:
         if refusal is not None or landed is None:
             if landed is None and refusal is not None and failure_of(refusal) is not Failure.CONFLICT:
                 raise refusal
+            if self._merge:
+                self._merge.discard(landed)
             return None
         before = view.main.current if part.is_shown else None
         # Unknown (None) where deletes leave the number of visible rows open; then all stored rows count.
         replaced = (before.stored_rows if before.rows is None else before.rows) if before else 0
-        return LandedLoad(landed, was_there=False, shown=after.main.current, replaced_rows=replaced)
+        return LandedLoad(landed, False, after.main.current, after.log.format_version, replaced)
 
     def find_load(self, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Returns the result of a part that is on its branch, or in `main`; None if it is in neither."""
@@ -127,7 +132,9 @@ class TableBranches:
         known = view.snapshot_of(load_id)
         if known is None:
             return None
-        return LandedLoad(known, was_there=True, shown=view.main.current).committed_rows(part)
+        return LandedLoad(
+            known, was_there=True, shown=view.main.current, format_version=view.log.format_version
+        ).committed_rows(part)
 
     def drop(self, doing: str, branch: str) -> bool:
         """Drops a branch with its snapshots and the files that only they have. Returns False if the table changed."""
@@ -154,13 +161,19 @@ class TableBranches:
         transaction = self._table.transaction(self._with_schema(view.base, position.schema_id))
         if position.after is None:
             self._start_branch(transaction, view, position.branch)
-        files = effective_files(part, holds_rows=False)
-        _commit(self._table.append_change(transaction, part, files), position.branch, labels)
+        _commit(self._change(transaction, view, part), position.branch, labels)
         changed = transaction.currentMetadata()
         if not position.publishes:
             return self._with_schema(changed, readers_schema_id)
         head = changed.ref(position.branch).snapshotId()
         return self._table.metadata_builder(changed).setBranchSnapshot(head, _MAIN).removeRef(position.branch).build()
+
+    def _change(self, transaction: Any, view: _TableView, part: StagedRows) -> Any:
+        if self._merge is None or view.branch.current is None or not needs_positions(part, view.branch):
+            return self._table.append_change(transaction, part, effective_files(part, holds_rows=False))
+        change = transaction.newRowDelta()
+        self._merge.add_files(change, part, view.branch.current, self._table.every_row)
+        return change
 
     def _with_schema(self, metadata: Any, schema_id: int | None) -> Any:
         if schema_id in (None, metadata.currentSchemaId()):

@@ -7,7 +7,7 @@
   the whole metadata (`JavaTable.swap_metadata`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
@@ -20,18 +20,18 @@ from dagster_airbyte_proto.loads.load import FileContent, StagedFile, StagedRows
 from dagster_airbyte_proto.model import REPLACING, PartitionField, TableName, WriteMode
 from dagster_airbyte_proto.schema.evolution import IcebergSchema
 from dagster_airbyte_proto.tables.deleted_rows import deleted_rows
-from dagster_airbyte_proto.tables.iceberg.deletion_vectors import puffin_file
 from dagster_airbyte_proto.tables.iceberg.layout import create_partitioned, partition_data, unpartitioned
 from dagster_airbyte_proto.tables.iceberg.log import History, Snapshot, TableLog
 from dagster_airbyte_proto.tables.iceberg.metrics import FooterReader
+from dagster_airbyte_proto.tables.iceberg.positions.deletion_vectors import puffin_file
 from dagster_airbyte_proto.tables.only_writer import only_writer
 from dagster_airbyte_proto.tables.part_checks import effective_files
 from dagster_airbyte_proto.tables.spark.java_values import java_array, java_items, use_session
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS
 from dagster_airbyte_proto.tables.spark.session import session_storage
 
-_FORMAT_VERSION = "format-version"
-_WITH_VECTORS = 3
+FORMAT_VERSION = "format-version"
+WITH_VECTORS = 3
 _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     "write.delete.mode": "merge-on-read",
@@ -85,7 +85,7 @@ class JavaTable:
         """Adds and widens columns until all `columns` fit."""
         with self.alone():
             if (version := _format_version(columns)) > self.log.format_version:
-                self._table.updateProperties().set(_FORMAT_VERSION, str(version)).commit()
+                self._table.updateProperties().set(FORMAT_VERSION, str(version)).commit()
             update = self._table.updateSchema().caseSensitive(False)
             update.unionByNameWith(self._iceberg.schema(columns)).commit()
 
@@ -113,7 +113,7 @@ class JavaTable:
         files = effective_files(part, holds_rows=base is not None and base.stored_rows > 0)
         if part.write is WriteMode.APPEND_DEDUP or any(file.content is not FileContent.ROWS for file in files):
             change = (
-                self._with_files(self._table.newRowDelta(), part, files)
+                self.with_files(self._table.newRowDelta(), part, files)
                 .validateNoConflictingDataFiles()
                 .validateNoConflictingDeleteFiles()
             )
@@ -164,7 +164,7 @@ class JavaTable:
     def append_change(self, transaction: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
         """Returns a change that adds the files. It makes a snapshot even if there are none."""
         if any(file.content is not FileContent.ROWS for file in files):
-            return self._with_files(transaction.newRowDelta(), part, files)
+            return self.with_files(transaction.newRowDelta(), part, files)
         change = transaction.newAppend() if files else transaction.newFastAppend()
         for file in files:
             change.appendFile(self.data_file(file, part))
@@ -192,7 +192,7 @@ class JavaTable:
             change.addFile(self.data_file(file, part))
         return change
 
-    def _with_files(self, change: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
+    def with_files(self, change: Any, part: StagedRows, files: Sequence[StagedFile]) -> Any:
         """Adds the files to a row delta."""
         for file in files:
             if file.content is FileContent.ROWS:
@@ -251,7 +251,7 @@ class JavaTable:
         """
         builder = self._partitioned_builder(self._iceberg.file_metadata.deleteFileBuilder, part, file)
         if file.content is FileContent.POSITION_DELETES:
-            if self.log.format_version >= _WITH_VECTORS:
+            if self.log.format_version >= WITH_VECTORS:
                 return self._vectors(file, part)
             # With full paths in the file's bounds, readers can see that it refers to a single data file.
             config = self._iceberg.metrics_config.forPositionDelete()
@@ -346,18 +346,17 @@ class JavaIceberg:
         self,
         name: TableName,
         columns: IcebergSchema,
-        comment: str,
         slice_column: str | None,
-        partitioning: Sequence[PartitionField] = (),
+        partitioning: Sequence[PartitionField],
+        properties: Mapping[str, str],
     ) -> JavaTable:
+        """Creates a table with these properties beside our usual ones."""
         schema = self.schema(columns)
         builder = self._catalog.buildTable(self._identifier(name), schema)
         if slice_column is not None:
             builder.withPartitionSpec(self._specs.builderFor(schema).identity(slice_column).build())
-        for key, value in {**_PROPERTIES, _FORMAT_VERSION: str(_format_version(columns))}.items():
+        for key, value in {**_PROPERTIES, FORMAT_VERSION: str(_format_version(columns)), **properties}.items():
             builder.withProperty(key, value)
-        if comment:
-            builder.withProperty("comment", comment)
         if partitioning:
             create_partitioned(builder, partitioning, self.expressions)
             return self.load(name)

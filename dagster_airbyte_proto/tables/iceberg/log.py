@@ -25,6 +25,7 @@ CONNECTION = "airbyte-proto.connection"
 HIGH_WATER_MARK = "airbyte-proto.newest"
 
 
+_WITH_VECTORS = 3
 _HIGH_WATER_MARK = msgspec.json.Decoder(HighWaterMark)
 
 
@@ -82,6 +83,16 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         return TableTotals(
             self._total("total-data-files"), self._total("total-delete-files"), self._total("total-files-size")
         )
+
+    def totals_for_readers(self, format_version: int) -> TableTotals:
+        """The totals as a reader has them: in a table with deletion vectors the delete files are no files to open.
+
+        There is one vector for a data file at most. Where the table has equality deletes too, all of them count.
+        """
+        if format_version < _WITH_VECTORS or self._total("total-equality-deletes"):
+            return self.totals
+        share = self._total("total-position-deletes") / max(self.stored_rows, 1)
+        return TableTotals(self.totals.data_files, 0, self.totals.size_bytes, share)
 
     def _total(self, name: str) -> int:
         return int(self.summary.get(name, "0"))

@@ -7,12 +7,14 @@ schema becomes the current one in the change that publishes the generation (`bra
 
 from typing import NamedTuple
 
-from dagster_airbyte_proto.loads.table import TableFit, table_fit
-from dagster_airbyte_proto.model import Ordering, PartitionField, TableName
+from dagster_airbyte_proto.loads.column_ids import columns_of, with_text_column
+from dagster_airbyte_proto.loads.table import TableFit, TableSpec, table_fit
+from dagster_airbyte_proto.model import MergeMode, Ordering, PartitionField, TableName
 from dagster_airbyte_proto.schema.evolution import EvolutionDecision, EvolutionRules, IcebergSchema, evolution_decision
 from dagster_airbyte_proto.schema.replacement import ReplacedTable, Replacement, replacement_schema
-from dagster_airbyte_proto.tables.iceberg.jvm import JavaIceberg, JavaTable
+from dagster_airbyte_proto.tables.iceberg.jvm import FORMAT_VERSION, WITH_VECTORS, JavaIceberg, JavaTable
 from dagster_airbyte_proto.tables.iceberg.log import TableLog, partition_texts
+from dagster_airbyte_proto.tables.iceberg.positions.position_merge import BY_POSITION
 from dagster_airbyte_proto.tables.part_checks import check_partitioning, check_slice_column
 from dagster_airbyte_proto.tables.spark.jvm_errors import CALL_ERRORS, Failure, failure_of
 
@@ -28,6 +30,7 @@ class RequestedTable(NamedTuple):
     columns: IcebergSchema
     slice_column: str | None
     comment: str = ""
+    merge: MergeMode | None = None
     partitioning: tuple[PartitionField, ...] = ()
     is_by_reference: bool = True
     evolution_rules: EvolutionRules = EvolutionRules()
@@ -36,6 +39,22 @@ class RequestedTable(NamedTuple):
     resumed_branch: str | None = None
     resumed_schema_id: int | None = None
 
+    @classmethod
+    def of(cls, spec: TableSpec) -> "RequestedTable":
+        return cls(
+            spec.name,
+            with_text_column(columns_of(spec.schema), spec.slice_column),
+            spec.slice_column,
+            spec.comment,
+            spec.merge,
+            partitioning=spec.partitioning,
+            evolution_rules=spec.evolution_rules,
+            ordering=spec.ordering,
+            replaces=spec.replaces,
+            resumed_branch=spec.resumed_branch,
+            resumed_schema_id=spec.resumed_schema_id,
+        )
+
     def check(self, doing: str, log: TableLog) -> None:
         """Raises TableError for an existing table with another partitioning."""
         if self.is_by_reference or self.slice_column is not None:
@@ -43,6 +62,12 @@ class RequestedTable(NamedTuple):
                 check_partitioning(doing, partition_texts(log.partitioning), partition_texts(self.partitioning))
             else:
                 check_slice_column(doing, log.slice_column, self.slice_column)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a new table."""
+        comment = {"comment": self.comment} if self.comment else {}
+        return {**comment, FORMAT_VERSION: str(WITH_VECTORS)} if self.merge in BY_POSITION else comment
 
     def decision(self, log: TableLog) -> EvolutionDecision:
         return evolution_decision(log.columns, self.columns, log.last_column_id, self.evolution_rules)
@@ -78,7 +103,11 @@ def prepare_table(iceberg: JavaIceberg, requested: RequestedTable, doing: str) -
             raise
         iceberg.create_namespace(requested.name.namespace)
         table = iceberg.create(
-            requested.name, requested.columns, requested.comment, requested.slice_column, requested.partitioning
+            requested.name,
+            requested.columns,
+            requested.slice_column,
+            requested.partitioning,
+            requested.properties,
         )
         table.refresh()
         created = EvolutionDecision(table.log.columns, table.log.last_column_id)

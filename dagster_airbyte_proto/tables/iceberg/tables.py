@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_airbyte_proto import points
 from dagster_airbyte_proto.errors import CommitUnknown, ConfigError, TableError
-from dagster_airbyte_proto.loads.column_ids import arrow_schema, columns_of, with_text_column, without_column
+from dagster_airbyte_proto.loads.column_ids import arrow_schema, without_column
 from dagster_airbyte_proto.loads.load import CommittedRows, StagedRows
 from dagster_airbyte_proto.loads.storage import LOCAL, Storage, without_file_scheme
 from dagster_airbyte_proto.loads.table import Freshness, KeyQuery, TableSpec, TableTarget, Witness
@@ -35,6 +35,11 @@ from dagster_airbyte_proto.tables.iceberg.log import (
     check_placement,
     find_files,
     may_have_expired,
+)
+from dagster_airbyte_proto.tables.iceberg.positions.position_merge import (
+    ROWS_SEARCHED_HERE,
+    PositionMerge,
+    needs_positions,
 )
 from dagster_airbyte_proto.tables.iceberg.preparation import PreparedTable, RequestedTable, prepare_table
 from dagster_airbyte_proto.tables.outcome_unknown import outcome_unknown
@@ -60,6 +65,7 @@ class IcebergTables:
 
     `session` may be a function; the first thread that needs a table calls it. A process has a single Spark context, so
     `close` does not stop the session.
+    Upserts by position search the table's keys in this process up to `rows_searched_here`, and on Spark beyond.
     `labels` (the connection, the run) go into every snapshot's summary, with the prefix `airbyte-proto.`.
     """
 
@@ -71,11 +77,13 @@ class IcebergTables:
         settings: SparkSettings,
         *,
         labels: dict[str, str] | None = None,
+        rows_searched_here: int = ROWS_SEARCHED_HERE,
     ) -> None:
         self._session = LazySession(session)
         self.catalog = settings.catalog
         self._warehouse = settings.warehouse_location
         self._labels = labels or {}
+        self._rows_searched_here = rows_searched_here
         self._opening = threading.Lock()
         self._opened: JavaIceberg | None = None
         self._storage = LOCAL
@@ -87,20 +95,7 @@ class IcebergTables:
         return self._storage
 
     def prepare(self, spec: TableSpec) -> TableTarget:
-        columns = with_text_column(columns_of(spec.schema), spec.slice_column)
-        requested = RequestedTable(
-            spec.name,
-            columns,
-            spec.slice_column,
-            spec.comment,
-            partitioning=spec.partitioning,
-            evolution_rules=spec.evolution_rules,
-            ordering=spec.ordering,
-            replaces=spec.replaces,
-            resumed_branch=spec.resumed_branch,
-            resumed_schema_id=spec.resumed_schema_id,
-        )
-        return self._target(requested)
+        return self._target(RequestedTable.of(spec))
 
     def commit(self, load_id: str, part: StagedRows) -> CommittedRows:
         doing = f"committing load {load_id} to table {self._qualified(part.table)}"
@@ -207,9 +202,8 @@ class IcebergTables:
     def _commit_to_branch(self, doing: str, table: JavaTable, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part to its branch. Returns None if it was refused because the table changed since it was read."""
         labels = {f"airbyte-proto.{key}": value for key, value in self._snapshot_labels(load_id, part).items()}
-        landed = TableBranches(table).land(
-            doing, (load_id, part), labels, lambda log: check_placement(doing, log, part)
-        )
+        branches = TableBranches(table, self._positions(table, part.table))
+        landed = branches.land(doing, (load_id, part), labels, lambda log: check_placement(doing, log, part))
         if landed:
             with outcome_unknown(doing, str(part.stream)):
                 self._iceberg().refresh_readers(part.table, self._qualified(part.table))
@@ -233,8 +227,8 @@ class IcebergTables:
 
     def _land(self, table: JavaTable, history: History, load_id: str, part: StagedRows) -> CommittedRows | None:
         """Commits a part once. Returns None if it was refused because the table changed since it was read."""
-        copies = CopyOnWrite(self.open_session(), self._storage, table) if needs_copy_on_write(part, history) else None
-        change = (copies or table).change(part, history)
+        merge = self._merge(table, part, history)
+        change = (merge or table).change(part, history)
         for key, value in self._snapshot_labels(load_id, part).items():
             change.set(f"airbyte-proto.{key}", value)
         if mark := high_water_mark_after(part, history.freshness):
@@ -261,11 +255,23 @@ class IcebergTables:
         if refusal is not None or snapshot is None:
             if snapshot is None and refusal is not None and not is_conflict:
                 raise refusal
-            if copies:
-                copies.discard(snapshot)
+            if merge:
+                merge.discard(snapshot)
             return None
-        deleted, totals = _deleted_rows(part, snapshot, history.current), snapshot.totals
+        deleted, totals = (
+            _deleted_rows(part, snapshot, history.current),
+            snapshot.totals_for_readers(table.log.format_version),
+        )
         return CommittedRows(part.stream, str(snapshot.snapshot_id), False, deleted, snapshot.rows, totals)
+
+    def _merge(self, table: JavaTable, part: StagedRows, history: History) -> CopyOnWrite | PositionMerge | None:
+        if needs_copy_on_write(part, history):
+            return CopyOnWrite(self.open_session(), self._storage, table)
+        return self._positions(table, part.table) if needs_positions(part, history) else None
+
+    def _positions(self, table: JavaTable, name: TableName) -> PositionMerge:
+        session, here = self.open_session(), self._rows_searched_here
+        return PositionMerge(session, self._storage, table, self._qualified(name), here)
 
     def _snapshot_labels(self, load_id: str, part: StagedRows) -> dict[str, str]:
         connection = {"connection": part.connection} if part.connection else {}

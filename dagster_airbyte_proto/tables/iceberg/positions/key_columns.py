@@ -1,0 +1,96 @@
+"""Reads the key columns of data files in this process, and finds the rows that have one of some keys.
+
+- Columns are found by their field ids, so a column that was renamed is the same one, and a column that a file lacks is
+  null in its rows. A file without ids was made by another program; Spark reads it by the table's name mapping.
+- Only key columns are read, row group by row group, so that memory follows the size of a row group.
+- Rows that are deleted already are found too.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dagster_airbyte_proto.loads.column_ids import FIELD_ID
+from dagster_airbyte_proto.loads.storage import Storage
+from dagster_airbyte_proto.tables.deleted_rows import Positions
+from dagster_airbyte_proto.tables.iceberg.positions.key_search import KeySearch
+from dagster_airbyte_proto.tables.iceberg.positions.planned_files import PARQUET, PlannedFile
+
+# Object stores answer slowly, and Arrow decodes without holding Python up.
+_READERS = 4
+
+
+class UnreadableFile(Exception):
+    """A data file that is not read in this process. Spark can read it."""
+
+
+class SoughtKeys(NamedTuple):
+    """The keys to look for, each column with its field id in the table."""
+
+    keys: pa.Table
+    ids: tuple[int, ...]
+
+
+def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field]) -> SoughtKeys:
+    """Reads staged files of keys, with the types that the table's key columns have by now."""
+    ids = tuple(int(field.metadata[FIELD_ID]) for field in fields)
+    tables = []
+    for path in paths:
+        filesystem, place = storage.at(path)
+        with filesystem.open_input_file(place) as file:
+            read = pq.read_table(file)
+        places = _places(read.schema)
+        columns = [read.column(places[each]).cast(field.type) for each, field in zip(ids, fields, strict=True)]
+        tables.append(pa.table(dict(zip(map(str, ids), columns, strict=True))))
+    return SoughtKeys(pa.concat_tables(tables), ids)
+
+
+def find_rows(storage: Storage, files: Collection[PlannedFile], sought: SoughtKeys) -> dict[str, Positions]:
+    """Returns the rows that have one of the keys, by data file: sorted positions. Files without such rows are left out.
+
+    Raises UnreadableFile.
+    """
+    if odd := next((file for file in files if file.file_format != PARQUET), None):
+        raise UnreadableFile(f"{odd.file_path} is {odd.file_format}")
+    search = KeySearch(sought.keys)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="keys") as threads:
+        found = threads.map(lambda file: (file.file_path, _rows(storage, file, search, sought.ids)), files)
+        return {path: rows for path, rows in found if len(rows)}
+
+
+def _rows(storage: Storage, file: PlannedFile, search: KeySearch, ids: Sequence[int]) -> Positions:
+    try:
+        filesystem, place = storage.at(file.file_path)
+        with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as parquet:
+            return _rows_of(parquet, search, ids)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UnreadableFile(f"{file.file_path}: {error}") from error
+
+
+def _rows_of(parquet: pq.ParquetFile, search: KeySearch, ids: Sequence[int]) -> Positions:
+    schema = parquet.schema_arrow
+    places = _places(schema)
+    if not places:
+        raise UnreadableFile("it has no field ids")
+    names = {each: schema.field(places[each]).name for each in ids if each in places}
+    found, start = [], 0
+    for number in range(parquet.num_row_groups):
+        count = parquet.metadata.row_group(number).num_rows
+        read = parquet.read_row_group(number, columns=list(names.values()), use_threads=False) if names else None
+        # By name, because Arrow also reads a field `b` in a struct `a` where the column `a.b` is requested.
+        columns = [read.column(names[each]) if read and each in names else None for each in ids]
+        found.append(search.rows(columns, count) + start)
+        start += count
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _places(schema: pa.Schema) -> Mapping[int, int]:
+    """The place of each column by its field id."""
+    marked = ((at, (field.metadata or {}).get(FIELD_ID)) for at, field in enumerate(schema))
+    return {int(mark): at for at, mark in marked if mark is not None}
