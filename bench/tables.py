@@ -2,8 +2,9 @@
 
 Whole syncs of 100,000 records, in one warm session, into tables of many rows, in alternation: one appends them, one
 upserts them, with keys from all parts of the table. Then ten more upserts, a scan of every column, and the same scan
-after a compaction. Last, appends to a Delta table beside Spark's own INSERT of the same lines. Wall seconds, medians;
-the ratios count. A missed limit is reported.
+after a compaction. Then upserts by each way to merge, of 1 % and of 0.01 % of a table: their CPU, that of a scan after
+ten of them, and that of a compaction. Last, appends to a Delta table beside Spark's own INSERT of the same lines. Wall
+seconds, medians; the ratios count. A missed limit is reported.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -21,9 +22,10 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
+from bench.meter import cpu_seconds
 from bench.report import Figure, put_into, table
 from dagster_airbyte_proto.connection import Connection
-from dagster_airbyte_proto.model import TableName
+from dagster_airbyte_proto.model import MergeMode, TableName
 from dagster_airbyte_proto.settings import CatalogSettings, CompactAfter, Settings
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.run import sync_connection
@@ -49,34 +51,44 @@ _FIELDS = {
 
 
 class Grown:
-    """A connection into one table, filled until it has `rows`."""
+    """A connection into one table, filled until it has `rows`. Each sync brings `batch` records, the first 100,000."""
 
-    def __init__(self, engine: Engine, session: SparkSession, write: str, rows: int) -> None:
-        self.name = TableName("grown", f"{write}_{rows}")
+    def __init__(
+        self,
+        engine: Engine,
+        session: SparkSession,
+        options: Mapping[str, str],
+        rows: int,
+        batch: int = _BATCH,
+    ) -> None:
+        self.name = TableName("grown", "_".join((*options.values(), str(rows), str(batch))))
         self._table = f"{engine.settings.catalog.name}.{self.name}"
         self._engine = engine
         self._session = session
-        self._rows = rows
+        self._rows, self._batch = rows, batch
         self._turn = 0
         self._recording = _FOLDER / f"{self.name.name}.jsonl"
-        self._connection = self._written(write)
+        self._connection = self._written(options)
         self._fill()
 
     def sync(self) -> float:
-        """The wall seconds of one sync of the next 100,000 records."""
-        self._record()
+        """The wall seconds of one sync of the next records."""
+        records = self._batch if self._turn else _BATCH
+        self._record(records)
         began = time.perf_counter()
         report = sync_connection(self._engine, self._connection)
         seconds = time.perf_counter() - began
         told = report.streams["orders"]
-        if told.committed != _BATCH:
-            raise RuntimeError(f"{told.committed} rows of {_BATCH} landed: {told.error}")
+        if told.committed != records:
+            raise RuntimeError(f"{told.committed} rows of {records} landed: {told.error}")
         return seconds
 
     def scan(self) -> float:
         """The wall seconds of reading every column of every row; the best of three."""
-        sql = f"select bit_xor(xxhash64(*)) from {self._table}"
-        return min(_timed(lambda: self._session.sql(sql).collect()) for _ in range(3))
+        return min(_timed(self.scan_once) for _ in range(3))
+
+    def scan_once(self) -> None:
+        self._session.sql(f"select bit_xor(xxhash64(*)) from {self._table}").collect()
 
     def compact(self) -> None:
         care_of(self._engine.tables).compact(self.name)
@@ -105,14 +117,14 @@ class Grown:
                 repeat(uuid(), 3), uuid(), current_timestamp(), null, 1 from range({_BATCH}, {self._rows})"""
         )
 
-    def _record(self) -> None:
+    def _record(self, records: int) -> None:
         """Keys in equal steps, another first one each time, so that all of the table's files have some."""
-        step = self._rows // _BATCH
+        step = self._rows // records
         first = self._turn % step
         emitted_at = time.time_ns() // 1_000_000
         self._turn += 1
         with self._recording.open("w") as file:
-            for number in range(_BATCH):
+            for number in range(records):
                 key = number if self._turn == 1 else first + number * step
                 data = (
                     f'{{"id":{key},"customer":"customer {key % 1000}","amount":{key * 0.25},'
@@ -123,7 +135,7 @@ class Grown:
             state = {"stream_descriptor": {"name": "orders"}, "stream_state": {"turn": self._turn}}
             file.write(json.dumps({"type": "STATE", "state": {"type": "STREAM", "stream": state}}) + "\n")
 
-    def _written(self, write: str) -> Connection:
+    def _written(self, options: Mapping[str, str]) -> Connection:
         catalog = _FOLDER / "catalog.json"
         stream = {
             "name": "orders",
@@ -138,7 +150,7 @@ class Grown:
             "name": self.name.name,
             "connector": {"protocol": "airbyte", "launch": {"kind": "local", "command": command}},
             "config": {"recording": str(self._recording), "catalog": str(catalog)},
-            "streams": {"orders": {"read": "incremental", "write": write, "rename": self.name.name}},
+            "streams": {"orders": {"read": "incremental", **options, "rename": self.name.name}},
             "destination": {"namespace": self.name.namespace},
         }
         file = _FOLDER / f"{self.name.name}.yaml"
@@ -148,7 +160,7 @@ class Grown:
 
 def _figures(engine: Engine, session: SparkSession, sizes: list[int], rounds: int) -> Iterator[Figure]:
     for rows in sizes:
-        appended, upserted = (Grown(engine, session, write, rows) for write in ("append", "append_dedup"))
+        appended, upserted = (Grown(engine, session, {"write": each}, rows) for each in ("append", "append_dedup"))
         pairs = [(appended.sync(), upserted.sync()) for _ in range(rounds + 1)][1:]  # the first one warms up
         append, upsert = (statistics.median(each) for each in zip(*pairs, strict=True))
         size = f"{rows // 1_000_000} M rows"
@@ -174,6 +186,29 @@ def _scans(engine: Engine, table: Grown) -> Iterator[Figure]:
         slowest = max(slowest, table.scan())
     engine.settings = engine.settings.model_copy(update={"compact_after": _NEVER})
     yield Figure("slowest scan among as many with the automatic rule / compacted", slowest / compacted, 2)
+
+
+def _merges(engine: Engine, session: SparkSession, rows: int) -> Iterator[Figure]:
+    """CPU seconds of whole syncs, medians of ten, of a scan after them and of a compaction, for each way to merge."""
+    for batch in (rows // 100, rows // 10_000):
+        for merge in MergeMode:
+            if merge is MergeMode.ON_READ:
+                continue
+            table = Grown(engine, session, {"write": "append_dedup", "merge": merge}, rows, batch)
+            table.sync()
+            upsert = statistics.median(_cpu(table.sync) for _ in range(_UPSERTS))
+            scan = min(_cpu(table.scan_once) for _ in range(3))
+            what = f"{batch:,} into {rows // 1_000_000} M rows, {merge}"
+            yield Figure(f"upsert of {what}, CPU s", upsert)
+            yield Figure(f"scan after {_UPSERTS} upserts of {what}, CPU s", scan)
+            yield Figure(f"compaction after {_UPSERTS} upserts of {what}, CPU s", _cpu(table.compact))
+
+
+def _cpu(work: Callable[[], object]) -> float:
+    """The CPU seconds of this process and its JVM."""
+    before = cpu_seconds()
+    work()
+    return cpu_seconds() - before
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -205,9 +240,14 @@ def _iceberg(sizes: list[int], rounds: int) -> list[Figure]:
         return [_told(figure) for figure in _figures(engine, session, sizes, rounds)]
 
 
+def _by_merge(rows: int) -> list[Figure]:
+    with _opened("iceberg") as (engine, session):
+        return [_told(figure) for figure in _merges(engine, session, rows)]
+
+
 def _delta(rounds: int) -> list[Figure]:
     with _opened("delta") as (engine, session):
-        table = Grown(engine, session, "append", _BATCH)
+        table = Grown(engine, session, {"write": "append"}, _BATCH)
         pairs = [(table.sync(), table.insert()) for _ in range(2 * rounds)][rounds:]  # the first half warms up
         append, insert = (statistics.median(each) for each in zip(*pairs, strict=True))
         seconds = Figure("append of 100k to Delta, s", append)
@@ -217,6 +257,7 @@ def _delta(rounds: int) -> list[Figure]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.tables", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--millions", type=int, nargs="*", default=[10, 1, 30], help="rows of the Iceberg tables")
+    parser.add_argument("--merge-millions", type=int, nargs="*", default=[1], help="rows of the tables of each merge")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", type=Path, help="put the table into this document, between its marks")
     chosen = parser.parse_args()
@@ -225,7 +266,9 @@ def main() -> None:
     # Each in its own process, and so with its own JVM.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as alone:
         sizes = [each * 1_000_000 for each in chosen.millions]
-        works = [alone.submit(_iceberg, sizes, chosen.rounds), alone.submit(_delta, chosen.rounds)]
+        works = [alone.submit(_by_merge, each * 1_000_000) for each in chosen.merge_millions]
+        if chosen.millions:
+            works += [alone.submit(_iceberg, sizes, chosen.rounds), alone.submit(_delta, chosen.rounds)]
         found = [figure.row for work in works for figure in work.result()]
     text = table(["what", "figure", "at most", ""], found)
     print(text)

@@ -100,7 +100,12 @@ def test_a_chain_of_deaths_at_every_point_loses_and_doubles_nothing(
     [
         ("append_dedup", None),
         *(pytest.param(mode, None, marks=pytest.mark.nightly) for mode in _REPLACING if mode != "append_dedup"),
-        pytest.param("append_dedup", "copy_on_write", marks=pytest.mark.nightly),
+        *(
+            pytest.param("append_dedup", merge, marks=pytest.mark.nightly)
+            for merge in ("positions", "equality_deletes", "copy_on_write")
+        ),
+        # A refresh of a stream with keys lands on a branch, in several loads.
+        pytest.param("overwrite", "positions", marks=pytest.mark.nightly),
     ],
 )
 def test_a_chain_of_deaths_around_commits_that_replace_rows_loses_and_doubles_nothing(

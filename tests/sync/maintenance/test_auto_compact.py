@@ -26,6 +26,8 @@ NEVER = CompactAfter(delete_files=0, small_files=0)
     [
         (TableTotals(10, 5, MIB), False),
         (TableTotals(10, 6, MIB), True),
+        (TableTotals(10, 0, MIB, 0.29), False),
+        (TableTotals(10, 0, MIB, 0.3), True),
         (TableTotals(99, 0, 99 * MIB), False),
         (TableTotals(101, 0, 101 * MIB), True),
         (TableTotals(500, 0, 500 * 128 * MIB), False),

@@ -212,7 +212,7 @@ class TestCatalogOfARestServer(CatalogConformance):
     "test_positions[False]",
     "test_once[append_dedup]",
     "test_gone",
-    "test_copied",
+    "test_merged[positions]",
 )
 class TestTablesInS3(CatalogConformance):
     test_upserted = TableWriterConformance.test_an_upsert_replaces_rows_of_the_same_key
@@ -224,11 +224,13 @@ class TestTablesInS3(CatalogConformance):
     def bench(self, s3_bench: Bench) -> Bench:
         return s3_bench
 
-    def test_copied(self, bench: Bench, target: TableTarget) -> None:
+    @pytest.mark.parametrize("merge", [MergeMode.COPY_ON_WRITE, MergeMode.POSITIONS])
+    def test_merged(self, merge: MergeMode, bench: Bench) -> None:
+        target = bench.writer.prepare(TableSpec(table_name(), SCHEMA, ("id",), merge=merge))
         for number, ids in enumerate(((1, 2, 3), (2, 2))):
             load = part(target, WriteMode.APPEND_DEDUP, [{"id": each, "name": f"n{number}"} for each in ids])
             files = (*load.files, position_deletes(target, load.files[0], 0)) if number else load.files
-            copied = msgspec.structs.replace(load, files=files, merge=MergeMode.COPY_ON_WRITE)
+            copied = msgspec.structs.replace(load, files=files, merge=merge)
             committed = bench.writer.commit(f"l{number}", copied)
         assert names(bench.read(target)) == [(1, "n0"), (2, "n1"), (3, "n0")]
         assert committed.totals is not None and committed.totals.delete_files == 0

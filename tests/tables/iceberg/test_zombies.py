@@ -115,6 +115,7 @@ def test_neither_a_stopped_nor_a_dead_writer_lands_a_load_twice(
     for write, merge in [
         *((mode, MergeMode.ON_READ) for mode in MODES),
         (WriteMode.APPEND_DEDUP, MergeMode.COPY_ON_WRITE),
+        (WriteMode.APPEND_DEDUP, MergeMode.POSITIONS),
     ]:
         target = iceberg.prepare(TableSpec(table_name(), SCHEMA))
         iceberg.commit("l0", part(target, WriteMode.APPEND_DEDUP, [{"id": 1, "name": "old"}]))

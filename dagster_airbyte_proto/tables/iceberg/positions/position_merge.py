@@ -168,7 +168,9 @@ class PositionMerge:
                 return find_rows(self._storage, files, sought)
         self._session.catalog.refreshTable(self._qualified)
         frame = self._session.read.option("versionAsOf", base.snapshot_id).table(self._qualified)
-        return find_rows_by_spark(frame, sought.keys, self._names(sought, base))
+        found = find_rows_by_spark(frame, sought.keys, self._names(sought, base))
+        # Spark also looks into other slices.
+        return {path: rows for path, rows in found.items() if path in tasks}
 
     def _write(self, tasks: Mapping[str, PlannedTask], joined: Mapping[str, JoinedDeletes]) -> Iterator[NewDeletes]:
         if not joined:
