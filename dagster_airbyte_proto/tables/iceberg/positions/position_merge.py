@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from dagster_airbyte_proto.errors import TableError
 from dagster_airbyte_proto.loads.column_ids import POSITION_DELETES, arrow_schema, key_ids
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
@@ -97,11 +98,17 @@ class PositionMerge:
         """
         files = [file for file in part.files if file.content is not FileContent.EQUALITY_DELETES]
         self._table.with_files(change, part, files)
-        sought = self._sought(part)
-        tasks = self._tasks(sought, base, scope)
-        found = self._found(tasks, sought, base)
-        older = OlderDeletes(self._storage, writes_vectors=self._writes_vectors)
-        joined = {path: each for path, rows in found.items() if (each := older.joined(tasks[path], rows))}
+        try:
+            sought = self._sought(part)
+            tasks = self._tasks(sought, base, scope)
+            found = self._found(tasks, sought, base)
+            older = OlderDeletes(self._storage, writes_vectors=self._writes_vectors)
+            joined = {path: each for path, rows in found.items() if (each := older.joined(tasks[path], rows))}
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            doing = f"looking for the rows that a load replaces in table {self._qualified}"
+            raise TableError(doing, str(error).partition("\n")[0], stream=str(part.stream)) from error
         described = self._described()
         for new in self._write(tasks, joined):
             change.addDeletes(described(new.json()))
