@@ -6,8 +6,9 @@
 - Rows that are deleted already are found too.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -54,40 +55,71 @@ def find_rows(storage: Storage, files: Collection[PlannedFile], sought: SoughtKe
 
     Raises UnreadableFile.
     """
-    if odd := next((file for file in files if file.file_format != PARQUET), None):
-        raise UnreadableFile(f"{odd.file_path} is {odd.file_format}")
     search = KeySearch(sought.keys)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="keys") as threads:
         found = threads.map(lambda file: (file.file_path, _rows(storage, file, search, sought.ids)), files)
         return {path: rows for path, rows in found if len(rows)}
 
 
+def keys_of_rows(storage: Storage, file: PlannedFile, rows: Positions, fields: Sequence[pa.Field]) -> pa.Table:
+    """Returns the key columns of some rows of a data file: sorted positions. Raises UnreadableFile."""
+    ids = [int(field.metadata[FIELD_ID]) for field in fields]
+    tables = []
+    with _readable(file):
+        for group in _groups(storage, file, ids):
+            mine = rows[(rows >= group.start) & (rows < group.start + group.count)] - group.start
+            taken = [None if column is None else column.take(pa.array(mine)) for column in group.columns]
+            arrays = [
+                pa.nulls(len(mine), field.type) if column is None else column.cast(field.type)
+                for column, field in zip(taken, fields, strict=True)
+            ]
+            tables.append(pa.table(arrays, names=[field.name for field in fields]))
+    return pa.concat_tables(tables) if tables else pa.schema(fields).remove_metadata().empty_table()
+
+
+class _RowGroup(NamedTuple):
+    """The key columns of a row group, None for those that the file lacks, and the position of its first row."""
+
+    start: int
+    count: int
+    columns: Sequence[pa.ChunkedArray | None]
+
+
 def _rows(storage: Storage, file: PlannedFile, search: KeySearch, ids: Sequence[int]) -> Positions:
+    with _readable(file):
+        found = [search.rows(group.columns, group.count) + group.start for group in _groups(storage, file, ids)]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+@contextmanager
+def _readable(file: PlannedFile) -> Iterator[None]:
+    """Raises UnreadableFile for whatever this process cannot read, unless the file is gone."""
+    if file.file_format != PARQUET:
+        raise UnreadableFile(f"{file.file_path} is {file.file_format}")
     try:
-        filesystem, place = storage.at(file.file_path)
-        with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as parquet:
-            return _rows_of(parquet, search, ids)
+        yield
     except FileNotFoundError:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise UnreadableFile(f"{file.file_path}: {error}") from error
 
 
-def _rows_of(parquet: pq.ParquetFile, search: KeySearch, ids: Sequence[int]) -> Positions:
-    schema = parquet.schema_arrow
-    places = _places(schema)
-    if not places:
-        raise UnreadableFile("it has no field ids")
-    names = {each: schema.field(places[each]).name for each in ids if each in places}
-    found, start = [], 0
-    for number in range(parquet.num_row_groups):
-        count = parquet.metadata.row_group(number).num_rows
-        read = parquet.read_row_group(number, columns=list(names.values()), use_threads=False) if names else None
-        # By name, because Arrow also reads a field `b` in a struct `a` where the column `a.b` is requested.
-        columns = [read.column(names[each]) if read and each in names else None for each in ids]
-        found.append(search.rows(columns, count) + start)
-        start += count
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+def _groups(storage: Storage, file: PlannedFile, ids: Sequence[int]) -> Iterator[_RowGroup]:
+    filesystem, place = storage.at(file.file_path)
+    with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as parquet:
+        schema = parquet.schema_arrow
+        places = _places(schema)
+        if not places:
+            raise UnreadableFile(f"{file.file_path} has no field ids")
+        names = {each: schema.field(places[each]).name for each in ids if each in places}
+        start = 0
+        for number in range(parquet.num_row_groups):
+            count = parquet.metadata.row_group(number).num_rows
+            read = parquet.read_row_group(number, columns=list(names.values()), use_threads=False) if names else None
+            # By name, because Arrow also reads a field `b` in a struct `a` where the column `a.b` is requested.
+            columns = [read.column(names[each]) if read and each in names else None for each in ids]
+            yield _RowGroup(start, count, columns)
+            start += count
 
 
 def _places(schema: pa.Schema) -> Mapping[int, int]:

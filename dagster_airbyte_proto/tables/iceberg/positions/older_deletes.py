@@ -36,24 +36,27 @@ class JoinedDeletes(NamedTuple):
 class OlderDeletes:
     """Reads older position deletes. Each file of them is read once, however many data files it refers to."""
 
-    def __init__(self, storage: Storage, *, writes_vectors: bool) -> None:
+    def __init__(self, storage: Storage, *, writes_vectors: bool = False) -> None:
         self._storage = storage
         self._writes_vectors = writes_vectors
         self._read: dict[str, pa.Table] = {}
 
     def joined(self, task: PlannedTask, found: Positions) -> JoinedDeletes | None:
         """Returns the deletes to write for a data file in which rows were `found`. None if all of them are deleted."""
-        older = list(task.position_deletes())
-        rows = [self._rows(each.deletes, task.data_file.file_path) for each in older]
-        gone = np.unique(np.concatenate(rows)) if rows else np.empty(0, np.int64)
+        gone = self.deleted(task)
         fresh = np.setdiff1d(found, gone, assume_unique=True)
         if not len(fresh):
             return None
         if not self._writes_vectors:
             return JoinedDeletes(fresh)
         # A file that other data files need too stays. It has no effect beside the vector.
-        replaced = tuple(each for each in older if each.deletes.referenced_data_file is not None)
+        replaced = tuple(each for each in task.position_deletes() if each.deletes.referenced_data_file is not None)
         return JoinedDeletes(np.union1d(fresh, gone), replaced)
+
+    def deleted(self, task: PlannedTask) -> Positions:
+        """Returns the rows of a data file that position deletes have deleted."""
+        rows = [self._rows(each.deletes, task.data_file.file_path) for each in task.position_deletes()]
+        return np.unique(np.concatenate(rows)) if rows else np.empty(0, np.int64)
 
     def _rows(self, deletes: PlannedDeletes, data_file: str) -> Positions:
         doing = "reading the deletes that a table has"

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from dagster_airbyte_proto.errors import TableError
-from dagster_airbyte_proto.loads.column_ids import POSITION_DELETES, arrow_schema, key_ids
+from dagster_airbyte_proto.loads.column_ids import FIELD_ID, POSITION_DELETES, arrow_schema, key_ids
 from dagster_airbyte_proto.loads.load import FileContent, StagedRows
 from dagster_airbyte_proto.loads.storage import Storage
 from dagster_airbyte_proto.model import MergeMode
@@ -131,10 +131,9 @@ class PositionMerge:
     def _sought(self, part: StagedRows) -> SoughtKeys:
         schema_id = part.branch_position.schema_id if part.branch_position else None
         columns = self._table.log.columns_of("committing a load", schema_id)
-        ids = key_ids(columns, part.keys)
-        by_id = {field["id"]: name for field, name in zip(columns["fields"], arrow_schema(columns), strict=True)}
+        by_id = {int(field.metadata[FIELD_ID]): field for field in arrow_schema(columns)}
         paths = [file.path for file in part.files if file.content is FileContent.EQUALITY_DELETES]
-        return read_keys(self._storage, paths, [by_id[each] for each in ids])
+        return read_keys(self._storage, paths, [by_id[each] for each in key_ids(columns, part.keys)])
 
     def _tasks(self, sought: SoughtKeys, base: Snapshot, scope: Any) -> dict[str, PlannedTask]:
         """Returns the files of a snapshot that may have rows of the keys, by path."""
