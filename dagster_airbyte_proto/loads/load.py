@@ -136,7 +136,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class TableTotals(msgspec.Struct, frozen=True):
-    """The files that a reader of the whole table opens.
+    """The files that a reader of the whole table opens: `delete_files` are those for one data file.
 
     Deletion vectors do not count: a data file has one at most, which costs a reader little. `deleted_share` is the
     share of the stored rows that vectors delete.

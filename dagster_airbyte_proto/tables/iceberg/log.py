@@ -85,14 +85,19 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         )
 
     def totals_for_readers(self, format_version: int) -> TableTotals:
-        """The totals as a reader has them: in a table with deletion vectors the delete files are no files to open.
+        """The totals with the delete files that a reader has to open for a data file, as far as that is known.
 
-        There is one vector for a data file at most. Where the table has equality deletes too, all of them count.
+        That is none in a table with deletion vectors. Files of position deletes apply to one partition each, and a load
+        adds one for each partition that it changes. Equality deletes apply to all: where there are any, all files count.
         """
-        if format_version < _WITH_VECTORS or self._total("total-equality-deletes"):
-            return self.totals
-        share = self._total("total-position-deletes") / max(self.stored_rows, 1)
-        return TableTotals(self.totals.data_files, 0, self.totals.size_bytes, share)
+        totals = self.totals
+        if self._total("total-equality-deletes"):
+            return totals
+        if format_version >= _WITH_VECTORS:
+            share = self._total("total-position-deletes") / max(self.stored_rows, 1)
+            return TableTotals(totals.data_files, 0, totals.size_bytes, share)
+        partitions = max(self._total("added-position-delete-files"), 1)
+        return TableTotals(totals.data_files, totals.delete_files // partitions, totals.size_bytes)
 
     def _total(self, name: str) -> int:
         return int(self.summary.get(name, "0"))

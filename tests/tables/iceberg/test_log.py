@@ -1,0 +1,26 @@
+"""The totals of a snapshot that say how much a reader has to open."""
+
+import pytest
+
+from dagster_airbyte_proto.loads.load import TableTotals
+from dagster_airbyte_proto.tables.iceberg.log import Snapshot
+
+
+@pytest.mark.parametrize(
+    ("version", "counted", "expected"),
+    [
+        (2, {"total-delete-files": 6, "total-equality-deletes": 5, "added-position-delete-files": 3}, (6, 0.0)),
+        (2, {"total-delete-files": 6, "total-position-deletes": 5, "added-position-delete-files": 1}, (6, 0.0)),
+        # A load changed three partitions, as an earlier one did.
+        (2, {"total-delete-files": 6, "total-position-deletes": 5, "added-position-delete-files": 3}, (2, 0.0)),
+        (3, {"total-delete-files": 6, "total-position-deletes": 25}, (0, 0.25)),
+        (3, {"total-delete-files": 6, "total-position-deletes": 25, "total-equality-deletes": 1}, (6, 0.0)),
+        (3, {}, (0, 0.0)),
+    ],
+)
+def test_delete_files_count_as_a_reader_of_a_data_file_opens_them(
+    version: int, counted: dict[str, int], expected: tuple[int, float]
+) -> None:
+    summary = {"total-records": "100", "total-data-files": "9", **{key: str(value) for key, value in counted.items()}}
+    totals = Snapshot(1, summary=summary).totals_for_readers(version)
+    assert totals == TableTotals(9, expected[0], 0, expected[1])
