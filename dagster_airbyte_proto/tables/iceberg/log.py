@@ -88,7 +88,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="kebab"):
         """The totals with the delete files that a reader has to open for a data file, as far as that is known.
 
         That is none in a table with deletion vectors. Files of position deletes apply to one partition each, and a load
-        adds one for each partition that it changes. Equality deletes apply to all: where there are any, all files count.
+        adds one for each partition that it changes. Equality deletes apply to all: with them all files count.
         """
         totals = self.totals
         if self._total("total-equality-deletes"):

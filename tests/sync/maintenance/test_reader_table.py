@@ -5,9 +5,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pyiceberg
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -107,16 +109,13 @@ def test_the_page_says_what_readers_do_with_deletes(
         content = query(spark, f"select distinct content, lower(file_format) from {table}.delete_files").rows
         assert content == {"vectors": [[1, "puffin"]], "position_files": [[1, "parquet"]]}.get(kind, [[2, "parquet"]])
 
-    import pyspark
-
     found = {f"Spark with Iceberg {iceberg_version(pyspark.__version__)}": ["yes"] * len(_KINDS)}
     found[f"pyiceberg {pyiceberg.__version__}"] = [
-        _outcome(lambda kind=kind: _scan_by_pyiceberg(lake, spark, kind), expected[kind]) for kind in _KINDS
+        _outcome(partial(_scan_by_pyiceberg, lake, spark, kind), expected[kind]) for kind in _KINDS
     ]
     for version in _DUCKDB:
         python = _environment(connector_environments, version)
         found[f"DuckDB {version} with its `iceberg` extension"] = [
-            _outcome(lambda kind=kind, python=python: _scan_by_duckdb(python, metadata[kind]), expected[kind])
-            for kind in _KINDS
+            _outcome(partial(_scan_by_duckdb, python, metadata[kind]), expected[kind]) for kind in _KINDS
         ]
     assert _written() == found

@@ -9,10 +9,11 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dagster_airbyte_proto.loads.column_ids import FIELD_ID
@@ -34,6 +35,21 @@ class SoughtKeys(NamedTuple):
 
     keys: pa.Table
     ids: tuple[int, ...]
+
+    def ranges(self) -> dict[int, "_Range"]:
+        """The least and the greatest value of integer and text columns without nulls."""
+        columns = zip(self.ids, self.keys.columns, strict=True)
+        ordered = [(each, values) for each, values in columns if len(values) and not values.null_count]
+        return {
+            each: _Range(**pc.min_max(values).as_py())
+            for each, values in ordered
+            if pa.types.is_integer(values.type) or pa.types.is_string(values.type)
+        }
+
+
+class _Range(NamedTuple):
+    min: Any
+    max: Any
 
 
 def read_keys(storage: Storage, paths: Sequence[str], fields: Sequence[pa.Field]) -> SoughtKeys:
@@ -57,7 +73,8 @@ def find_rows(storage: Storage, files: Collection[PlannedFile], sought: SoughtKe
     """
     search = KeySearch(sought.keys)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="keys") as threads:
-        found = threads.map(lambda file: (file.file_path, _rows(storage, file, search, sought.ids)), files)
+        ranges = sought.ranges()
+        found = threads.map(lambda file: (file.file_path, _rows(storage, file, search, sought.ids, ranges)), files)
         return {path: rows for path, rows in found if len(rows)}
 
 
@@ -66,7 +83,7 @@ def keys_of_rows(storage: Storage, file: PlannedFile, rows: Positions, fields: S
     ids = [int(field.metadata[FIELD_ID]) for field in fields]
     tables = []
     with _readable(file):
-        for group in _groups(storage, file, ids):
+        for group in _groups(storage, file, ids, {}):
             mine = rows[(rows >= group.start) & (rows < group.start + group.count)] - group.start
             taken = [None if column is None else column.take(pa.array(mine)) for column in group.columns]
             arrays = [
@@ -85,9 +102,12 @@ class _RowGroup(NamedTuple):
     columns: Sequence[pa.ChunkedArray | None]
 
 
-def _rows(storage: Storage, file: PlannedFile, search: KeySearch, ids: Sequence[int]) -> Positions:
+def _rows(
+    storage: Storage, file: PlannedFile, search: KeySearch, ids: Sequence[int], ranges: Mapping[int, _Range]
+) -> Positions:
     with _readable(file):
-        found = [search.rows(group.columns, group.count) + group.start for group in _groups(storage, file, ids)]
+        groups = _groups(storage, file, ids, ranges)
+        found = [search.rows(group.columns, group.count) + group.start for group in groups]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
@@ -104,7 +124,10 @@ def _readable(file: PlannedFile) -> Iterator[None]:
         raise UnreadableFile(f"{file.file_path}: {error}") from error
 
 
-def _groups(storage: Storage, file: PlannedFile, ids: Sequence[int]) -> Iterator[_RowGroup]:
+def _groups(
+    storage: Storage, file: PlannedFile, ids: Sequence[int], ranges: Mapping[int, _Range]
+) -> Iterator[_RowGroup]:
+    """Yields the row groups whose values may be within the ranges."""
     filesystem, place = storage.at(file.file_path)
     with filesystem.open_input_file(place) as opened, pq.ParquetFile(opened) as parquet:
         schema = parquet.schema_arrow
@@ -112,14 +135,32 @@ def _groups(storage: Storage, file: PlannedFile, ids: Sequence[int]) -> Iterator
         if not places:
             raise UnreadableFile(f"{file.file_path} has no field ids")
         names = {each: schema.field(places[each]).name for each in ids if each in places}
+        bounded = _leaves({names[each]: found for each, found in ranges.items() if each in names}, parquet.schema)
         start = 0
         for number in range(parquet.num_row_groups):
-            count = parquet.metadata.row_group(number).num_rows
+            group = parquet.metadata.row_group(number)
+            count = group.num_rows
+            if any(_is_beyond(group.column(leaf).statistics, found) for leaf, found in bounded.items()):
+                start += count
+                continue
             read = parquet.read_row_group(number, columns=list(names.values()), use_threads=False) if names else None
             # By name, because Arrow also reads a field `b` in a struct `a` where the column `a.b` is requested.
             columns = [read.column(names[each]) if read and each in names else None for each in ids]
             yield _RowGroup(start, count, columns)
             start += count
+
+
+def _leaves(ranges: Mapping[str, _Range], schema: pq.ParquetSchema) -> dict[int, _Range]:
+    """The ranges by the place of their column among the leaves of a file, where the name alone tells it."""
+    paths = [schema.column(leaf).path for leaf in range(len(schema))]
+    return {paths.index(name): found for name, found in ranges.items() if paths.count(name) == 1 and "." not in name}
+
+
+def _is_beyond(statistics: pq.Statistics | None, found: _Range) -> bool:
+    """True if no value of a row group is within a range. Text compares as Parquet does, by its code points."""
+    if statistics is None or not statistics.has_min_max or type(statistics.min) is not type(found.min):
+        return False
+    return bool(statistics.max < found.min or statistics.min > found.max)
 
 
 def _places(schema: pa.Schema) -> Mapping[int, int]:

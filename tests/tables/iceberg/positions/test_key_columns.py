@@ -43,6 +43,19 @@ def test_rows_of_every_row_group_are_found_and_files_without_any_left_out(tmp_pa
     assert _found(files, _sought({1: [4, 0, 7]})) == {"0": [0, 4], "3": [1, 4]}
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_row_groups_beyond_the_keys_change_no_position(kind: pa.DataType, tmp_path: Path) -> None:
+    values = pa.array([5, 6, 1, 9, 7, 8, 5, 5]).cast(kind).to_pylist()
+    file = _written(tmp_path / "sorted", {_field("id", kind, 1): values})
+    assert _found([file], _sought({1: [values[0]]})) == {"sorted": [0, 6, 7]}
+    assert _found([file], _sought({1: [values[4], values[5]]})) == {"sorted": [4, 5]}
+    assert _found([file], _sought({1: [values[0], None]})) == {"sorted": [0, 6, 7]}
+    # The name alone does not tell which column the statistics are of.
+    inside = pa.field("id", pa.struct([_field("id", kind, 8)]), metadata={FIELD_ID: "7"})
+    nested = _written(tmp_path / "nested", {inside: [{"id": values[1]}], _field("x", kind, 1): values[:1]})
+    assert _found([nested], _sought({1: values[:1]})) == {"nested": [0]}
+
+
 def test_columns_are_known_by_their_ids_whatever_they_were_called(tmp_path: Path) -> None:
     other = _field("id", pa.int64(), 5)
     renamed = _written(tmp_path / "renamed", {other: [1, 2, 3], _field("old", pa.int32(), 1): [3, 2, 1]})
