@@ -21,11 +21,14 @@ from tests.sync.maintenance.test_rollback import Lake
 
 _READERS_PAGE = Path(__file__).parents[3] / "docs" / "readers.md"
 _HEAD = "| reader | deletion vectors | position deletes | equality deletes |"
-# The merge mode of the load that makes the table, and that of the upserts. A table keeps the format it was made with.
+# The stream's options in the sync that makes the table, and in those that upsert. A table keeps the format that it was
+# made with.
+_BY_POSITION = {"write": "append_dedup", "merge": "positions"}
+_BY_KEY = {"write": "append_dedup", "merge": "equality_deletes"}
 _KINDS = {
-    "vectors": ("positions", "positions"),
-    "position_files": ("equality_deletes", "positions"),
-    "equality_deletes": ("equality_deletes", "equality_deletes"),
+    "vectors": (_BY_POSITION, _BY_POSITION),
+    "position_files": ({"write": "append"}, _BY_POSITION),
+    "equality_deletes": (_BY_KEY, _BY_KEY),
 }
 # Packages that bring a version of DuckDB with its extension for Iceberg.
 _DUCKDB = {
@@ -94,8 +97,8 @@ def test_the_page_says_what_readers_do_with_deletes(
     tmp_path: Path, spark: SparkSession, spark_settings: SparkSettings, connector_environments: Path
 ) -> None:
     lake = Lake(tmp_path, spark, spark_settings)
-    for records, load in ((12, 0), (24, 1), (36, 1)):
-        write = {kind: {"write": "append_dedup", "merge": merges[load]} for kind, merges in _KINDS.items()}
+    for records, step in ((9, 0), (24, 1), (36, 1)):
+        write = {kind: options[step] for kind, options in _KINDS.items()}
         lake.sync({kind: {"records": records, "keys": 9} for kind in _KINDS}, write)
     expected: dict[str, list[int]] = {}
     metadata: dict[str, str] = {}
