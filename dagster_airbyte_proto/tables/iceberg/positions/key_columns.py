@@ -84,7 +84,7 @@ def keys_of_rows(storage: Storage, file: PlannedFile, rows: Positions, fields: S
     tables = []
     with _readable(file):
         for group in _groups(storage, file, ids, {}):
-            mine = rows[(rows >= group.start) & (rows < group.start + group.count)] - group.start
+            mine = rows[(rows >= group.start) & (rows < group.start + group.rows)] - group.start
             taken = [None if column is None else column.take(pa.array(mine)) for column in group.columns]
             arrays = [
                 pa.nulls(len(mine), field.type) if column is None else column.cast(field.type)
@@ -98,7 +98,7 @@ class _RowGroup(NamedTuple):
     """The key columns of a row group, None for those that the file lacks, and the position of its first row."""
 
     start: int
-    count: int
+    rows: int
     columns: Sequence[pa.ChunkedArray | None]
 
 
@@ -107,7 +107,7 @@ def _rows(
 ) -> Positions:
     with _readable(file):
         groups = _groups(storage, file, ids, ranges)
-        found = [search.rows(group.columns, group.count) + group.start for group in groups]
+        found = [search.rows(group.columns, group.rows) + group.start for group in groups]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
 

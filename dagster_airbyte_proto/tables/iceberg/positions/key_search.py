@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -63,12 +64,16 @@ class KeySearch:
                 values, known = _paired(numbers, found, len(step.values)), step.pairs
             if place == len(self._steps):
                 # Half the time of a lookup of numbers that nobody needs.
-                return rows[pc.is_in(values, value_set=known).to_numpy(zero_copy_only=False)]
+                return rows[_flags(pc.is_in(values, value_set=known))]
             found = pc.index_in(values, value_set=known)
             hits = found.is_valid()
-            rows = rows[hits.to_numpy(zero_copy_only=False)]
+            rows = rows[_flags(hits)]
             numbers = found.filter(hits)
         return rows
+
+
+def _flags(values: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _paired(numbers: pa.Array, found: pa.Array, width: int) -> pa.Array:

@@ -4,11 +4,12 @@ The JSON is one round trip to the JVM for each file. A delete file is described 
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
-POSITION_DELETES = "POSITION_DELETES"
-PARQUET, PUFFIN = "PARQUET", "PUFFIN"
+POSITION_DELETES = "position-deletes"
+PARQUET, PUFFIN = "parquet", "puffin"
 
 
 class PlannedFile(msgspec.Struct, frozen=True, rename="kebab"):
@@ -24,7 +25,8 @@ class PlannedFile(msgspec.Struct, frozen=True, rename="kebab"):
 class PlannedDeletes(msgspec.Struct, frozen=True, rename="kebab"):
     """A delete file, or a deletion vector: that has its place in the file, and the data file it belongs to."""
 
-    content: str
+    # Anything else is an error: a vector that is not recognised would be left beside its successor.
+    content: Literal["position-deletes", "equality-deletes"]
     file_path: str
     file_format: str
     record_count: int

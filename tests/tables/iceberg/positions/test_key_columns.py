@@ -23,7 +23,7 @@ def _field(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
     return pa.field(name, kind, metadata={FIELD_ID: str(field_id)})
 
 
-def _written(path: Path, columns: dict[pa.Field, list[Any]], file_format: str = "PARQUET") -> PlannedFile:
+def _written(path: Path, columns: dict[pa.Field, list[Any]], file_format: str = "parquet") -> PlannedFile:
     table = pa.table(list(columns.values()), schema=pa.schema(list(columns)))
     pq.write_table(table, path, row_group_size=2)
     return PlannedFile(0, str(path), file_format, table.num_rows, msgspec.Raw(b"[]"))
@@ -74,13 +74,13 @@ def test_a_name_with_a_dot_is_no_field_of_a_struct(tmp_path: Path) -> None:
 def test_what_this_process_cannot_read_is_left_to_spark(tmp_path: Path) -> None:
     unmarked = _written(tmp_path / "unmarked", {pa.field("id", pa.int64()): [1]})
     text = _written(tmp_path / "text", {_field("id", pa.string(), 1): ["x"]})
-    orc = _written(tmp_path / "orc", {_field("id", pa.int64(), 1): [1]}, "ORC")
+    orc = _written(tmp_path / "orc", {_field("id", pa.int64(), 1): [1]}, "orc")
     (tmp_path / "text2").write_text("no Parquet")
-    broken = PlannedFile(0, str(tmp_path / "text2"), "PARQUET", 1, msgspec.Raw(b"[]"))
+    broken = PlannedFile(0, str(tmp_path / "text2"), "parquet", 1, msgspec.Raw(b"[]"))
     for file in (unmarked, text, orc, broken):
         with pytest.raises(UnreadableFile):
             _found([file], _sought({1: [1]}))
-    gone = PlannedFile(0, str(tmp_path / "gone"), "PARQUET", 1, msgspec.Raw(b"[]"))
+    gone = PlannedFile(0, str(tmp_path / "gone"), "parquet", 1, msgspec.Raw(b"[]"))
     with pytest.raises(FileNotFoundError):
         _found([gone], _sought({1: [1]}))
 

@@ -39,7 +39,7 @@ def test_a_column_that_a_file_lacks_is_null(keys: list[tuple[Any, ...]], rows: l
 
 
 def _found(keys: pa.Array, rows: pa.Array) -> list[int]:
-    return KeySearch(pa.table({"k": keys})).rows([pa.chunked_array([rows])], len(rows)).tolist()
+    return [int(row) for row in KeySearch(pa.table({"k": keys})).rows([pa.chunked_array([rows])], len(rows))]
 
 
 def test_older_types_are_widened_and_values_that_do_not_fit_are_an_error() -> None:

@@ -19,7 +19,7 @@ from dagster_airbyte_proto.tables.iceberg.positions.older_deletes import (
 )
 from dagster_airbyte_proto.tables.iceberg.positions.planned_files import NewDeletes, PlannedDeletes, PlannedTask
 
-_FILE = {"spec-id": 0, "file-path": "/t/a", "file-format": "PARQUET", "record-count": 100, "partition": {"1000": "x"}}
+_FILE = {"spec-id": 0, "file-path": "/t/a", "file-format": "parquet", "record-count": 100, "partition": {"1000": "x"}}
 
 
 def _task(*deletes: dict[str, Any]) -> PlannedTask:
@@ -35,7 +35,7 @@ def _vector(folder: Path, *rows: int, said: int | None = None) -> dict[str, Any]
     path = folder / f"{rows}.puffin"
     path.write_bytes(content)
     return {
-        "content": "POSITION_DELETES", "file-path": str(path), "file-format": "PUFFIN",
+        "content": "position-deletes", "file-path": str(path), "file-format": "puffin",
         "record-count": len(rows) if said is None else said, "referenced-data-file": "/t/a",
         "content-offset": vectors[1].offset, "content-size-in-bytes": vectors[1].size_bytes,
     }  # fmt: skip
@@ -44,7 +44,7 @@ def _vector(folder: Path, *rows: int, said: int | None = None) -> dict[str, Any]
 def _positions(folder: Path, rows: dict[str, list[int]], *, only: str | None = None) -> dict[str, Any]:
     path = folder / f"{len(list(folder.iterdir()))}.parquet"
     pq.write_table(position_delete_table(POSITION_DELETES, [(file, _rows(*each)) for file, each in rows.items()]), path)
-    described = {"content": "POSITION_DELETES", "file-path": str(path), "file-format": "PARQUET", "record-count": 1}
+    described = {"content": "position-deletes", "file-path": str(path), "file-format": "parquet", "record-count": 1}
     return {**described, "referenced-data-file": only} if only else described
 
 
@@ -78,7 +78,7 @@ def test_format_2_gets_only_rows_that_are_not_deleted_yet(tmp_path: Path) -> Non
 
 
 def test_deletes_by_key_stay_as_they_are(tmp_path: Path) -> None:
-    by_key = {"content": "EQUALITY_DELETES", "file-path": "/gone", "file-format": "PARQUET", "record-count": 1}
+    by_key = {"content": "equality-deletes", "file-path": "/gone", "file-format": "parquet", "record-count": 1}
     assert _shown(_joined(_task(by_key, _vector(tmp_path, 2)), 1)) == ([1, 2], [".puffin"])
 
 
@@ -86,16 +86,16 @@ def test_deletes_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="the table says 3"):
         _joined(_task(_vector(tmp_path, 2, said=3)), 1)
     with pytest.raises(TableError, match="Compact"):
-        _joined(_task({**_positions(tmp_path, {"/t/a": [1]}), "file-format": "AVRO"}), 1)
+        _joined(_task({**_positions(tmp_path, {"/t/a": [1]}), "file-format": "avro"}), 1)
 
 
 def test_new_deletes_are_described_as_iceberg_describes_them() -> None:
     file = _task().data_file
-    new = NewDeletes(file.spec_id, file.partition, "/t/d.puffin", "PUFFIN", 99, 2, "/t/a", 4, 40)
+    new = NewDeletes(file.spec_id, file.partition, "/t/d.puffin", "puffin", 99, 2, "/t/a", 4, 40)
     described = json.loads(new.json())
-    assert described["content"] == "POSITION_DELETES"
+    assert described["content"] == "position-deletes"
     assert described["partition"] == {"1000": "x"}
-    read = PlannedDeletes("POSITION_DELETES", "/t/d.puffin", "PUFFIN", 2, "/t/a", 4, 40)
+    read = PlannedDeletes("position-deletes", "/t/d.puffin", "puffin", 2, "/t/a", 4, 40)
     [applied] = _task(described).position_deletes()
     assert applied.deletes == read
     assert json.loads(applied.json) == described
