@@ -171,7 +171,8 @@ class TableBranches:
     def _change(self, transaction: Any, view: _TableView, part: StagedRows) -> Any:
         if self._merge is None or view.branch.current is None or not needs_positions(part, view.branch):
             return self._table.append_change(transaction, part, effective_files(part, holds_rows=False))
-        change = transaction.newRowDelta()
+        # From the first snapshot on, Iceberg would take the branch's own older vectors for concurrent ones.
+        change = transaction.newRowDelta().validateFromSnapshot(view.branch.current.snapshot_id)
         self._merge.add_files(change, part, view.branch.current, self._table.every_row)
         return change
 

@@ -153,11 +153,15 @@ class PositionMerge:
         return {each: names[each] for each in sought.keys.column_names if each in names}
 
     def _bounds(self, sought: SoughtKeys, base: Snapshot) -> Iterator[Any]:
-        """Yields filters that all keys satisfy."""
+        """Yields filters that all keys satisfy.
+
+        Iceberg looks their columns up both in the snapshot's schema and in the current one, by name.
+        """
         make = self._jvm.org.apache.iceberg.expressions.Expressions
+        current = {str(field["id"]): str(field["name"]) for field in self._table.log.columns["fields"]}
         for column, name in self._names(sought, base).items():
             values = sought.keys.column(column)
-            if values.null_count or not _compares_alike(values):
+            if values.null_count or not _compares_alike(values) or current.get(column) != name:
                 continue
             distinct = pc.unique(values)
             if len(distinct) <= _MOST_VALUES:
