@@ -78,22 +78,6 @@ def find_rows(storage: Storage, files: Collection[PlannedFile], sought: SoughtKe
         return {path: rows for path, rows in found if len(rows)}
 
 
-def keys_of_rows(storage: Storage, file: PlannedFile, rows: Positions, fields: Sequence[pa.Field]) -> pa.Table:
-    """Returns the key columns of some rows of a data file: sorted positions. Raises UnreadableFile."""
-    ids = [int(field.metadata[FIELD_ID]) for field in fields]
-    tables = []
-    with _readable(file):
-        for group in _groups(storage, file, ids, {}):
-            mine = rows[(rows >= group.start) & (rows < group.start + group.rows)] - group.start
-            taken = [None if column is None else column.take(pa.array(mine)) for column in group.columns]
-            arrays = [
-                pa.nulls(len(mine), field.type) if column is None else column.cast(field.type)
-                for column, field in zip(taken, fields, strict=True)
-            ]
-            tables.append(pa.table(arrays, names=[field.name for field in fields]))
-    return pa.concat_tables(tables) if tables else pa.schema(fields).remove_metadata().empty_table()
-
-
 class _RowGroup(NamedTuple):
     """The key columns of a row group, None for those that the file lacks, and the position of its first row."""
 

@@ -35,10 +35,6 @@ class PlannedDeletes(msgspec.Struct, frozen=True, rename="kebab"):
     content_size_in_bytes: int | None = None
     equality_ids: tuple[int, ...] | None = None
 
-    @property
-    def is_vector(self) -> bool:
-        return self.content_offset is not None and self.content_size_in_bytes is not None
-
 
 class AppliedDeletes(msgspec.Struct, frozen=True):
     """Position deletes that apply to a data file, with the JSON by which Iceberg knows them."""
