@@ -8,6 +8,7 @@
 An error of step 1 or 2 is raised. From step 3 on it is in the report, because some loads may be committed.
 """
 
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
-from dagster_airbyte_proto.sync.maintenance.auto_compact import tables_due
+from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, tables_due
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.plan.stream_profiles import StreamProfiles
 from dagster_airbyte_proto.sync.plan.sync_plan import SyncPlan, plan_sync
@@ -82,6 +83,13 @@ def sync_leased(engine: Engine, connection: Connection, request: SyncRequest, fo
                 engine, source, request, options, renewal, committer, profiles, log, destination, enrichers
             )
             return _sync(context, recovered)
+
+
+def compacted_report(engine: Engine, finished: FinishedSync, log: RunLog, cancel: threading.Event) -> SyncReport:
+    """Compacts the tables that a finished sync has left due. Returns its report with what came of that."""
+    result = auto_compact(engine, finished.due, log, cancel)
+    warnings = (*finished.report.warnings, *result.warnings)
+    return msgspec.structs.replace(finished.report, warnings=warnings, compacted=result.compacted)
 
 
 def _lease_wait(options: RunOptions, log: RunLog) -> LeaseWait:

@@ -6,14 +6,11 @@ read are compacted.
 
 import threading
 
-import msgspec
-
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
 from dagster_airbyte_proto.sync.lease import acquire_lease
-from dagster_airbyte_proto.sync.leased_run import FinishedSync, SyncOptions, sync_leased
-from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact
+from dagster_airbyte_proto.sync.leased_run import SyncOptions, compacted_report, sync_leased
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.relay.relay_engine import check_needs_no_destination
 from dagster_airbyte_proto.sync.report import SyncReport
@@ -47,15 +44,9 @@ def sync_connection(
             finished = sync_on_executor(engine, connection, request, following)
         else:
             finished = sync_leased(engine, connection, request, following)
-        report = _compacted(engine, finished, log, options.cancel)
+        report = compacted_report(engine, finished, log, options.cancel)
         telemetry.ended(report)
     return report
-
-
-def _compacted(engine: Engine, finished: FinishedSync, log: RunLog, cancel: threading.Event) -> SyncReport:
-    result = auto_compact(engine, finished.due, log, cancel)
-    warnings = (*finished.report.warnings, *result.warnings)
-    return msgspec.structs.replace(finished.report, warnings=warnings, compacted=result.compacted)
 
 
 def recover_connection(engine: Engine, name: str) -> int:

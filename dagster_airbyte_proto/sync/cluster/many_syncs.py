@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-import msgspec
-
 from dagster_airbyte_proto.connection import Connection
 from dagster_airbyte_proto.errors import ConfigError, ProtoError
 from dagster_airbyte_proto.sync.cluster.cluster_sync import finished, order_of, run_on_executors
 from dagster_airbyte_proto.sync.cluster.executor_sync import ExecutorSync
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.leased_run import SyncOptions
-from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact
+from dagster_airbyte_proto.sync.leased_run import SyncOptions, compacted_report
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
 from dagster_airbyte_proto.sync.report import SyncReport, failed_report
 from dagster_airbyte_proto.sync.run_log import RunLog, new_run_id
@@ -78,8 +75,6 @@ def _report(engine: Engine, begun: _Begun, failure: str, cancel: threading.Event
     except ProtoError as error:
         log.write("ERROR", str(error))
         return failed_report(begun.connection.name, options.run_id or "", error, str(log.path))
-    result = auto_compact(engine, ended.due, log, cancel)
-    warnings = (*ended.report.warnings, *result.warnings)
-    report = msgspec.structs.replace(ended.report, warnings=warnings, compacted=result.compacted)
+    report = compacted_report(engine, ended, log, cancel)
     telemetry.ended(report)
     return report
