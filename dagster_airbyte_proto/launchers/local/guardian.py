@@ -39,6 +39,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SIGNALLED = 128
 _KILL_SECONDS = 5.0
 """How long killed processes may take to end. One in an uninterruptible wait (a dead network disk) may never end."""
+_DYING_SECONDS = 2.0
+"""How long an owner that closed the pipe may take to die. It takes milliseconds; a failed start waits for all of it."""
 
 
 class _Task(NamedTuple):
@@ -69,7 +71,7 @@ def main(arguments: list[str]) -> None:
         if task.is_sandboxed and code > _SIGNALLED:
             code = _SIGNALLED - code
         _report_line(task.report, f"exited {code}")
-    if os.getppid() != task.owner:  # A living owner removes the folder itself, after it has read the rewritten config.
+    if _owner_has_died(task):  # A living owner removes the folder itself, after it has read the rewritten config.
         shutil.rmtree(task.folder, ignore_errors=True)
 
 
@@ -155,6 +157,25 @@ def _watch(task: _Task, child: int, wake: int) -> None:
                     _terminate_others_of_group(child)
                 else:
                     _signal_group(child, signal.SIGTERM)
+
+
+def _owner_has_died(task: _Task) -> bool:
+    """Waits a moment for a dying owner: the kernel closes a process's files before it gives its children a new parent.
+
+    A living owner keeps the pipe open until we have ended, unless it failed to start us: only then does this wait cost.
+    """
+    deadline = time.monotonic() + _DYING_SECONDS
+    while os.getppid() == task.owner:
+        if not _is_closed(task.control) or time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _is_closed(control: int) -> bool:
+    poll = select.poll()
+    poll.register(control, 0)  # asks for nothing, so only for the end
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _owner_descriptor(owner: int) -> int | None:

@@ -1,9 +1,11 @@
 """A process of ours that runs the fake connector, to be killed. Prints what the connector printed, then sleeps.
 
-`python owner.py RUNS_FOLDER BEHAVIOUR [copy]`; with `copy` it forks itself, and the copy holds all it holds.
+`python owner.py RUNS_FOLDER BEHAVIOUR [copy | slow_death]`. With `copy` it forks itself: the copy holds all it holds.
+With `slow_death` it closes its files and dies half a second later, as the kernel does it on a busy machine.
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -34,6 +36,10 @@ def main(runs_folder: str, behaviour: str, *options: str) -> None:
             time.sleep(600)
         copy = b" %d" % child
     os.write(1, said.rstrip(b"\n") + copy + b"\n")
+    if "slow_death" in options:
+        os.closerange(3, 1024)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)
 
 

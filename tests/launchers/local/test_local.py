@@ -56,6 +56,11 @@ class TestDyingWithUs:
             until(lambda: not any(map(is_running, [*processes, guardian])), "all are gone")
             assert list(runs_folder.iterdir()) == [], "the config must not outlive the run"
 
+    def test_the_config_goes_too_if_we_close_our_files_well_before_we_count_as_dead(self, runs_folder: Path) -> None:
+        with _owner(runs_folder, "family_and_wait", "slow_death") as (_, processes):
+            until(lambda: not any(map(is_running, processes)), "all are gone")
+            until(lambda: list(runs_folder.iterdir()) == [], "the config is gone")
+
     def test_a_copy_of_us_that_holds_the_pipe_keeps_nothing_alive(self, runs_folder: Path) -> None:
         with _owner(runs_folder, "family_and_wait", "copy") as (owner, processes):
             *of_connector, copy = processes
