@@ -67,6 +67,7 @@ def test_an_airbyte_source_to_a_singer_target(relay: RelayedConnection, quick_fo
     assert {"city", "street_number"} <= users[0]["address"].keys()
 
 
+@pytest.mark.nightly
 def test_a_singer_tap_to_an_airbyte_destination(
     relay: RelayedConnection, quick_folder: Path, connector_environments: Path
 ) -> None:

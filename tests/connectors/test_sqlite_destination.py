@@ -79,6 +79,7 @@ def test_update_changes_what_the_destination_has(destination: OpenDestination) -
     assert _held(table) == changed
 
 
+@pytest.mark.nightly
 def test_objects_are_checked_before_the_start(destination: OpenDestination) -> None:
     table = destination("update", objects={"contacts": ["id"], "companies": ["domain"]})
     assert table.contacts().acknowledged == 20

@@ -161,6 +161,7 @@ def assert_kept(before: str | bytes, now: str | bytes) -> None:
             assert old == new
 
 
+@pytest.mark.everyday("folder")
 @pytest.mark.parametrize("home", _OPENED, indirect=True)
 def test_a_home_of_the_previous_release_is_recovered_and_continued(home: PreviousHome) -> None:
     before = {stream: commit_labels(home, stream) for stream in home.shop_streams(0)}

@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.__main__ import run_seeds
 
-_SEEDS = 240
+_SEEDS = 160
 _BATCHES = 8
 
 

@@ -146,6 +146,7 @@ def test_a_scaffolded_component_has_all_that_it_needs(project: Project) -> None:
     assert (project.folder / ".gitignore").read_text().split().count(".airbyte-proto/") == 1
 
 
+@pytest.mark.nightly
 def test_a_destination_is_scaffolded_as_a_push_whose_table_is_left_to_fill_in(project: Project) -> None:
     program = project.folder / "destination-fake"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m dagster_airbyte_proto.testing.fake_destination "$@"\n')

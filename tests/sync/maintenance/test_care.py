@@ -71,6 +71,7 @@ def test_a_rollback_reaches_versions_of_the_keep_time_and_no_older_one(lake: Lak
     assert lake.ids("users") == list(range(35))
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_rollback_can_be_undone_after_expiry_within_the_keep_time(lake: Lake) -> None:
     lake.users(10)

@@ -85,6 +85,7 @@ def test_rejected_rows_are_sent_again_from_the_middle_of_a_plan_too(table: Pushe
     assert {row["id"] for row in table.received()} == set(range(1, 24)) - {2}
 
 
+@pytest.mark.everyday("airbyte")
 def test_too_many_rejected_rows_stop_the_push(table: PushedTable) -> None:
     table.fill([person(number, score=float("inf") if number % 3 else 1.0) for number in range(1, 20)])
     table.push["max_rejected"] = "10 %"
@@ -152,6 +153,7 @@ def test_a_rate_is_kept(table: PushedTable) -> None:
     assert time.monotonic() - began_at >= 1.0
 
 
+@pytest.mark.everyday("airbyte")
 def test_null_fields_may_be_left_out_and_the_first_rejected_row_may_stop_the_push(table: PushedTable) -> None:
     table.push["nulls"] = "omit"
     table.options["on_error"] = "fail"
@@ -204,6 +206,7 @@ def test_what_was_acknowledged_is_not_sent_again(table: PushedTable, trick: str)
     assert table.delivered().keys() == set(range(1, 24))
 
 
+@pytest.mark.everyday("airbyte")
 def test_a_destination_that_hangs_is_stopped_and_tried_again(table: PushedTable) -> None:
     table.config |= {"hangs_after": 13, "once": str(table.folder / "once")}
     report = table.contacts()

@@ -56,6 +56,7 @@ def _acknowledged(table: PushedTable) -> set[int]:
     return {number for batch in batches for number in batch.rows.column("id").to_pylist()}
 
 
+@pytest.mark.nightly
 def test_a_destination_that_reads_no_more_is_sent_no_more(table: PushedTable, image: Image) -> None:
     table.config |= {"hangs_after": 3 * _BATCH + 10, "once": "/out/once"}
     table.heartbeat_seconds = 3.0
@@ -93,6 +94,7 @@ def test_a_container_that_is_killed_in_the_middle_is_gone_on_with(table: PushedT
     assert len(table.delivered()) == _ROWS
 
 
+@pytest.mark.nightly
 def test_a_push_that_is_killed_leaves_a_container_that_ends(table: PushedTable, image: Image) -> None:
     server = PushForkServer()
     try:

@@ -120,7 +120,7 @@ def test_in_a_table_that_had_other_columns(mode: str, table_format: str, open_ta
     assert "gone" not in landed[0]
 
 
-@pytest.mark.everyday("iceberg-append_dedup", "iceberg-overwrite", "delta-overwrite")
+@pytest.mark.everyday("iceberg-append_dedup", "delta-overwrite")
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["append_dedup", "overwrite"])
 @pytest.mark.parametrize("table_format", ["iceberg", "delta"])

@@ -232,6 +232,7 @@ def test_a_table_may_be_partitioned_by_the_values_of_columns(spark: SparkSession
     assert sorted((each["land"] for each in found), key=repr) == ["a/b=c", None]
 
 
+@pytest.mark.nightly
 def test_replaced_columns_are_every_readers_and_go_back_with_their_rows(
     spark: SparkSession, delta: DeltaTables
 ) -> None:

@@ -169,7 +169,7 @@ def test_any_changes_are_found_as_a_comparison_of_all_rows_finds_them(origin: _O
             assert origin.written(finds_removed=False) == found[0]
 
 
-@pytest.mark.everyday("on read", "delta")
+@pytest.mark.everyday("on read")
 def test_only_what_is_new_is_looked_at(origin: _Origin) -> None:
     _filled(origin)
     steps, dice = _steps(origin), random.Random(1)
@@ -200,7 +200,7 @@ def test_of_a_file_that_lost_rows_only_these_are_looked_at(spark: SparkSession, 
     spark.sql(f"DROP TABLE {origin.table}")
 
 
-@pytest.mark.everyday("copies", "delta")
+@pytest.mark.everyday("copies")
 def test_a_table_that_went_back_sends_what_it_was(origin: _Origin) -> None:
     _filled(origin)
     before = origin.snapshot.snapshot_id
@@ -221,7 +221,7 @@ def test_a_table_that_went_back_sends_what_it_was(origin: _Origin) -> None:
     assert origin.changes() == ({}, set())
 
 
-@pytest.mark.everyday("on read", "delta")
+@pytest.mark.everyday("delta")
 def test_another_table_of_the_same_name_is_compared_whole(origin: _Origin) -> None:
     _filled(origin)
     origin.sql(f"DROP TABLE {origin.table}")
@@ -230,7 +230,7 @@ def test_another_table_of_the_same_name_is_compared_whole(origin: _Origin) -> No
     assert "another table" in origin.note()
 
 
-@pytest.mark.everyday("partitioned", "delta")
+@pytest.mark.everyday("partitioned")
 def test_other_columns_compare_all_rows(origin: _Origin) -> None:
     _filled(origin)
     origin.sql(f"ALTER TABLE {origin.table} ADD COLUMN more string")
@@ -271,6 +271,7 @@ def test_a_snapshot_that_has_expired_compares_all_rows_and_a_tagged_one_does_not
     spark.sql(f"DROP TABLE {origin.table}")
 
 
+@pytest.mark.nightly
 def test_a_feed_that_is_off_or_gone_compares_all_rows(spark: SparkSession, tmp_path: Path) -> None:
     origin = _Origin(spark, tmp_path, f"spark_catalog.default.feed_{uuid.uuid4().hex[:8]}", "USING delta")
     _filled(origin)

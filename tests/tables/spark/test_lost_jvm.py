@@ -101,7 +101,7 @@ def test_what_spark_is_asked_is_answered_or_refused(gateway: Gateway, spark: Spa
     [
         ("iceberg", WriteMode.APPEND, 1),
         pytest.param("iceberg", WriteMode.OVERWRITE_DEDUP, 3, marks=pytest.mark.nightly),
-        ("delta", WriteMode.APPEND, 3),
+        pytest.param("delta", WriteMode.APPEND, 3, marks=pytest.mark.nightly),
         pytest.param("delta", WriteMode.OVERWRITE, 5, marks=pytest.mark.nightly),
     ],
 )

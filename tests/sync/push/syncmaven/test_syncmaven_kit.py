@@ -32,6 +32,7 @@ def test_rows_arrive_as_they_are_in_the_table(table: PushedTable, server: People
     assert server.rows == [("/vip", row) for row in without_nulls]
 
 
+@pytest.mark.everyday("True")
 @pytest.mark.parametrize("is_for_ever", [False, True])
 def test_a_row_that_is_sent_for_ever_ends_the_process(
     table: PushedTable, server: PeopleServer, *, is_for_ever: bool
