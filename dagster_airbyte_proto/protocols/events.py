@@ -169,9 +169,10 @@ class CatalogEvent(NamedTuple):
 
 
 class OperationsEvent(NamedTuple):
-    """The catalog of a destination, as JSON."""
+    """The catalog of a destination, as JSON. A source that is named as one lists the streams that it reads instead."""
 
     message: bytes
+    read_streams: tuple[str, ...] = ()
 
 
 class UnknownEvent(NamedTuple):

@@ -29,6 +29,17 @@ def test_a_catalog_is_found_among_other_lines() -> None:
     assert names == ["contacts", "contacts", "companies"]
 
 
+def test_a_source_answers_with_the_streams_that_it_reads() -> None:
+    streams: list[dict[str, object]] = [
+        {"name": name, "json_schema": {}, "supported_sync_modes": ["full_refresh"]} for name in ("a", "b")
+    ]
+    for listed in (streams, []):
+        output = json.dumps({"type": "CATALOG", "catalog": {"streams": listed}}).encode()
+        events = list(AirbyteDestination().events_of_answer(Verb.DISCOVER, Transcript(output, ended_cleanly=True)))
+        found = [each.read_streams for each in events if isinstance(each, OperationsEvent)]
+        assert found == ([("a", "b")] if listed else [])
+
+
 def test_an_object_has_the_schema_of_its_rows() -> None:
     schemas = [{"type": "object"}, {}, True, None, "text"]
     listed = [{"object_name": "contacts", "sync_mode": "append", "json_schema": each} for each in schemas]

@@ -5,6 +5,7 @@
 2. A removed row is its key with `_ab_cdc_deleted_at`, in the mode `append_dedup`.
 3. Destinations that write to objects of a service list them by `discover`: object, mode, the keys by which it finds
    a row, and the schema of its rows. The configured stream then names its object, which here has the stream's name.
+   No spec says whether a connector is a source or a destination. A source answers `discover` with streams to read.
 4. A stream ends with STREAM_STATUS COMPLETE: without it, a destination may not show the rows of a new generation.
 """
 
@@ -36,9 +37,10 @@ from dagster_airbyte_proto.protocols.destination import (
     SentPosition,
     WriteRequest,
 )
-from dagster_airbyte_proto.protocols.events import Event, OperationsEvent, SpecEvent
+from dagster_airbyte_proto.protocols.events import CatalogEvent, Event, OperationsEvent, SpecEvent
 from dagster_airbyte_proto.protocols.raw_json import members, value
 
+NO_OPERATIONS = b'{"operations":[]}'
 _CONFIG = FileArgument("config.json")
 _CATALOG = FileArgument("catalog.json")
 _WIRE_MODES = {
@@ -194,9 +196,12 @@ def _configured_catalog(request: WriteRequest) -> bytes:
 def _catalog_event(line: bytes) -> Event:
     parts = members(line) or {}
     catalog = parts.get("destination_catalog", parts.get("destinationCatalog"))
-    if catalog is None or value(parts.get("type", b"null")) != "DESTINATION_CATALOG":
-        return airbyte_messages.event(line)
-    return OperationsEvent(catalog)
+    if catalog is not None and value(parts.get("type", b"null")) == "DESTINATION_CATALOG":
+        return OperationsEvent(catalog)
+    event = airbyte_messages.event(line)
+    if isinstance(event, CatalogEvent) and event.catalog.streams:
+        return OperationsEvent(NO_OPERATIONS, tuple(str(stream.id) for stream in event.catalog.streams))
+    return event
 
 
 def _operation(listed: Any) -> DestinationOperation | None:

@@ -40,6 +40,14 @@ def flags_in_spec(found: SpecEvent) -> frozenset[str]:
     return frozenset(flags) if isinstance(flags, list) else frozenset()
 
 
+def is_of_tap(found: SpecEvent) -> bool:
+    """True if it takes a flag that only taps have. The SDK lists that among the capabilities of a tap; an answer that
+    lists none says nothing."""
+    about = found.message.get("about")
+    lists_none = isinstance(about, dict) and not isinstance(about.get("capabilities"), list)
+    return not lists_none and "--discover" in flags_in_spec(found)
+
+
 def find_object(output: bytes) -> bytes | None:
     """Finds the one JSON object at the end of an output. Taps may print other lines before it."""
     starts = (match.start() for match in re.finditer(rb"^\s*\{", output, re.MULTILINE))

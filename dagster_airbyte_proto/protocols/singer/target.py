@@ -66,7 +66,8 @@ class SingerTarget:
         document = singer_spec.find_object(transcript.output)
         found = singer_spec.spec_from_about(document) if document is not None else None
         if found is None and b"--config" in transcript.output:
-            found = singer_spec.spec({})  # Its help, which does not say what belongs into its config.
+            # Its help, which does not say what belongs into its config. Only that of a tap shows flags.
+            found = singer_spec.spec_from_help(transcript.output.decode(errors="replace")) or singer_spec.spec({})
         if found is not None and transcript.ended_cleanly:
             yield found
         else:
@@ -84,7 +85,9 @@ class SingerTarget:
     def catalog_message(self, catalog: Catalog) -> bytes:  # noqa: ARG002 - there is none
         return b'{"streams":[]}'
 
-    def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:  # noqa: ARG002 - no target says what it takes
+    def refusal(self, spec: SpecEvent, mode: PushMode) -> str | None:
+        if singer_spec.is_of_tap(spec):
+            return "its connector is a tap, which reads: name a target"
         return "Singer has no mode that only updates" if mode is PushMode.UPDATE else None
 
     def operations(self, message: bytes) -> tuple[DestinationOperation, ...]:  # noqa: ARG002 - there is no catalog

@@ -9,7 +9,7 @@ from typing import Any
 
 from dagster_airbyte_proto.encoding.json_types import checkable
 from dagster_airbyte_proto.encoding.row_schema import RemovedRows, RowSchema
-from dagster_airbyte_proto.errors import ConnectorError
+from dagster_airbyte_proto.errors import ConfigError, ConnectorError
 from dagster_airbyte_proto.protocols.destination import (
     DestinationOperation,
     DestinationProtocol,
@@ -22,12 +22,14 @@ from dagster_airbyte_proto.sync.connector.configured_connector import Configured
 from dagster_airbyte_proto.sync.connector.queries import query_connector
 
 _NONE = b'{"operations":[]}'
+_SHOWN_STREAMS = 3
 
 
 def offered_operations(
     destination: ConfiguredConnector[DestinationProtocol], *, fresh: bool = False
 ) -> tuple[DestinationOperation, ...]:
-    """Returns what the destination writes to; nothing if it does not say."""
+    """Returns what the destination writes to; nothing if it does not say. Raises ConfigError for a source, which lists
+    the streams that it reads."""
     protocol = destination.protocol
     if protocol.has_catalog is HasCatalog.NEVER:
         return ()
@@ -62,7 +64,7 @@ def opened_row_schema(
 def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
     invocation = destination.protocol.discover(destination.config.current)
     try:
-        return query_connector(destination.connector, [invocation], OperationsEvent, destination.listener).message
+        found = query_connector(destination.connector, [invocation], OperationsEvent, destination.listener)
     except ConnectorError as error:
         if destination.protocol.has_catalog is HasCatalog.ALWAYS:
             raise
@@ -70,3 +72,14 @@ def _queried(destination: ConfiguredConnector[DestinationProtocol]) -> bytes:
             f"streams are not checked against the destination's catalog, for it answers none: {error.found}"
         )
         return _NONE
+    if found.read_streams:
+        raise ConfigError(
+            f"checking the destination of connection {destination.connection.name}",
+            f"its connector is a source: it lists streams to read ({_first_of(found.read_streams)})",
+            remedy="Name a destination under `connector`, or under `to` if this is a relay.",
+        )
+    return found.message
+
+
+def _first_of(streams: Sequence[str]) -> str:
+    return ", ".join(streams[:_SHOWN_STREAMS]) + (", …" if len(streams) > _SHOWN_STREAMS else "")

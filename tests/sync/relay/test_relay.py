@@ -1,5 +1,6 @@
 """A relay: the records of a source reach a destination, and a state moves when its records are acknowledged."""
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,16 @@ def test_a_stream_without_an_object_at_the_destination_is_refused_before_the_sta
     by_email = {"sync_mode": "append_dedup", "matching_keys": [["email"]]}
     shop.to["operations"] = [{"object_name": name, **by_email} for name in ("users", "orders")]
     with pytest.raises(ConfigError, match="finds its rows by email, and the stream has id"):
+        shop.sync_of(_STREAMS)
+
+
+@pytest.mark.parametrize(("target", "program"), [("airbyte", "fake_source"), ("singer", "fake_tap")])
+def test_a_connector_that_reads_is_refused_as_the_destination(quick_folder: Path, target: str, program: str) -> None:
+    shop = RelayedShop(quick_folder, target=target)
+    command = [sys.executable, "-m", f"dagster_airbyte_proto.testing.{program}"]
+    shop.connector_of_destination = {"launch": {"kind": "local", "command": command}}
+    shop.to = {"scenario": {"streams": {"users": {"records": 3}}}}
+    with pytest.raises(ConfigError, match=r"its connector is a (source|tap)"):
         shop.sync_of(_STREAMS)
 
 
