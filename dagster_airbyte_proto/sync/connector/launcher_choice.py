@@ -57,25 +57,8 @@ def launcher_for(
     `store` and `deployment` are called for containers only: the one to find the owners of other containers, the other
     for what ours get of this deployment's settings.
     """
-
-    def on_stderr(line: bytes) -> None:
-        log.write("STDERR", line.decode(errors="replace").rstrip())
-
-    launch, batch_folder = connection.connector.launch, connection.connector.batch_folder
-    options = LaunchOptions(
-        permissions=Permissions(
-            connection.connector.variables,
-            sandbox=connection.sandbox,
-            network=isinstance(launch, ProgramLaunch) and launch.network == "host",
-            hidden=(environments.parent,),  # our home folder: states, logs, what other connectors were told
-            writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
-        ),
-        connection=connection.name,
-        working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
-        stop_grace_seconds=stop_grace_seconds,
-        on_stderr=on_stderr,
-        on_notice=lambda text: log.write("NOTE", text),
-    )
+    launch = connection.connector.launch
+    options = _launch_options(connection, environments, log, stop_grace_seconds)
     if launch.kind == "local":
         return LocalLauncher(launch.command, options=options)
     if launch.kind == "pypi":
@@ -101,6 +84,29 @@ def launcher_for(
     if launch.kind == "wasm":
         return WasmLauncher(launch.path, _narrowing(connection.connector), cache=environments, options=options)
     return ReplayLauncher(Path(launch.recording))
+
+
+def _launch_options(
+    connection: Connection, environments: Path, log: RunLog, stop_grace_seconds: float
+) -> LaunchOptions:
+    def on_stderr(line: bytes) -> None:
+        log.write("STDERR", line.decode(errors="replace").rstrip())
+
+    launch, batch_folder = connection.connector.launch, connection.connector.batch_folder
+    return LaunchOptions(
+        permissions=Permissions(
+            connection.connector.variables,
+            sandbox=connection.sandbox,
+            network=isinstance(launch, ProgramLaunch) and launch.network == "host",
+            hidden=(environments.parent,),  # our home folder: states, logs, what other connectors were told
+            writable=(Path(batch_folder),) if batch_folder and "://" not in batch_folder else (),
+        ),
+        connection=connection.name,
+        working_folder=launch.working_folder if isinstance(launch, ProgramLaunch) else None,
+        stop_grace_seconds=stop_grace_seconds,
+        on_stderr=on_stderr,
+        on_notice=lambda text: log.write("NOTE", text),
+    )
 
 
 def _narrowing(connector: Connector) -> Narrowing:
