@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from dagster_airbyte_proto.errors import InternalError
 
 TEXT: Final = pa.large_string()
-_NULL: Final = pa.scalar("null", TEXT)
-_NO_TEXT: Final = pa.scalar(None, TEXT)
+_NULL: Final = "null"
 _QUOTE, _BACKSLASH, _FIRST_PRINTABLE = 0x22, 0x5C, 0x20
 
 
@@ -180,7 +179,7 @@ def _own_range(offsets: pa.Array) -> tuple[pa.Array, int, int]:
 
 def _null_as(array: pa.Array, texts: pa.Array) -> pa.Array:
     """Returns the texts, null where the array is."""
-    return texts if array.null_count == 0 else pc.if_else(array.is_valid(), texts, _NO_TEXT)
+    return texts if array.null_count == 0 else pc.if_else(array.is_valid(), texts, pa.scalar(None, TEXT))
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -23,7 +23,6 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
-from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, tables_due
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -40,6 +39,7 @@ from dagster_airbyte_proto.sync.state_server.component_values import Kept, sourc
 from dagster_airbyte_proto.sync.stream_run import nulled_texts, refused_report, stream_report
 from dagster_airbyte_proto.sync.sync_context import SyncContext
 from dagster_airbyte_proto.sync.telemetry.run_telemetry import RunTelemetry
+from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 
 class FinishedSync(NamedTuple):
@@ -71,7 +71,7 @@ def sync_leased(engine: Engine, connection: Connection, request: SyncRequest, fo
         reach("run.leased")
         run = LeasedRun(options, renewal, log)
         destination = destination_of_run(engine, connection, log)
-        enrichers = enrichers_of_run(engine, connection, log, renewal, options.cancel)
+        enrichers = _enrichers(run, engine, connection)
         engine = engine_of_run(engine, destination, run, retries_unknown=request.retries_unknown)
         with Committer(
             engine.store, lambda: engine.tables, renewal.lease, partition=request.partition, telemetry=telemetry
@@ -83,6 +83,15 @@ def sync_leased(engine: Engine, connection: Connection, request: SyncRequest, fo
                 engine, source, request, options, renewal, committer, profiles, log, destination, enrichers
             )
             return _sync(context, recovered)
+
+
+def _enrichers(run: LeasedRun, engine: Engine, connection: Connection) -> Enrichers:
+    if not connection.transforms:
+        return NO_ENRICHERS
+    # It takes a while to import.
+    from dagster_airbyte_proto.sync.enrichment.stream_enrichment import enrichers_of_run
+
+    return enrichers_of_run(engine, connection, run.log, run.renewal, run.options.cancel)
 
 
 def compacted_report(engine: Engine, finished: FinishedSync, log: RunLog, cancel: threading.Event) -> SyncReport:

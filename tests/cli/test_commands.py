@@ -29,15 +29,22 @@ def test_help_is_help_whatever_else_is_asked_for(place: Place, words: list[str])
     assert shown.out.startswith("Usage: ") and "null" not in shown.out.splitlines()
 
 
-def test_help_and_state_list_do_without_what_is_slow_to_import(place: Place) -> None:
-    heavy = "pyspark, pyarrow, dagster, numpy"
+@pytest.mark.parametrize(
+    ("words", "slow"),
+    [
+        ("--help", "pyspark, pyarrow, dagster, numpy"),
+        ("state list", "pyspark, pyarrow, dagster, numpy"),
+        ("sync shop.yaml", "pyspark, pandas, dagster, duckdb, datafusion, wasmtime, docker"),
+    ],
+)
+def test_what_is_slow_to_import_and_not_needed_is_not_imported(place: Place, words: str, slow: str) -> None:
+    place.connect({**USERS, "streams": {"users": {"records": 0}}})
     program = (
         "import sys; from dagster_airbyte_proto.cli.main import main; code = main(sys.argv[1:]);"
-        f"sys.exit(code or str([m for m in {heavy.split(', ')!r} if m in sys.modules] or '') or 0)"
+        f"sys.exit(code or str([m for m in {slow.split(', ')!r} if m in sys.modules] or '') or 0)"
     )
-    for words in (["--help"], ["state", "list"]):
-        ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
+    ended = subprocess.run([sys.executable, "-c", program, *words.split()], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_options_stand_before_the_command_or_behind_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ TYPECAST_ERROR = "DESTINATION_TYPECAST_ERROR"
 SERIALIZATION_ERROR = "DESTINATION_SERIALIZATION_ERROR"
 SIZE_LIMITATION = "DESTINATION_FIELD_SIZE_LIMITATION"
 # A source has reasons of its own for what it nulled.
-_OUR_REASONS = pa.array([TYPECAST_ERROR, SERIALIZATION_ERROR, SIZE_LIMITATION])
+_OUR_REASONS = (TYPECAST_ERROR, SERIALIZATION_ERROR, SIZE_LIMITATION)
 
 _Positions = Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -157,7 +157,7 @@ def count_nulled(entry_lists: pa.ListArray) -> Counter[str]:
     """Returns how many values became null because they did not fit, by their path in the record."""
     entries = pc.list_flatten(entry_lists)
     is_nulled = pc.equal(pc.struct_field(entries, "change"), NULLED)
-    is_ours = pc.is_in(pc.struct_field(entries, "reason"), value_set=_OUR_REASONS)
+    is_ours = pc.is_in(pc.struct_field(entries, "reason"), value_set=pa.array(_OUR_REASONS))
     counts = pc.value_counts(pc.struct_field(entries, "field").filter(pc.and_(is_nulled, is_ours)))
     return Counter({str(each["values"]): each["counts"] for each in counts.to_pylist()})
 
