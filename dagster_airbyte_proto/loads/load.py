@@ -66,6 +66,17 @@ class BranchPosition(msgspec.Struct, frozen=True):
     schema_id: int | None = None
 
 
+class TransformState(msgspec.Struct, frozen=True):
+    """The state of one transform after certain rows: its last checkpoint, as JSON, and the values that it keeps.
+
+    `transform` is its name among those of its stream. Both are empty for one that keeps nothing.
+    """
+
+    transform: str
+    checkpoint: str = ""
+    values: Mapping[str, str] = {}
+
+
 class StagedRows(msgspec.Struct, frozen=True):
     """One part of a load: the staged files of one stream, with their counts and how to write them.
 
@@ -80,6 +91,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     table's rows when their generation is complete. `sources` are files of the connector that hold only these rows; they
     are deleted after the commit. `table_id` is the identity of the table for which the files were staged, `connection`
     the one whose load it is. No state covers a stream that is `read_whole`, also where its load moves a shared one.
+    `transform_states` are those of the stream's transforms after these rows.
     """
 
     stream: StreamId
@@ -107,6 +119,7 @@ class StagedRows(msgspec.Struct, frozen=True):
     read_whole: bool = False
     nulled: Mapping[str, int] = {}
     added: int = 0
+    transform_states: tuple[TransformState, ...] = ()
 
     @property
     def is_shown(self) -> bool:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtoError, TransformError
 from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
-from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.load import StagedRows, TransformState
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
@@ -36,20 +36,22 @@ from dagster_airbyte_proto.staging.files.stream_files import StreamFiles, width_
 from dagster_airbyte_proto.staging.keys.dedup import NONE_LATE, LateRows, StagedKeys
 from dagster_airbyte_proto.staging.lines.demux import Lines, RecordLines
 from dagster_airbyte_proto.staging.lines.record_parser import namespace_of
-from dagster_airbyte_proto.staging.stream_stage import StreamStage
+from dagster_airbyte_proto.staging.stream_stage import StreamStage, StreamTransforms
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers
 
 
 class StreamInput(NamedTuple):
     """A stream to stage.
 
-    `target` may be None as long as it is not known. Private columns are hashed with `hash_key`.
+    `target` may be None as long as it is not known. Private columns are hashed with `hash_key`. Its transforms go on
+    from `transform_states`.
     """
 
     planned: PlannedStream
     columns: Columns
     target: TableTarget | None = None
     hash_key: str = ""
+    transform_states: tuple[TransformState, ...] = ()
 
 
 class StageLimits(NamedTuple):
@@ -102,7 +104,7 @@ class Stage:
                 max_file_bytes=limits.file_bytes,
                 began_at=began_at,
                 hash_key=each.hash_key,
-                enrichers=enrichers,
+                transforms=StreamTransforms(enrichers, each.transform_states),
             )
             for each in streams
         }

@@ -17,13 +17,13 @@ import math
 import os
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import ProtocolViolation
 from dagster_airbyte_proto.loads.bounded_counts import add_stream_counts
-from dagster_airbyte_proto.loads.load import StagedRows
+from dagster_airbyte_proto.loads.load import StagedRows, TransformState
 from dagster_airbyte_proto.loads.table import TableTarget
 from dagster_airbyte_proto.model import PlannedStream, StreamId
 from dagster_airbyte_proto.protocols.wire import RecordWire
@@ -35,6 +35,13 @@ from dagster_airbyte_proto.staging.lines.demux import Lines
 from dagster_airbyte_proto.staging.rows.segment_parser import ParsedBatch, SegmentParser
 from dagster_airbyte_proto.staging.rows.transformed_rows import RowTransformer
 from dagster_airbyte_proto.transforms.transform_choice import NO_ENRICHERS, Enrichers, transform_chain
+
+
+class StreamTransforms(NamedTuple):
+    """The connectors of a connection's transforms, and the states from which those of one stream go on."""
+
+    enrichers: Enrichers = NO_ENRICHERS
+    states: tuple[TransformState, ...] = ()
 
 
 class StreamStage:
@@ -49,12 +56,12 @@ class StreamStage:
         max_file_bytes: int,
         began_at: int = 0,
         hash_key: str = "",
-        enrichers: Enrichers = NO_ENRICHERS,
+        transforms: StreamTransforms = StreamTransforms(),  # noqa: B008  # a tuple, and frozen
     ) -> None:
         self._stream_files = stream_files
         self._record_wire = record_wire
         self._sync_id = sync_id
-        self._enrichers = enrichers
+        self._enrichers, self._transform_states = transforms
         self._began_at = began_at
         self._held_since = began_at
         self._max_file_bytes = max_file_bytes
@@ -230,10 +237,15 @@ class StreamStage:
         planned, columns = self._stream_files.planned, self._stream_files.columns
         if not planned.transforms:
             return None
-        return RowTransformer(planned, columns, transform_chain(planned.transforms, self._enrichers))
+        chain = transform_chain(planned.transforms, self._enrichers, self._transform_states)
+        return RowTransformer(planned, columns, chain)
 
     def _transformed(self, parsed: ParsedBatch) -> ParsedBatch:
-        return parsed if self._transformer is None else self._transformer.transform(parsed)
+        if self._transformer is None:
+            return parsed
+        transformed = self._transformer.transform(parsed)
+        self._transform_states = self._transformer.states
+        return transformed
 
     def _write_marked(self) -> None:
         if not self._marked_chunks:
@@ -264,6 +276,8 @@ class StreamStage:
             parsed = self._parser.parse(b"".join(taken), lines, now, self._held_since)
             add_stream_counts(self.foreign, parsed.foreign)
             part.write(self._transformed(parsed), lines, size)
+        # Not the states of now: rows after a mark may be transformed before its part is cut.
+        part.transform_states = self._transform_states
         self._held_since = now  # Lines still held came earlier, but must get later times than the rows just parsed.
 
     def _take_chunks(self, chunks: int) -> tuple[list[Any], int, int]:

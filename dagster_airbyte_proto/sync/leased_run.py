@@ -23,6 +23,7 @@ from dagster_airbyte_proto.model import TableName
 from dagster_airbyte_proto.points import reach
 from dagster_airbyte_proto.sync.commit.committer import Committer
 from dagster_airbyte_proto.sync.engine import Engine
+from dagster_airbyte_proto.sync.enrichment.transform_state import keep_shared
 from dagster_airbyte_proto.sync.lease import LeaseWait, acquire_lease
 from dagster_airbyte_proto.sync.maintenance.auto_compact import auto_compact, tables_due
 from dagster_airbyte_proto.sync.plan.stream_plan import SyncRequest
@@ -129,7 +130,7 @@ def _sync(context: SyncContext, recovered_loads: int) -> FinishedSync:
     report = _report(context, plan, prepared, outcome)
     seconds = msgspec.structs.replace(report.seconds, total=time.monotonic() - started_at)
     report = msgspec.structs.replace(report, recovered_loads=recovered_loads, seconds=seconds)
-    if report.status is SyncStatus.COMPLETE and outcome.pull.kept:
+    if report.status is SyncStatus.COMPLETE:
         _keep_values(context, outcome.pull.kept)
     _end_run(context, report)
     due = tables_due(prepared.runs.values(), context.engine.settings.compact_after) if not context.destination else ()
@@ -183,10 +184,11 @@ def _warnings(context: SyncContext, pull: Pull) -> Sequence[str]:
 
 
 def _keep_values(context: SyncContext, kept: Kept) -> None:
-    """Keeps what the connector keeps beside its states: it belongs to no rows, so it waited for the end of the run."""
+    """Keeps what connectors keep beside their states: it belongs to no rows, so it waited for the end of the run."""
     store, connection = context.engine.store, context.connection
-    for asset, changes in source_changes(store, connection, kept):
+    for asset, changes in source_changes(store, connection, kept) if kept else ():
         store.keep_values(context.lease, asset, changes)
+    keep_shared(context)
 
 
 def _end_run(context: SyncContext, report: SyncReport) -> None:

@@ -17,6 +17,7 @@ from dagster_airbyte_proto.model import REPLACING, ReadMode, State, StateScope, 
 from dagster_airbyte_proto.staging.stage import Stage, StreamInput
 from dagster_airbyte_proto.sync.commit.loader import Loader, LoadSteps, LoadThresholds
 from dagster_airbyte_proto.sync.commit.target_tables import TargetTables
+from dagster_airbyte_proto.sync.enrichment.transform_state import states_before
 from dagster_airbyte_proto.sync.plan.generations import assign_generations
 from dagster_airbyte_proto.sync.plan.resume import set_states_before
 from dagster_airbyte_proto.sync.plan.stream_plan import can_resume_generation, replaces_table
@@ -56,7 +57,15 @@ def prepare_sync(context: SyncContext, plan: SyncPlan) -> PreparedSync:
     targets = TargetTables(context.engine, plan.specs, context.lease, context.options.cancel, remembered)
     _keep_prepared_tables_closed(context, runs, targets)
     stage = Stage(
-        [StreamInput(run.planned, plan.columns[stream], hash_key=plan.hash_key) for stream, run in runs.items()],
+        [
+            StreamInput(
+                run.planned,
+                plan.columns[stream],
+                hash_key=plan.hash_key,
+                transform_states=states_before(context, run.planned, is_continued=stream in plan.continued),
+            )
+            for stream, run in runs.items()
+        ],
         context.protocol.record_wire,
         run_id=context.lease.run_id,
         sync_id=plan.read_request.sync_id,

@@ -5,6 +5,7 @@
   many rows have to come back as were sent, and in their order.
 - A row that does not come back is dropped; one that comes back several times becomes several.
 - A row by which the source deletes its key is not sent.
+- What it keeps after a batch, it has again at the next one: `state`. A batch that fails changes nothing in it.
 """
 
 from collections import defaultdict
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_airbyte_proto.errors import TransformError
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import ComponentSpec
 from dagster_airbyte_proto.transforms.enrichment import ROW_NUMBER
 from dagster_airbyte_proto.transforms.filled_types import FILLED_TYPES
@@ -24,26 +26,34 @@ _DOING = "transforming rows by a component"
 
 
 class ComponentReplies(NamedTuple):
-    """The batches that came back, and the reason for each row that the component rejected, by its number."""
+    """The batches that came back, and the reason for each row that the component rejected, by its number. `state` is
+    what it keeps after these rows."""
 
     batches: Sequence[pa.RecordBatch]
     rejected: Mapping[int, str]
+    state: TransformState
 
 
 @runtime_checkable
 class BatchTransformer(Protocol):
-    """Sends rows to a component."""
+    """Sends rows to a component. `name` tells its states from those of other transforms of the connection."""
 
-    def transform(self, batch: pa.RecordBatch, on_error: str) -> ComponentReplies:
-        """Sends all rows, and returns all that comes back. Raises TransformError."""
+    name: str
+
+    def transform(self, batch: pa.RecordBatch, on_error: str, state: TransformState) -> ComponentReplies:
+        """Sends all rows, and returns all that comes back. `state` is from before them. Raises TransformError."""
         ...
 
 
 class ComponentTransform:
-    """Fills columns of the rows of one stream by a component."""
+    """Fills columns of the rows of one stream by a component. `states` are from before the first of them."""
 
-    def __init__(self, spec: ComponentSpec, transformer: BatchTransformer | None) -> None:
+    def __init__(
+        self, spec: ComponentSpec, transformer: BatchTransformer | None, states: Sequence[TransformState] = ()
+    ) -> None:
         self._spec, self._transformer = spec, transformer
+        name = "" if transformer is None else transformer.name
+        self.state = next((each for each in states if each.transform == name), TransformState(name))
         self._fields = {name: FILLED_TYPES[kind].arrow for name, kind in spec.columns}
 
     def shape(self, given: RowShape) -> RowShape:
@@ -78,7 +88,7 @@ class ComponentTransform:
         """Returns the rows that come back, by their numbers, their filled columns, and the faults of others."""
         if self._transformer is None:
             raise TransformError(_DOING, "no component was started for it")
-        replies = self._transformer.transform(numbered, self._spec.on_error)
+        replies = self._transformer.transform(numbered, self._spec.on_error, self.state)
         origins = self._origins(replies, numbered.num_rows)
         columns = {name: self._column(replies.batches, name, kind) for name, kind in self._fields.items()}
         faults = dict(replies.rejected)
@@ -90,6 +100,7 @@ class ComponentTransform:
             raise TransformError(_DOING, found, remedy="With on_error: reject, such rows are counted and left out.")
         kept = np.flatnonzero([int(number) not in faults for number in origins])
         arrays = {name: array.take(pa.array(kept)) for name, (array, _) in columns.items()}
+        self.state = replies.state
         return origins[kept], arrays, faults
 
     def _origins(self, replies: ComponentReplies, sent: int) -> Positions:

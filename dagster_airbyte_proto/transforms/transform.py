@@ -9,10 +9,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+
+from dagster_airbyte_proto.loads.load import TransformState
 
 DROPPED = "dropped by a transform"
 Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -70,11 +72,23 @@ class Transform(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsState(Protocol):
+    """The part of a transform that keeps something from batch to batch. `state` is that after the rows so far."""
+
+    state: TransformState
+
+
 class TransformChain:
     """The transforms of a stream, one after the other."""
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
         self._transforms = tuple(transforms)
+
+    @property
+    def states(self) -> tuple[TransformState, ...]:
+        """The states of its transforms after the rows so far. They count once these rows are in their table."""
+        return tuple(each.state for each in self._transforms if isinstance(each, KeepsState))
 
     def shape(self, given: RowShape) -> RowShape:
         return reduce(lambda shape, each: each.shape(shape), self._transforms, given)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import ComponentSpec, EnrichmentSpec, QuerySpec, TransformSpec
 from dagster_airbyte_proto.transforms.component import BatchTransformer, ComponentTransform
 from dagster_airbyte_proto.transforms.enrichment import Enricher, Enrichment
@@ -18,9 +19,12 @@ Enrichers = Mapping[int, Enricher | BatchTransformer]
 NO_ENRICHERS: Enrichers = {}
 
 
-def transform_chain(specs: Sequence[TransformSpec], enrichers: Enrichers = NO_ENRICHERS) -> TransformChain:
-    """Returns new transforms for one sync of a stream. Without `enrichers` they only tell the shape of its rows."""
-    return TransformChain([_transform(spec, enrichers) for spec in specs])
+def transform_chain(
+    specs: Sequence[TransformSpec], enrichers: Enrichers = NO_ENRICHERS, states: Sequence[TransformState] = ()
+) -> TransformChain:
+    """Returns new transforms for one sync of a stream, which go on from these `states`. Without `enrichers` they only
+    tell the shape of its rows."""
+    return TransformChain([_transform(spec, enrichers, states) for spec in specs])
 
 
 def described_transforms(specs: Sequence[TransformSpec]) -> Sequence[Any]:
@@ -48,7 +52,7 @@ def transform_text(spec: TransformSpec) -> str:
     return f"{rules} (on_error: {spec.on_error})"
 
 
-def _transform(spec: TransformSpec, enrichers: Enrichers) -> Transform:
+def _transform(spec: TransformSpec, enrichers: Enrichers, states: Sequence[TransformState]) -> Transform:
     if isinstance(spec, QuerySpec):
         return RowQuery(spec.sql)
     if isinstance(spec, EnrichmentSpec):
@@ -56,5 +60,5 @@ def _transform(spec: TransformSpec, enrichers: Enrichers) -> Transform:
         return Enrichment(spec, None if isinstance(enricher, BatchTransformer) else enricher)
     if isinstance(spec, ComponentSpec):
         transformer = enrichers.get(spec.number)
-        return ComponentTransform(spec, transformer if isinstance(transformer, BatchTransformer) else None)
+        return ComponentTransform(spec, transformer if isinstance(transformer, BatchTransformer) else None, states)
     return RowValidation(spec)

@@ -24,7 +24,8 @@ from dagster_airbyte_proto.checkpoints.sql.database import Database
 from dagster_airbyte_proto.checkpoints.sql.leases import next_number
 from dagster_airbyte_proto.checkpoints.sql.schema import enriched_rows, kept_values, state_history, states
 from dagster_airbyte_proto.checkpoints.sql.states import ChangeNote, StateKey, key_columns
-from dagster_airbyte_proto.checkpoints.store import Lease
+from dagster_airbyte_proto.checkpoints.store import Lease, LoggedLoad, StateChange
+from dagster_airbyte_proto.checkpoints.transform_states import TRANSFORMS, transform_changes
 
 _PAGE = 1000
 
@@ -104,7 +105,37 @@ def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote
     if changes == ValueChanges():
         return
     version = next_number(tx, asset.connection, "version")
-    owner = {"connection": asset.connection, **key_columns(StateKey(asset.stream, asset.partition))}
+    _apply(tx, asset, changes, version)
+    done = [f"dropped all values under {_count_words(len(changes.dropped), 'prefix', 'es')}"] if changes.dropped else []
+    done += [f"kept {_count_words(len(changes.values), 'value', 's')}"] if changes.values else []
+    _note(tx, _owner(asset), version, note._replace(why=", ".join(done)))
+
+
+def keep_transform_states(
+    tx: Connection, ended: LoggedLoad, partition: str, moved: Sequence[StateChange], note: ChangeNote
+) -> None:
+    """Keeps the states of transforms that a load has, for the parts that landed.
+
+    They change under the version of the source's states that move with the load, so that a rollback finds both.
+    """
+    landed = {*(each.stream for each in ended.committed), *(each.stream for each in moved)}
+    for part in ended.load.parts:
+        if not part.transform_states or part.stream not in landed:
+            continue
+        asset = Asset(ended.load.connection, part.stream, partition)
+        current = select(kept_values.c.key, kept_values.c.value).where(*_current(asset), *_under((TRANSFORMS,)))
+        before = {key_stored_as(bytes(row.key)): bytes(row.value) for row in tx.execute(current)}
+        changes = transform_changes(before, part.transform_states, part.generation_id)
+        if changes == ValueChanges():
+            continue
+        if any(each.stream == part.stream for each in moved):
+            _apply(tx, asset, changes, moved[0].version)
+        else:
+            change(tx, asset, changes, note)
+
+
+def _apply(tx: Connection, asset: Asset, changes: ValueChanges, version: int) -> None:
+    owner = _owner(asset)
     for prefix in changes.dropped:
         tx.execute(update(kept_values).where(*_current(asset), *_under(prefix)).values(until=version))
     keys = {stored_key(key): text for key, text in changes.values.items()}
@@ -115,9 +146,6 @@ def change(tx: Connection, asset: Asset, changes: ValueChanges, note: ChangeNote
     new = [{**owner, "key": key, "since": version, "value": text} for key, text in keys.items() if text is not None]
     if new:
         tx.execute(insert(kept_values), new)
-    done = [f"dropped all values under {_count_words(len(changes.dropped), 'prefix', 'es')}"] if changes.dropped else []
-    done += [f"kept {_count_words(len(keys), 'value', 's')}"] if keys else []
-    _note(tx, owner, version, note._replace(why=", ".join(done)))
 
 
 def drop(tx: Connection, connection: str, streams: Collection[StateKey], version: int) -> None:
@@ -170,9 +198,12 @@ def _of_enrichment(owner: CachedRows) -> tuple[ColumnElement[bool], ...]:
     return enriched_rows.c.connection == owner.connection, enriched_rows.c.enrichment == owner.enrichment
 
 
+def _owner(asset: Asset) -> Mapping[str, str]:
+    return {"connection": asset.connection, **key_columns(StateKey(asset.stream, asset.partition))}
+
+
 def _current(asset: Asset) -> tuple[ColumnElement[bool], ...]:
-    owner = {"connection": asset.connection, **key_columns(StateKey(asset.stream, asset.partition))}
-    return (*(kept_values.c[name] == part for name, part in owner.items()), kept_values.c.until.is_(None))
+    return (*(kept_values.c[name] == part for name, part in _owner(asset).items()), kept_values.c.until.is_(None))
 
 
 def _under(prefix: Key) -> tuple[ColumnElement[bool], ...]:

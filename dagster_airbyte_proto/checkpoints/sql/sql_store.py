@@ -391,7 +391,8 @@ def _end_load(tx: Connection, ended: LoggedLoad, row: Row[Any], states: Sequence
     """Moves the states of a load, in the partition of its row, and ends it."""
     partition = row.partition_key
     moved = {StateKey(state.stream, partition): state for state in states_of_last_kind(states)}
-    move_states(tx, ended.load.connection, moved, note)
+    changed = move_states(tx, ended.load.connection, moved, note)
+    sql_kept_values.keep_transform_states(tx, ended, partition, changed, note)
     sql_loads.record_tables(tx, ended, moved, partition)
     sql_generations.record_landed(tx, ended.load, {each.stream for each in ended.committed}, note.changed_at)
     sql_loads.end(tx, ended)

@@ -95,6 +95,14 @@ def written_stream_context(stream: PushedStream, on_error: str, overrides: Overr
     }
 
 
+def checkpoint_cursor(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a context that says where a connector goes on which has no cursor but that of its own checkpoint."""
+    field, last = checkpoint.get("cursor_field"), checkpoint.get("cursor_value")
+    if not isinstance(field, str) or not isinstance(last, dict):
+        return {}
+    return {"cursor_info": {"cursor_field": field, "cursor_type": last.get("type", "utf8"), "last_value": last}}
+
+
 def schema_columns(stream: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The columns in the JSON of a stream; what is no column with a name is left out."""
     schema = stream.get("schema")

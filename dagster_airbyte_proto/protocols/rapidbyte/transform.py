@@ -1,19 +1,38 @@
-"""The transform side of Rapidbyte: Arrow batches in, Arrow batches out, in one run."""
+"""The transform side of Rapidbyte: Arrow batches in, Arrow batches out, in one run.
+
+Nothing but the end of a run says that a batch is answered. So each batch is a run, and what the transform keeps goes
+from one to the next: its values, and its last checkpoint, whose cursor is in the context as a source's is.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dagster_airbyte_proto.model import PushMode, StreamId
 from dagster_airbyte_proto.protocols.conversation import Invocation, Verb, encode_config
-from dagster_airbyte_proto.protocols.destination import PushedStream, StreamColumn
+from dagster_airbyte_proto.protocols.destination import Echo, PushedStream, RejectedRecord, StreamColumn
+from dagster_airbyte_proto.protocols.events import Event
 from dagster_airbyte_proto.protocols.rapidbyte import messages
-from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, RUNS_FILE, StreamToRun
-from dagster_airbyte_proto.protocols.rapidbyte.stream_context import Overrides, written_stream_context
+from dagster_airbyte_proto.protocols.rapidbyte.source import CONFIG_FILE, KEPT_FILE, RUNS_FILE, StreamToRun
+from dagster_airbyte_proto.protocols.rapidbyte.stream_context import (
+    Overrides,
+    checkpoint_cursor,
+    written_stream_context,
+)
+from dagster_airbyte_proto.protocols.raw_json import MemberError, value
 
 STREAM = "rows"
 """The name under which a transform gets its rows: it need not know of which stream they are."""
+
+
+class KeptByTransform(NamedTuple):
+    """The state of a transform before a run: its last checkpoint, as JSON, the values of the stream, and those that
+    belong to no stream, by their scopes."""
+
+    checkpoint: str = ""
+    values: Mapping[str, str] = {}
+    shared: Mapping[str, Mapping[str, str]] = {}
 
 
 def refusal(manifest: Mapping[str, Any]) -> str | None:
@@ -25,15 +44,37 @@ def refusal(manifest: Mapping[str, Any]) -> str | None:
     return None
 
 
-def invocation(config: Mapping[str, Any], columns: Sequence[StreamColumn], on_error: str) -> Invocation:
+def invocation(
+    config: Mapping[str, Any], columns: Sequence[StreamColumn], on_error: str, kept: KeptByTransform
+) -> Invocation:
     """The request to transform rows of these columns."""
     stream = PushedStream(StreamId.of(STREAM), {}, PushMode.APPEND, columns=tuple(columns))
     context = written_stream_context(stream, on_error, Overrides())
-    runs = [StreamToRun(STREAM, {name: each for name, each in context.items() if name != "write_mode"})]
-    files = {CONFIG_FILE: encode_config(config), RUNS_FILE: msgspec.json.encode(runs)}
+    checkpoint = _object(kept.checkpoint)
+    given = {name: each for name, each in context.items() if name != "write_mode"}
+    files = {
+        CONFIG_FILE: encode_config(config),
+        RUNS_FILE: msgspec.json.encode(
+            [StreamToRun(STREAM, {**given, **checkpoint_cursor(checkpoint)}, kept.values, checkpoint)]
+        ),
+        KEPT_FILE: msgspec.json.encode(kept.shared),
+    }
     return Invocation(("transform",), files, verb=Verb.TRANSFORM, takes_input=True)
+
+
+def reply(line: bytes) -> Echo | RejectedRecord | Event:
+    """Returns the meaning of one line of its output: a checkpoint is a StateEvent. Never raises."""
+    return messages.event(line) if line.startswith(b'{"type":"checkpoint",') else messages.destination_reply(line)
 
 
 def batch_head(rows: int, size: int) -> bytes:
     """Returns the line before so many bytes of Arrow."""
     return messages.line(messages.BATCH, stream=STREAM, rows=rows, bytes=size)
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        found = value(text.encode()) if text else {}
+    except MemberError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.loads.bounded_counts import add_field_counts
-from dagster_airbyte_proto.loads.load import StagedFile, StagedRows
+from dagster_airbyte_proto.loads.load import StagedFile, StagedRows, TransformState
 from dagster_airbyte_proto.model import PartitionValue, WriteMode
 from dagster_airbyte_proto.schema.columns import Columns
 from dagster_airbyte_proto.staging.files.parquet_file import OpenFile
@@ -36,7 +36,7 @@ class OpenPart:
     """A part that is being written: rows that are committed together or not at all.
 
     At most one of its files is open, or one for each partition; with very many partitions, for those that had rows
-    most recently.
+    most recently. `transform_states` are those of the stream's transforms after its last rows.
     """
 
     def __init__(self, stream_files: StreamFiles, max_file_bytes: int) -> None:
@@ -56,6 +56,7 @@ class OpenPart:
         self._changed = self._added = 0
         self.lines = 0
         self.record_bytes = 0
+        self.transform_states: tuple[TransformState, ...] = ()
 
     @property
     def waiting_bytes(self) -> int:
@@ -110,6 +111,7 @@ class OpenPart:
         self._added += later._added
         self.lines += later.lines
         self.record_bytes += later.record_bytes
+        self.transform_states = later.transform_states
 
     def keys(self) -> StagedKeys | None:
         """Returns the keys of all rows so far; None if the rows have no keys."""
@@ -151,6 +153,7 @@ class OpenPart:
             high_water_mark=resolution.high_water_mark if resolution else None,
             merge=planned.merge,
             sources=sources,
+            transform_states=self.transform_states,
         )
 
     def discard(self) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_airbyte_proto.errors import TransformError
+from dagster_airbyte_proto.loads.load import TransformState
 from dagster_airbyte_proto.model import DEDUPLICATING, PlannedStream
 from dagster_airbyte_proto.schema.columns import META, RAW_ID, Columns, null_array
 from dagster_airbyte_proto.staging.arrow.batch_rows import batch_rows
@@ -37,6 +38,11 @@ class RowTransformer:
         self._passed_on = transformed_shape(chain, self._given, planned).passed_on
         self._raw_ids = RawIdGenerator(os.urandom(9))
         self._made = tuple(column for column in columns.all if column.name not in self._passed_on)
+
+    @property
+    def states(self) -> tuple[TransformState, ...]:
+        """The states of the transforms after the batches so far."""
+        return self._chain.states
 
     def transform(self, parsed: ParsedBatch) -> ParsedBatch:
         """Returns the batch as the transforms change it. Raises TransformError."""

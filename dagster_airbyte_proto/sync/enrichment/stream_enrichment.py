@@ -33,6 +33,7 @@ from dagster_airbyte_proto.sync.enrichment.enrichment_process import (
     check_connector,
     enrichment_process,
 )
+from dagster_airbyte_proto.sync.enrichment.transform_state import component_name, shared_before
 from dagster_airbyte_proto.sync.lease import LeaseRenewal
 from dagster_airbyte_proto.sync.push.push_context import Destination
 from dagster_airbyte_proto.sync.run_log import RunLog
@@ -61,7 +62,11 @@ def enrichers_of_run(
     for number, connector in check_enrichers(engine, connection, log).items():
         spec = connection.transforms[number].spec(number)
         if not isinstance(spec, EnrichmentSpec):
-            enrichers[number] = ComponentTransformer(connector)
+            others = [each.name for each in enrichers.values() if isinstance(each, ComponentTransformer)]
+            name = component_name(connector, others)
+            enrichers[number] = ComponentTransformer(
+                connector, name, shared_before(engine.store, connection.name, name)
+            )
             continue
         cache = None
         if spec.calls.cached_seconds is not None:

@@ -3,7 +3,7 @@
 | scope | belongs to | key in the store |
 |---|---|---|
 | pipeline | the connection: its source and its destination share it | pipeline, key |
-| instance | the connection, for one of these roles | source or destination, key |
+| instance | the connection, for one of its components | source, destination, or transform and its name; key |
 | stream | the stream | source or destination, key |
 
 A source's values of a stream are in its states where it is read incrementally, see `protocols/rapidbyte/states.py`. A
@@ -35,7 +35,7 @@ def shared_asset(connection: str) -> Asset:
     return Asset(connection, None)
 
 
-def shared_values(store: ValueStore, connection: str, role: ComponentRole) -> Kept:
+def shared_values(store: ValueStore, connection: str, role: str) -> Kept:
     """Returns the values that belong to no stream, by their scopes."""
     asset = shared_asset(connection)
     found = {scope: _under(store, asset, prefix) for scope, prefix in _prefixes(role)}
@@ -68,7 +68,7 @@ def source_changes(store: ValueStore, connection: str, kept: Kept) -> Iterator[t
             yield asset, stream_changes(before, values, ComponentRole.SOURCE)
 
 
-def shared_changes(store: ValueStore, connection: str, role: ComponentRole, kept: Kept) -> ValueChanges:
+def shared_changes(store: ValueStore, connection: str, role: str, kept: Kept) -> ValueChanges:
     """Returns the changes by which the store comes to have these values. Nothing is ever dropped: no component can."""
     before = shared_values(store, connection, role)
     return ValueChanges(
@@ -89,9 +89,9 @@ def stream_changes(before: Mapping[str, str], now: Mapping[str, str], role: Comp
     return ValueChanges(changed)
 
 
-def _prefixes(role: ComponentRole) -> Iterator[tuple[str, str]]:
+def _prefixes(role: str) -> Iterator[tuple[str, str]]:
     yield "pipeline", "pipeline"
-    yield "instance", role.value
+    yield "instance", str(role)
 
 
 def _under(store: ValueStore, asset: Asset, prefix: str) -> Mapping[str, str]:

@@ -90,6 +90,20 @@ static void upper(u8 *p, u64 n) {                   // the letters in the values
         at += length;
     }
 }
+static u64 rows(u8 *p, u64 n) {                     // the rows in a stream of Arrow's IPC format
+    u64 found = 0;
+    for (u64 at = 0; at + 8 <= n && *(u32 *)(p + at) == 0xffffffffu && *(u32 *)(p + at + 4);) {
+        u8 *message = p + at + 8;
+        message += *(u32 *)message;
+        u8 *kind = field(message, 1), *header = field(message, 2), *body = field(message, 3);
+        if (kind && header && *kind == 3) {
+            u8 *length = field(header + *(u32 *)header, 0);
+            found += length ? *(u64 *)length : 0;
+        }
+        at += 8 + *(u32 *)(p + at + 4) + (body ? *(u64 *)body : 0);
+    }
+    return found;
+}
 static void one(text op, text a, text context) {
     text first = a, rest = a;
     if (same(op, TEXT("new"))) { frame_new(number(a), r); if (!went_wrong(op)) say(op, number_text(r[1])); }
@@ -162,6 +176,26 @@ static void one(text op, text a, text context) {
             frame_new(n, r); u64 h = r[1];
             frame_write(h, p, n, r); frame_seal(h, r); emit_batch(h, r);
         }
+    }
+    else if (same(op, TEXT("tally"))) {             // each batch as it comes; keeps the rows so far, as a value and by a checkpoint
+        u64 so_far = 0;
+        state_get(1, "rows", 4, r);
+        if (((u8 *)r)[8]) so_far = number(of_result(12));
+        for (next_batch(r); !went_wrong(op) && ((u8 *)r)[8]; next_batch(r)) {
+            u64 in = r[2];
+            frame_len(in, r);
+            u64 n = r[1];
+            frame_read(in, 0, n, r);
+            u8 *p = (u8 *)*(u32 *)((u8 *)r + 8);
+            frame_drop(in);
+            so_far += rows(p, n);
+            frame_new(n, r); u64 h = r[1];
+            frame_write(h, p, n, r); frame_seal(h, r); emit_batch(h, r);
+        }
+        text t = number_text(so_far);
+        state_put(1, "rows", 4, t.p, t.n, r);
+        text said = joined(joined(TEXT("{\"cursor_field\":\"rows\",\"cursor_value\":{\"type\":\"int64\",\"value\":"), t), TEXT("}}"));
+        checkpoint(2, said.p, said.n, r); if (went_wrong(op)) return;
     }
     else if (same(op, TEXT("flood"))) { u64 times = number(word(&rest, ' ')); flood(times, number(rest)); }
     else if (same(op, TEXT("context"))) say(op, context);
